@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace octavo {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+/// Sets up logging once, to stderr: one JSON record a line {"time","level","event",...fields}, or plain text for people.
+/// Until it is called, Log() writes plain text at info level and above.
+void SetUpLog(LogLevel level, bool json);
+
+/// One event with its fields. Any thread; does not wait for the terminal longer than a write.
+void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields = {});
+
+}  // namespace octavo

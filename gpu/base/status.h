@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// Returns from the enclosing function if `expr` is not OK.
+#define OCTAVO_RETURN_IF_ERROR(expr)                     \
+  do {                                                   \
+    if (absl::Status octavo_status_ = (expr); !octavo_status_.ok()) return octavo_status_; \
+  } while (false)
+
+#define OCTAVO_STATUS_CONCAT_INNER_(a, b) a##b
+#define OCTAVO_STATUS_CONCAT_(a, b) OCTAVO_STATUS_CONCAT_INNER_(a, b)
+#define OCTAVO_ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr) \
+  auto tmp = (expr);                                  \
+  if (!tmp.ok()) return std::move(tmp).status();      \
+  lhs = *std::move(tmp)
+
+// Evaluates `expr` (a StatusOr) and assigns its value to `lhs`, or returns its status.
+#define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) \
+  OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)
+
+namespace octavo {
+
+/// What a program can read of an error, carried in the status' payload and sent to clients as ErrorDetail.
+struct ErrorInfo {
+  std::string reason;  // UPPER_SNAKE_CASE
+  std::string field;   // request field at fault, dotted; may be empty
+  std::vector<std::pair<std::string, std::string>> numbers;
+};
+
+/// Returns `status` with `info` attached (replacing what was attached before). OK stays OK.
+absl::Status WithInfo(absl::Status status, const ErrorInfo& info);
+
+/// What WithInfo attached; empty strings where nothing was.
+ErrorInfo InfoOf(const absl::Status& status);
+
+/// InvalidArgument that names the field: "<field>: <what>".
+absl::Status InvalidField(absl::string_view field, absl::string_view what);
+
+/// Puts "<context>: " before the message; code and payload are kept.
+absl::Status Annotate(const absl::Status& status, absl::string_view context);
+
+}  // namespace octavo

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace octavo {
+
+/// Where a backend takes memory back. Must outlive the buffers; Release never waits for running work.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  virtual void Release(void* data, int64_t bytes) = 0;
+};
+
+/// Owner of a block of memory of one kind, move-only. Destroy only after every stream has passed its last use.
+template <class Tag>
+class OwnedMemory {
+ public:
+  OwnedMemory() = default;
+  OwnedMemory(std::shared_ptr<MemorySource> source, void* data, int64_t bytes)
+      : source_(std::move(source)), data_(data), bytes_(bytes) {}
+  OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
+  OwnedMemory& operator=(OwnedMemory&& other) noexcept {
+    if (this != &other) {
+      Free();
+      source_ = std::move(other.source_);
+      data_ = std::exchange(other.data_, nullptr);
+      bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+  }
+  OwnedMemory(const OwnedMemory&) = delete;
+  OwnedMemory& operator=(const OwnedMemory&) = delete;
+  ~OwnedMemory() { Free(); }
+
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const { return static_cast<T*>(data_); }
+  int64_t bytes() const { return bytes_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  void Free() {
+    if (data_ != nullptr) source_->Release(data_, bytes_);
+    data_ = nullptr;
+  }
+
+  std::shared_ptr<MemorySource> source_;
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+/// Memory of a device (host backend: aligned host memory). Do not dereference on the calling thread.
+using DeviceBuffer = OwnedMemory<struct DeviceMemoryTag>;
+/// Page-locked host memory: dereference freely; copies to and from devices run at full rate.
+using PinnedBuffer = OwnedMemory<struct PinnedMemoryTag>;
+
+}  // namespace octavo

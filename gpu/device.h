@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/buffer.h"
+#include "gpu/stream.h"
+
+namespace octavo {
+
+class SpectralOps;
+class ProjectOps;
+
+struct DeviceInfo {
+  int index = 0;             // n of devices/<n>, over all opened devices
+  std::string backend;       // "host", "cuda"
+  std::string model;         // "AMD EPYC, AVX3 x 2 cores", "NVIDIA H200"
+  std::string uuid;          // stable across runs where the backend has one
+  int64_t total_bytes = 0;   // physical memory
+};
+
+struct DeviceMemory {
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;    // by the driver's (or the kernel's) account, all processes
+};
+
+/// Three-dimensional box of a C-order array.
+struct Box3 {
+  int64_t start[3] = {0, 0, 0};
+  int64_t count[3] = {0, 0, 0};
+};
+
+/// One device of one backend: memory, streams, copies, and the operator families. Thread-safe; every enqueueing call
+/// returns before the work is done, on every backend, and never waits for work enqueued before.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual absl::StatusOr<DeviceMemory> Memory() = 0;
+  /// OK, or why the device must not be used any more (a sticky error).
+  virtual absl::Status Health() = 0;
+
+  virtual absl::StatusOr<Stream> NewStream(StreamPriority priority) = 0;
+  virtual absl::StatusOr<Event> NewEvent() = 0;
+
+  /// Device memory, 256-byte aligned, contents undefined. May take milliseconds: never on the block path.
+  /// ResourceExhausted if there is none.
+  virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
+  /// Page-locked host memory, page aligned. May take milliseconds: never on the block path.
+  virtual absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) = 0;
+
+  /// Enqueues a copy; both ranges must live and stay unchanged until `stream` passes this point. Host memory should be pinned.
+  virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
+  virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
+                                     int64_t element_bytes, const Box3& box) = 0;
+  /// Enqueues filling `bytes` at `dst` (4-byte aligned) with `pattern` repeated (little endian; a tail takes its first bytes).
+  virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
+  /// Enqueues the sum64 digest (gpu/digest.h) of `bytes` at `src` into the device word `out`.
+  virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
+
+  virtual SpectralOps& spectral() = 0;
+  virtual ProjectOps& project() = 0;
+};
+
+/// What was found of a backend and why it was or was not chosen.
+struct BackendReport {
+  std::string name;
+  bool available = false;
+  bool chosen = false;
+  std::string reason;
+  int devices = 0;
+};
+
+struct OpenedDevices {
+  std::vector<std::unique_ptr<Device>> devices;  // never empty
+  std::vector<BackendReport> reports;            // one per backend this program knows
+};
+
+/// Opens the devices of `choice`: "auto" (cuda if a usable GPU is there, else host), "host", "cuda".
+/// FailedPrecondition with the reason if the named backend cannot be used; InvalidArgument for another name.
+absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice);
+
+}  // namespace octavo

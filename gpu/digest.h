@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "gpu/math/digest.h"
+
+namespace octavo {
+
+/// sum64: position-dependent sum over the little-endian 8-byte words of an array (the last one zero-padded) of a mixed
+/// word, modulo 2^64. Additive, so that parts can be summed in any order, on any device: the digest of a whole is the sum
+/// of the digests of its parts, each part starting at a multiple of 8 bytes. Detects change; not cryptographic.
+/// `first_byte` is the offset of `data` within the whole.
+inline uint64_t DigestBytes(const void* data, int64_t bytes, int64_t first_byte) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  uint64_t sum = 0;
+  uint64_t word_index = static_cast<uint64_t>(first_byte) / 8;
+  int64_t i = 0;
+  for (; i + 8 <= bytes; i += 8, ++word_index) {
+    uint64_t word;
+    std::memcpy(&word, p + i, 8);
+    sum += math::DigestWord(word, word_index);
+  }
+  if (i < bytes) {
+    uint64_t word = 0;
+    std::memcpy(&word, p + i, static_cast<size_t>(bytes - i));
+    sum += math::DigestWord(word, word_index);
+  }
+  return sum;
+}
+
+}  // namespace octavo

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpu/math/hd.h"
+
+namespace octavo::math {
+
+/// One term of the sum64 digest (gpu/digest.h). The mixer is splitmix64's finaliser (Steele, Lea, Flood 2014), the
+/// position enters through an odd multiple of the golden ratio, so that swapped words change the sum.
+OCTAVO_HD inline uint64_t DigestWord(uint64_t word, uint64_t index) {
+  uint64_t x = word + (index + 1) * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+}  // namespace octavo::math

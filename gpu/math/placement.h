@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpu/math/hd.h"
+
+namespace octavo::math {
+
+/// Where the records of a raster volume go. Lines of `ascans_per_bscan` records, each followed by `flyback_records` that
+/// are dropped; odd lines are mirrored when `bidirectional`.
+struct RasterPlacement {
+  int64_t ascans_per_bscan;
+  int64_t bscans_per_volume;
+  int64_t flyback_records;
+  bool bidirectional;
+};
+
+/// A-scan index y * ascans_per_bscan + x of record `record` (0 = first of the volume), or -1 if it is dropped.
+OCTAVO_HD inline int64_t RasterAscan(const RasterPlacement& raster, int64_t record) {
+  const int64_t line_records = raster.ascans_per_bscan + raster.flyback_records;
+  const int64_t y = record / line_records;
+  const int64_t x = record - y * line_records;
+  if (record < 0 || y >= raster.bscans_per_volume || x >= raster.ascans_per_bscan) return -1;
+  return y * raster.ascans_per_bscan + ((raster.bidirectional && (y & 1)) ? raster.ascans_per_bscan - 1 - x : x);
+}
+
+}  // namespace octavo::math
