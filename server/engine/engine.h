@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/base/clock.h"
+#include "gpu/device.h"
+#include "server/engine/frame.h"
+#include "server/engine/stats.h"
+#include "server/engine/status_types.h"
+#include "server/engine/subscription.h"
+#include "server/storage/commit_store.h"
+
+namespace octavo::engine {
+
+struct EngineConfig {
+  double memory_fraction = 0.8;          // of a device's free memory at start that volumes and scans may use
+  int64_t memory_bytes = 0;              // budget per device; overrides the fraction if > 0
+  int64_t frame_pool_bytes = 512 << 20;  // page-locked host memory for frames and reads, per device
+  int commit_threads = 2;                // commits at once
+  std::vector<std::string> replay_roots;
+  std::string server_id;                 // [a-z0-9]{8}: ids start with it
+  std::string software;                  // "octavo 0.1.0", for committed files
+  const Clock* clock = nullptr;          // null = system clock
+};
+
+/// Stops a watch or a commit when destroyed or told so; the callback is not running any more once Cancel returns.
+class Handle {
+ public:
+  virtual ~Handle() = default;
+  virtual void Cancel() = 0;
+};
+
+/// Commit in progress, as told to `on_progress`.
+struct CommitProgress {
+  int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
+  double seconds = 0;
+  std::string stage;  // "writing", "syncing", "done"
+};
+struct CommitCallbacks {
+  std::function<void(const CommitProgress&)> on_progress;                   // from an engine thread, at most ~10 a second
+  std::function<void(absl::StatusOr<storage::CommitOutcome>)> on_done;      // exactly once, from an engine thread
+};
+
+/// Reads a volume (or a box) piece by piece. One Next at a time.
+class VolumeReader {
+ public:
+  virtual ~VolumeReader() = default;
+  virtual const VolumeStatus& volume() const = 0;
+  virtual const std::vector<int64_t>& shape() const = 0;  // [y, x, z] of what is read
+  virtual int64_t total_bytes() const = 0;
+  /// Calls `done` from an engine thread with the next at most `max_bytes` (64 KiB ... 4 MiB), or with empty Bytes at the end.
+  virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<Bytes>)> done) = 0;
+};
+
+/// The imaging engine: scans, volumes, products. Every call is short (no device waits) and thread-safe; work happens on the
+/// engine's own threads. Names are checked here: NotFound for unknown ones (with what became of the thing if that is known).
+class Engine {
+ public:
+  /// Takes the devices. `store` must outlive the engine. FailedPrecondition if a device has less free memory than its budget.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
+                                                        storage::CommitStore* store);
+  virtual ~Engine() = default;  // cancels what runs, waits for the threads
+
+  // -- scans
+  /// On refusal for memory `report` (may be null) tells why.
+  virtual absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) = 0;
+  virtual absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) = 0;
+  virtual absl::StatusOr<ScanStatus> GetScan(const std::string& name) = 0;
+  virtual std::vector<ScanStatus> ListScans() = 0;  // newest first
+  /// Calls `callback` from an engine thread with the scan now, on each change and about twice a second, until its final state.
+  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name,
+                                                            std::function<void(const ScanStatus&)> callback) = 0;
+  virtual absl::StatusOr<ScanStatus> UpdateScan(const std::string& name, const Processing& processing) = 0;
+  virtual absl::StatusOr<ScanStatus> StopScan(const std::string& name) = 0;
+  virtual absl::StatusOr<ScanStatus> CancelScan(const std::string& name) = 0;
+
+  // -- volumes
+  virtual absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) = 0;
+  virtual std::vector<VolumeStatus> ListVolumes() = 0;  // oldest first; gone ones for ten minutes
+  virtual absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
+                                                                   const std::vector<int64_t>& count) = 0;
+  virtual absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name) = 0;
+  virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) = 0;
+  /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors that can be told at once are returned;
+  /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
+  virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options,
+                                                               const std::string& request_id, CommitCallbacks callbacks) = 0;
+
+  // -- products
+  /// `notify` is called (from any engine thread, must not block or call back into the engine) when Take or Ended may have
+  /// news. OutOfRange if from_sequence is no longer kept (numbers.first_available).
+  virtual absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify) = 0;
+
+  // -- the whole
+  virtual std::vector<DeviceStatus> ListDevices() = 0;
+  virtual const std::vector<std::string>& storage_roots() const = 0;
+  virtual Stats Snapshot() = 0;
+  /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.
+  virtual void BeginDrain() = 0;
+  virtual bool draining() const = 0;
+  /// True when nothing runs any more: no scan, no commit.
+  virtual bool Idle() = 0;
+};
+
+}  // namespace octavo::engine

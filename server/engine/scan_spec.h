@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gpu/dtype.h"
+#include "gpu/math/spectral.h"
+#include "gpu/spectral_design.h"
+#include "server/storage/writer.h"
+
+// What a client asks of a scan, in plain types: the engine's twin of octavo.v1.ScanSpec. 0, empty and kDefault mean "choose";
+// ResolveScan (resolve.h) fills them in and checks everything.
+namespace octavo::engine {
+
+struct SimulatedLayer {
+  double depth_um = 0;         // optical depth of the interface at the centre of the field
+  double reflectivity = 0.01;  // field amplitude relative to the reference arm
+  double tilt_um_per_mm = 0;   // along x
+  double waviness_um = 0;
+};
+
+struct SimulatedSource {
+  uint64_t seed = 0;
+  double centre_wavelength_nm = 0;  // 0 = 840
+  double bandwidth_nm = 0;          // 0 = 94
+  double nonlinearity = 0;
+  double dispersion_a2 = 0, dispersion_a3 = 0;
+  double noise_counts = 0;          // 0 = 2; negative = none
+  double fixed_pattern = 0;         // 0 = 0.002; negative = none
+  uint32_t adc_bits = 0;            // 0 = 12 (8 for U8)
+  double motion_um_per_volume = 0;  // 0 = 4; negative = none
+  bool as_fast_as_possible = false;
+  std::vector<SimulatedLayer> layers;
+  uint32_t scatterers = 0;
+};
+
+struct ReplaySource {
+  std::string path;
+  double rate_hz = 0;  // 0 = as fast as possible
+  uint32_t loops = 0;  // 0 = until the scan has its volumes
+};
+
+struct Acquisition {
+  int64_t samples_per_record = 0;
+  DType raw_type = DType::kU16;
+  bool raw_type_given = false;
+  double record_rate_hz = 0;
+  int64_t records_per_block = 0;
+  int64_t ring_blocks = 0;
+};
+
+struct RasterPattern {
+  int64_t ascans_per_bscan = 0;
+  int64_t bscans_per_volume = 0;
+  int64_t volumes = 0;  // 0 = continuous
+  bool bidirectional = false;
+  int64_t flyback_records = 0;
+  int64_t volume_flyback_records = 0;
+  double extent_x_mm = 0, extent_y_mm = 0;
+};
+
+enum class BackgroundMode : uint8_t { kDefault = 0, kNone = 1, kStatic = 2, kRolling = 3 };
+enum class KMode : uint8_t { kDefault, kNone, kIndex, kPolynomial, kWavelength, kFromSource };
+enum class KInterpolation : uint8_t { kDefault = 0, kLinear = 1, kCubic = 2 };
+enum class ValueKind : uint8_t { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3 };
+
+struct Processing {
+  BackgroundMode background = BackgroundMode::kDefault;
+  std::vector<float> background_spectrum;
+  int64_t background_window_records = 0;
+  KMode k_mode = KMode::kDefault;
+  std::vector<float> k_index;
+  std::vector<double> k_polynomial;
+  std::vector<double> k_wavelength_nm;
+  KInterpolation k_interpolation = KInterpolation::kDefault;
+  int window = 0;  // 0 = default (hann), else 1 + WindowKind
+  std::vector<float> window_values;
+  double dispersion_a2 = 0, dispersion_a3 = 0;
+  std::vector<float> dispersion_phase;
+  int64_t fft_length = 0;
+  int64_t first_bin = 0;
+  int64_t depth = 0;
+  ValueKind value = ValueKind::kDefault;
+  bool has_levels = false;
+  float level_lo = 0, level_hi = 0;
+  DType dtype = DType::kU8;
+  bool dtype_given = false;
+  double axial_spacing_um = 0;
+  double refractive_index = 0;  // 0 = 1
+};
+
+struct Products {
+  bool mip = true;
+  bool aip = false;
+  double slab_begin_um = 0, slab_end_um = 0;
+  double preview_rate_hz = 0;  // 0 = 10; negative = none
+};
+
+enum class RetentionMode : uint8_t { kDefault = 0, kLive = 1, kCapture = 2 };
+enum class OnFull : uint8_t { kDefault = 0, kStopAtVolume = 1, kDropNew = 2 };
+enum class Disposition : uint8_t { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
+enum class Overrun : uint8_t { kDefault = 0, kFailScan = 1, kDropBlock = 2 };
+
+struct CommitOptions {
+  std::string destination;  // template: {scan} {index} {index:05} {title} {date}
+  storage::WriterOptions writer;
+};
+
+struct Retention {
+  RetentionMode mode = RetentionMode::kDefault;
+  int64_t hold_slots = 0;
+  OnFull on_full = OnFull::kDefault;
+  Disposition disposition = Disposition::kDefault;
+  CommitOptions auto_commit;
+};
+
+struct Subject {
+  std::string id, site, note;
+};
+
+struct ScanSpec {
+  std::string request_id;
+  std::string request_digest;  // of the request body: tells a retry from another request with the same id
+  std::string title;
+  std::map<std::string, std::string> labels;
+  Subject subject;
+  std::variant<std::monostate, SimulatedSource, ReplaySource> source;
+  Acquisition acquisition;
+  RasterPattern pattern;
+  Processing processing;
+  Products products;
+  Retention retention;
+  std::string device;  // "", "auto", "devices/<n>"
+  Overrun overrun = Overrun::kDefault;
+};
+
+}  // namespace octavo::engine

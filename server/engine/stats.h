@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/engine/status_types.h"
+
+namespace octavo::engine {
+
+/// Distribution of durations: counts per bucket with upper bounds kSecondsBounds, the last bucket unbounded.
+inline constexpr std::array<double, 14> kSecondsBounds = {1e-5, 1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5, 1, 5, 30};
+struct Histogram {
+  std::array<int64_t, kSecondsBounds.size() + 1> counts{};
+  int64_t count = 0;
+  double sum = 0;
+  void Add(double seconds);
+};
+
+/// Everything the metrics page shows, copied at one moment. Keys of maps are label values, all from small fixed sets.
+struct Stats {
+  std::map<std::string, int64_t> scans_by_state;                   // "RUNNING" → n
+  std::map<std::string, int64_t> scans_finished;                   // by reason code
+  std::map<std::string, int64_t> scans_rejected;                   // by reason
+  int64_t records = 0;
+  std::map<std::string, int64_t> blocks_dropped;                   // by reason: "overrun", "no_slot"
+  int64_t source_overruns = 0;
+  double ring_occupancy = 0;                                       // largest of the running scans, 0 ... 1
+  std::map<std::string, Histogram> stage_seconds;                  // "wait", "upload", "process", "download", "publish"
+  Histogram volume_latency_seconds;                                // last record in host memory → volume held
+  std::map<std::string, Histogram> frame_latency_seconds;          // by product: last record → published
+  std::map<std::string, int64_t> volumes_by_state;
+  std::map<std::string, int64_t> volumes_finished;                 // committed, discarded, failed, dropped, overwritten
+  int64_t missing_ascans = 0;
+  double oldest_held_seconds = 0;
+  Histogram commit_seconds;
+  int64_t commit_bytes = 0;
+  std::map<std::string, int64_t> commit_errors;                    // by reason
+  std::map<std::string, int64_t> subscribers;                      // by product
+  std::map<std::string, int64_t> frames_published;                 // by product
+  std::map<std::string, int64_t> frames_sent;                      // by product, taken by subscribers
+  std::map<std::pair<std::string, std::string>, int64_t> frames_dropped;  // (product, policy)
+  std::map<std::string, int64_t> streams_cut;                      // by reason
+  std::map<std::string, int64_t> allocation_failures;              // by device
+  std::vector<DeviceStatus> devices;
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/base/clock.h"
+#include "gpu/dtype.h"
+#include "server/engine/scan_spec.h"
+#include "server/storage/commit_store.h"
+
+// What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
+namespace octavo::engine {
+
+enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
+enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
+
+const char* Name(ScanState state);    // "RUNNING"
+const char* Name(VolumeState state);  // "HELD"
+inline bool IsFinal(ScanState s) { return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled; }
+
+/// All fields as in octavo.v1.Scan.
+struct ScanStatus {
+  std::string name;
+  ScanSpec spec;  // resolved
+  ScanState state = ScanState::kQueued;
+  std::string reason, reason_code;
+  TimePoint created, started, ended;
+  int64_t records = 0;
+  int64_t volumes_done = 0, volumes_held = 0, volumes_dropped = 0, volumes_overwritten = 0;
+  int64_t volumes_committed = 0, volumes_discarded = 0, commit_failures = 0;
+  int64_t blocks_dropped = 0, missing_ascans = 0;
+  std::string device;
+  double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;
+  int64_t current_volume = -1;
+  double current_fraction = 0;
+  std::vector<std::string> volumes;
+  std::string plan;
+};
+
+/// All fields as in octavo.v1.Volume.
+struct VolumeStatus {
+  std::string name, scan, title;
+  int64_t index = 0;
+  VolumeState state = VolumeState::kAcquiring;
+  std::string reason;
+  int64_t shape[3] = {0, 0, 0};
+  DType dtype = DType::kU8;
+  double spacing_um[3] = {1, 1, 1};
+  bool has_levels = false;
+  float level_lo = 0, level_hi = 0;
+  ValueKind value = ValueKind::kDb;
+  TimePoint acquired_begin, acquired_end;
+  bool complete = false;
+  int64_t missing_ascans = 0;
+  std::vector<std::pair<int64_t, int64_t>> missing;  // first 32 ranges: first, count
+  std::string device;
+  int64_t bytes = 0;
+  std::string digest;
+  std::map<std::string, std::string> labels;
+  bool has_commit = false;
+  storage::CommitOutcome commit;
+  std::string last_error;
+  double held_seconds = 0;
+  bool kept = false;
+};
+
+/// All fields as in octavo.v1.AdmissionReport.
+struct AdmissionReport {
+  struct Item { std::string what; int64_t bytes = 0; int64_t count = 1; };
+  struct Holder { std::string name, what; int64_t bytes = 0; std::string title; };
+  bool admitted = false;
+  std::string device;
+  int64_t wanted_bytes = 0, free_bytes = 0, budget_bytes = 0;
+  std::vector<Item> needs;
+  std::vector<Holder> holders;
+  std::string advice;
+  bool retryable = true;
+  int64_t volume_bytes = 0, run_bytes = 0;
+  double seconds_to_memory_full = 0, volumes_per_second = 0;
+  int64_t disk_free_bytes = 0;
+  double seconds_to_disk_full = 0;
+  int64_t pinned_bytes = 0;
+};
+
+/// All fields as in octavo.v1.DeviceStatus.
+struct DeviceStatus {
+  std::string name, backend, model, uuid;
+  bool healthy = true;
+  std::string reason;
+  int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0,
+          limbo_bytes = 0, free_bytes = 0;
+  int running_scans = 0;
+};
+
+}  // namespace octavo::engine
