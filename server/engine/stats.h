@@ -17,6 +17,7 @@ struct Histogram {
   int64_t count = 0;
   double sum = 0;
   void Add(double seconds);
+  void Merge(const Histogram& other);
 };
 
 /// Everything the metrics page shows, copied at one moment. Keys of maps are label values, all from small fixed sets.

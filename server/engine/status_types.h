@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 
 // What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
 namespace octavo::engine {
+
+struct ResolvedScan;  // resolve.h
 
 enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
 enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
@@ -65,6 +68,7 @@ struct VolumeStatus {
   std::string last_error;
   double held_seconds = 0;
   bool kept = false;
+  std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
 };
 
 /// All fields as in octavo.v1.AdmissionReport.

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/engine/ledger.h"
+#include "server/engine/resolve.h"
+#include "server/engine/status_types.h"
+
+namespace octavo::engine {
+
+/// Completes a ledger's report with what a run of `scan` needs over time: volume and run bytes, when memory and disk would
+/// be full at its rate, free disk space at `roots`.
+void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roots, AdmissionReport* report);
+
+/// Checks the destination and writer options of AUTO_COMMIT before the scan starts.
+absl::Status CheckAutoCommit(const ResolvedScan& scan, const std::vector<std::string>& roots);
+
+}  // namespace octavo::engine

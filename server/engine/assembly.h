@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "gpu/math/placement.h"
+
+namespace octavo::engine {
+
+/// Keeps account of which A-scans of a raster volume have been placed, from the records that came in order.
+class VolumeAssembly {
+ public:
+  explicit VolumeAssembly(const math::RasterPlacement& raster) : raster_(raster) {}
+
+  /// Records [first, first + count) of the volume were placed. first must not go back.
+  void Placed(int64_t first, int64_t count);
+  /// No more records will come: what was not placed is missing.
+  void Finish();
+
+  /// One past the last record that carries an A-scan: the volume is complete when this record was placed.
+  int64_t active_records() const {
+    return (raster_.bscans_per_volume - 1) * (raster_.ascans_per_bscan + raster_.flyback_records) + raster_.ascans_per_bscan;
+  }
+  bool all_seen() const { return next_ >= active_records(); }
+  int64_t next_record() const { return next_; }
+  int64_t missing_ascans() const { return missing_ascans_; }
+  /// Missing A-scans as sorted, disjoint ranges (first, count) of y * ascans_per_bscan + x.
+  const std::vector<std::pair<int64_t, int64_t>>& missing() const { return missing_; }
+  double fraction() const { return static_cast<double>(std::min(next_, active_records())) / static_cast<double>(active_records()); }
+
+ private:
+  void Miss(int64_t first, int64_t last);
+
+  math::RasterPlacement raster_;
+  int64_t next_ = 0;
+  int64_t missing_ascans_ = 0;
+  std::vector<std::pair<int64_t, int64_t>> missing_;
+};
+
+}  // namespace octavo::engine

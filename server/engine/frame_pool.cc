@@ -1,0 +1,65 @@
+#include "server/engine/frame_pool.h"
+
+#include <bit>
+#include <utility>
+
+namespace octavo::engine {
+
+// Powers of two up to 16 MiB waste little there; above, multiples of 4 MiB.
+int64_t FramePool::ClassOf(int64_t bytes) {
+  constexpr int64_t kStep = 4 << 20;
+  if (bytes <= 16 << 20) return std::max<int64_t>(64 << 10, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
+  return (bytes + kStep - 1) / kStep * kStep;
+}
+
+std::shared_ptr<void> FramePool::Get(int64_t bytes) {
+  const int64_t size = ClassOf(bytes);
+  std::unique_ptr<PinnedBuffer> block;
+  std::vector<std::unique_ptr<PinnedBuffer>> evicted;  // freed outside the lock
+  {
+    MutexLock lock(mutex_);
+    if (auto& free = free_[size]; !free.empty()) {
+      block = std::move(free.back());
+      free.pop_back();
+    } else {
+      // Blocks that lie idle in other classes make room before the cap refuses.
+      for (auto it = free_.rbegin(); it != free_.rend() && allocated_ + size > cap_bytes_; ++it) {
+        while (!it->second.empty() && allocated_ + size > cap_bytes_) {
+          allocated_ -= it->second.back()->bytes();
+          evicted.push_back(std::move(it->second.back()));
+          it->second.pop_back();
+        }
+      }
+      if (allocated_ + size > cap_bytes_) return nullptr;
+      allocated_ += size;
+    }
+  }
+  if (block == nullptr) {
+    auto made = device_->AllocatePinned(size);
+    if (!made.ok()) {
+      MutexLock lock(mutex_);
+      allocated_ -= size;
+      return nullptr;
+    }
+    block = std::make_unique<PinnedBuffer>(*std::move(made));
+  }
+  void* data = block->data();
+  return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release()](void*) { self->Return(raw); });
+}
+
+void FramePool::Return(PinnedBuffer* block) {
+  std::unique_ptr<PinnedBuffer> owned(block);
+  MutexLock lock(mutex_);
+  free_[owned->bytes()].push_back(std::move(owned));
+}
+
+void FramePool::Prepare(int64_t bytes, int count) {
+  std::vector<std::shared_ptr<void>> taken;
+  for (int i = 0; i < count; ++i) {
+    auto block = Get(bytes);
+    if (block == nullptr) break;
+    taken.push_back(std::move(block));
+  }
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "gpu/base/mutex.h"
+#include "gpu/device.h"
+
+namespace octavo::engine {
+
+/// Page-locked host memory for results on their way out, recycled by size class under a byte cap. Blocks return when the
+/// last reference to them ends. Thread-safe. Held by shared_ptr: blocks may outlive their user.
+class FramePool : public std::enable_shared_from_this<FramePool> {
+ public:
+  FramePool(Device* device, int64_t cap_bytes) : device_(device), cap_bytes_(cap_bytes) {}
+
+  /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The first use of a size class
+  /// allocates, which takes milliseconds: Prepare beforehand for the block path.
+  std::shared_ptr<void> Get(int64_t bytes);
+  /// Makes sure that `count` blocks for `bytes` exist, as far as the cap allows.
+  void Prepare(int64_t bytes, int count);
+
+ private:
+  static int64_t ClassOf(int64_t bytes);
+  void Return(PinnedBuffer* block);
+
+  Device* const device_;
+  const int64_t cap_bytes_;
+  Mutex mutex_;
+  int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,509 @@
+#include "server/engine/publisher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
+constexpr int64_t kRecentBytes = 32 << 20;
+constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
+
+bool IsImage(Product p) { return p == Product::kMip || p == Product::kAip || p == Product::kBscan; }
+bool NeedsLoad(const Frame& frame) { return frame.product == Product::kVolume && frame.payload.data == nullptr; }
+
+}  // namespace
+
+const char* Name(Product product) {
+  switch (product) {
+    case Product::kMip: return "mip";
+    case Product::kAip: return "aip";
+    case Product::kBscan: return "bscan";
+    case Product::kVolume: return "volume";
+    case Product::kEvent: return "event";
+  }
+  return "?";
+}
+
+const char* Name(Delivery delivery) {
+  switch (delivery) {
+    case Delivery::kLatest: return "latest";
+    case Delivery::kDropOldest: return "drop_oldest";
+    case Delivery::kLossless: return "lossless";
+  }
+  return "?";
+}
+
+class Publisher::SubscriptionImpl final : public Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
+ public:
+  SubscriptionImpl(SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock,
+                   std::shared_ptr<Counters> counters)
+      : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)),
+        notify_(std::move(notify)) {}
+
+  const SubscribeSpec& spec() const { return spec_; }
+
+  /// Returns whether the consumer should be notified.
+  bool Push(const TopicKey& key, const FramePtr& frame) {
+    MutexLock lock(mutex_);
+    if (ended_) return false;
+    TopicState& topic = topics_[{frame->scan, key}];
+    if (!spec_.previews && !frame->complete) {
+      ++topic.dropped;  // asked for: not an event worth a metric, but the sequence arithmetic must come out
+      return false;
+    }
+    if (!replay_.empty()) {
+      replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
+      return false;
+    }
+    switch (spec_.delivery) {
+      case Delivery::kLatest: {
+        auto same = std::find_if(queue_.begin(), queue_.end(),
+                                 [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
+        if (same == queue_.end()) {
+          queue_.push_back(frame);
+        } else {
+          *same = frame;
+          Dropped(topic, frame->product);
+        }
+        return true;
+      }
+      case Delivery::kDropOldest:
+        if (TooEarly(topic)) {
+          Dropped(topic, frame->product);
+          return false;
+        }
+        if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+          const FramePtr& oldest = queue_.front();
+          Dropped(topics_[{oldest->scan, KeyOf(*oldest)}], oldest->product);
+          queue_.pop_front();
+        }
+        break;
+      case Delivery::kLossless:
+        if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+          Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
+          return true;
+        }
+        break;
+    }
+    topic.last_accepted_ns = clock_->Now().monotonic_ns;
+    queue_.push_back(frame);
+    return true;
+  }
+
+  /// The frame `sequence` never came to be.
+  bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence) {
+    MutexLock lock(mutex_);
+    if (ended_) return false;
+    Dropped(topics_[{scan, key}], key.product);
+    if (spec_.delivery != Delivery::kLossless) return false;
+    Frame lost;
+    lost.product = key.product;
+    Cut(lost, sequence, "the server had no memory for the frame");
+    return true;
+  }
+
+  /// Frames to deliver before new ones.
+  void Replay(std::vector<FramePtr> frames) {
+    {
+      MutexLock lock(mutex_);
+      replay_.assign(frames.begin(), frames.end());
+    }
+    StartLoad();
+  }
+
+  void End() {
+    {
+      MutexLock lock(mutex_);
+      ended_ = true;
+    }
+  }
+
+  bool Take(Delivered* out) override {
+    bool load = false;
+    {
+      MutexLock lock(mutex_);
+      FramePtr frame;
+      if (!replay_.empty()) {
+        if (!NeedsLoad(*replay_.front())) {
+          frame = replay_.front();
+        } else if (loaded_ != nullptr) {
+          frame = std::exchange(loaded_, nullptr);
+        }
+        if (frame != nullptr) {
+          replay_.pop_front();
+          load = true;
+        }
+      } else {
+        for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+          if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(topics_[{(*it)->scan, KeyOf(**it)}])) continue;
+          frame = std::move(*it);
+          queue_.erase(it);
+          break;
+        }
+      }
+      if (frame == nullptr) return false;
+      TopicState& topic = topics_[{frame->scan, KeyOf(*frame)}];
+      out->dropped_before = std::exchange(topic.dropped, 0);
+      if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
+      out->frame = std::move(frame);
+    }
+    {
+      MutexLock lock(counters_->mutex);
+      ++counters_->sent[Name(out->frame->product)];
+    }
+    if (load) StartLoad();
+    return true;
+  }
+
+  bool Ended(absl::Status* status) override {
+    MutexLock lock(mutex_);
+    if (!ended_ || !queue_.empty() || !replay_.empty()) return false;
+    *status = status_;
+    return true;
+  }
+
+  void Close() override {
+    {
+      MutexLock lock(mutex_);
+      ended_ = true;
+      closed_ = true;
+      queue_.clear();
+      replay_.clear();
+      loaded_ = nullptr;
+    }
+    MutexLock lock(notify_mutex_);
+    notify_ = nullptr;
+  }
+
+  bool closed() {
+    MutexLock lock(mutex_);
+    return closed_;
+  }
+
+  /// A frame waits for max_rate_hz only.
+  bool HeldBack() {
+    MutexLock lock(mutex_);
+    return spec_.max_rate_hz > 0 && !queue_.empty();
+  }
+
+  void Notify() {
+    MutexLock lock(notify_mutex_);
+    if (notify_) notify_();
+  }
+
+ private:
+  struct TopicState {
+    uint64_t dropped = 0;
+    int64_t last_accepted_ns = 0;
+  };
+
+  TopicKey KeyOf(const Frame& frame) const {
+    return {.product = frame.product, .axis = frame.axis,
+            .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
+  }
+  static FramePtr WithoutPayload(const Frame& frame) {
+    auto header = std::make_shared<Frame>(frame);
+    header->payload.owner = nullptr;
+    header->payload.data = nullptr;
+    return header;
+  }
+  bool TooEarly(const TopicState& topic) const {
+    return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
+           static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
+  }
+  void Dropped(TopicState& topic, Product product) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++topic.dropped;
+    MutexLock lock(counters_->mutex);
+    ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
+  }
+  void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ended_ = true;
+    status_ = WithInfo(absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
+                                                                 Name(frame.product), " while it is kept")),
+                       {.reason = "SLOW_SUBSCRIBER", .field = "",
+                        .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
+    MutexLock lock(counters_->mutex);
+    ++counters_->cut["slow_subscriber"];
+  }
+
+  void StartLoad() {
+    FramePtr header;
+    {
+      MutexLock lock(mutex_);
+      if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
+      loading_ = true;
+      header = replay_.front();
+    }
+    loader_(header, [self = shared_from_this()](FramePtr frame) {
+      {
+        MutexLock lock(self->mutex_);
+        self->loading_ = false;
+        if (self->closed_ || self->replay_.empty()) return;
+        if (frame != nullptr) {
+          self->loaded_ = std::move(frame);
+        } else {
+          const Frame& gone = *self->replay_.front();
+          self->ended_ = true;
+          self->status_ = WithInfo(
+              absl::OutOfRangeError(absl::StrCat("volume frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
+              {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
+          self->replay_.clear();
+          self->queue_.clear();
+        }
+      }
+      self->Notify();
+    });
+  }
+
+  const SubscribeSpec spec_;
+  const Clock* const clock_;
+  const Loader loader_;
+  const std::shared_ptr<Counters> counters_;
+  Mutex mutex_;
+  std::deque<FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
+  FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
+  bool loading_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  Mutex notify_mutex_;  // held while notify runs, so that Close can promise silence
+  std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
+};
+
+Publisher::~Publisher() = default;
+
+bool Publisher::Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan) {
+  if (!spec.scan.empty()) return spec.scan == name;
+  return std::all_of(spec.labels.begin(), spec.labels.end(), [&](const auto& label) {
+    auto it = scan.labels.find(label.first);
+    return it != scan.labels.end() && it->second == label.second;
+  });
+}
+
+std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec) {
+  std::vector<TopicKey> keys;
+  for (Product product : spec.products) {
+    TopicKey key{.product = product};
+    if (product == Product::kMip && spec.axis_given) key.axis = spec.axis;
+    if (product == Product::kBscan) {
+      key.axis = spec.axis_given ? spec.axis : FrameAxis::kY;
+      key.plane_index = spec.plane_index;
+    }
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
+                            const std::array<int64_t, 3>& shape, bool has_aip) {
+  MutexLock lock(mutex_);
+  const int64_t now = clock_->Now().monotonic_ns;
+  std::erase_if(scans_, [&](const auto& item) { return item.second.ended && now - item.second.ended_ns > kEndedScanNs; });
+  Scan& entry = scans_[scan];
+  entry.labels = labels;
+  entry.shape = shape;
+  entry.has_aip = has_aip;
+}
+
+void Publisher::ScanEnded(const std::string& scan) {
+  std::vector<std::shared_ptr<SubscriptionImpl>> ended;
+  {
+    MutexLock lock(mutex_);
+    auto it = scans_.find(scan);
+    if (it == scans_.end()) return;
+    it->second.ended = true;
+    it->second.ended_ns = clock_->Now().monotonic_ns;
+    for (const auto& weak : subscriptions_) {
+      auto subscription = weak.lock();
+      if (subscription != nullptr && subscription->spec().scan == scan) ended.push_back(std::move(subscription));
+    }
+    for (const auto& subscription : ended) subscription->End();
+  }
+  for (const auto& subscription : ended) subscription->Notify();
+}
+
+std::vector<std::shared_ptr<Publisher::SubscriptionImpl>> Publisher::Interested(const std::string& scan, const TopicKey& key) {
+  std::vector<std::shared_ptr<SubscriptionImpl>> list;
+  const Scan& entry = scans_[scan];
+  std::erase_if(subscriptions_, [&](const std::weak_ptr<SubscriptionImpl>& weak) {
+    auto subscription = weak.lock();
+    if (subscription == nullptr || subscription->closed()) return true;
+    if (Matches(subscription->spec(), scan, entry)) {
+      const auto keys = KeysOf(subscription->spec());
+      if (std::find(keys.begin(), keys.end(), key) != keys.end()) list.push_back(std::move(subscription));
+    }
+    return false;
+  });
+  return list;
+}
+
+std::vector<Publisher::Wanted> Publisher::WantedOf(const std::string& scan) {
+  MutexLock lock(mutex_);
+  std::map<TopicKey, bool> wanted;
+  const auto entry = scans_.find(scan);
+  if (entry == scans_.end()) return {};
+  for (const auto& weak : subscriptions_) {
+    auto subscription = weak.lock();
+    if (subscription == nullptr || !Matches(subscription->spec(), scan, entry->second)) continue;
+    for (const TopicKey& key : KeysOf(subscription->spec())) wanted[key] |= subscription->spec().previews;
+  }
+  std::vector<Wanted> list;
+  for (const auto& [key, previews] : wanted) list.push_back({.key = key, .previews = previews});
+  return list;
+}
+
+void Publisher::Remember(Topic& topic, const FramePtr& frame) {
+  FramePtr kept = frame;
+  if (frame->product == Product::kVolume) {
+    auto header = std::make_shared<Frame>(*frame);
+    header->payload.owner = nullptr;
+    header->payload.data = nullptr;
+    kept = std::move(header);
+  }
+  topic.recent.push_back(kept);
+  if (IsImage(frame->product)) topic.recent_bytes += frame->payload.size;
+  const size_t most = frame->product == Product::kVolume  ? kRecentVolumes
+                      : frame->product == Product::kEvent ? kRecentEvents
+                                                          : kRecentImages;
+  while (topic.recent.size() > most || (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes)) {
+    if (IsImage(frame->product)) topic.recent_bytes -= topic.recent.front()->payload.size;
+    topic.recent.pop_front();
+  }
+}
+
+void Publisher::Publish(const TopicKey& key, Frame frame) {
+  frame.published = clock_->Now();
+  const double latency = static_cast<double>(frame.published.monotonic_ns - frame.acquired.monotonic_ns) * 1e-9;
+  std::vector<std::shared_ptr<SubscriptionImpl>> news;
+  {
+    MutexLock lock(mutex_);
+    auto entry = scans_.find(frame.scan);
+    if (entry == scans_.end()) return;
+    Topic& topic = entry->second.topics[key];
+    frame.sequence = topic.next_sequence++;
+    const auto published = std::make_shared<const Frame>(std::move(frame));
+    Remember(topic, published);
+    for (auto& subscription : Interested(published->scan, key)) {
+      if (subscription->Push(key, published)) news.push_back(std::move(subscription));
+    }
+  }
+  {
+    MutexLock lock(counters_->mutex);
+    ++counters_->published[Name(key.product)];
+    if (key.product != Product::kEvent) counters_->latency[Name(key.product)].Add(latency);
+  }
+  for (const auto& subscription : news) subscription->Notify();
+}
+
+void Publisher::Lost(const std::string& scan, const TopicKey& key) {
+  std::vector<std::shared_ptr<SubscriptionImpl>> news;
+  {
+    MutexLock lock(mutex_);
+    auto entry = scans_.find(scan);
+    if (entry == scans_.end()) return;
+    const uint64_t sequence = entry->second.topics[key].next_sequence++;
+    for (auto& subscription : Interested(scan, key)) {
+      if (subscription->Lose(scan, key, sequence)) news.push_back(std::move(subscription));
+    }
+  }
+  {
+    MutexLock lock(counters_->mutex);
+    ++counters_->dropped[{Name(key.product), "no_memory"}];
+  }
+  for (const auto& subscription : news) subscription->Notify();
+}
+
+absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const SubscribeSpec& spec, std::function<void()> notify) {
+  if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
+  if (spec.queue_length < 1 || spec.queue_length > 1024) {
+    return InvalidField("queue_length", absl::StrCat("is ", spec.queue_length, "; allowed 1 to 1024"));
+  }
+  if (!(spec.max_rate_hz >= 0)) return InvalidField("max_rate_hz", absl::StrCat("is ", spec.max_rate_hz, "; allowed >= 0"));
+  const bool wants_aip = std::count(spec.products.begin(), spec.products.end(), Product::kAip) > 0;
+  if (wants_aip && spec.axis_given && spec.axis != FrameAxis::kZ) {
+    return InvalidField("axis", "AIP is made over z only");
+  }
+  if (spec.resume && (spec.scan.empty() || spec.products.size() != 1)) {
+    return InvalidField("resume", "needs one scan and one product");
+  }
+  auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
+  std::vector<FramePtr> replay;
+  {
+    MutexLock lock(mutex_);
+    if (!spec.scan.empty()) {
+      auto entry = scans_.find(spec.scan);
+      if (entry == scans_.end()) {
+        return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
+      }
+      Scan& scan = entry->second;
+      if (wants_aip && !scan.has_aip) {
+        return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
+                        {.reason = "NO_AIP", .field = "products", .numbers = {}});
+      }
+      for (const TopicKey& key : KeysOf(spec)) {
+        const size_t dim = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
+        if (key.product == Product::kBscan && key.plane_index >= scan.shape[dim]) {
+          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ",
+                                                             scan.shape[dim] - 1)),
+                          {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.shape[dim])}}});
+        }
+        Topic& topic = scan.topics[key];
+        if (spec.resume) {
+          const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
+          if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
+            return WithInfo(absl::OutOfRangeError(absl::StrCat("from_sequence is ", spec.from_sequence, "; kept are ", first,
+                                                               " to ", topic.next_sequence)),
+                            {.reason = "SEQUENCE_GONE", .field = "from_sequence",
+                             .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(topic.next_sequence)}}});
+          }
+          for (const FramePtr& frame : topic.recent) {
+            if (frame->sequence >= spec.from_sequence && (frame->complete || spec.previews)) replay.push_back(frame);
+          }
+        } else if (spec.delivery == Delivery::kLatest && IsImage(key.product) && !topic.recent.empty()) {
+          subscription->Push(key, topic.recent.back());  // a picture at once, not only at the next volume
+        }
+      }
+      if (scan.ended) subscription->End();
+    }
+    if (!replay.empty()) subscription->Replay(std::move(replay));
+    subscriptions_.push_back(subscription);
+  }
+  subscription->Notify();
+  return subscription;
+}
+
+void Publisher::Tick() {
+  std::vector<std::shared_ptr<SubscriptionImpl>> due;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& weak : subscriptions_) {
+      if (auto subscription = weak.lock(); subscription != nullptr && subscription->HeldBack()) due.push_back(subscription);
+    }
+  }
+  for (const auto& subscription : due) subscription->Notify();
+}
+
+void Publisher::AddTo(Stats* stats) {
+  {
+    MutexLock lock(mutex_);
+    for (const auto& weak : subscriptions_) {
+      auto subscription = weak.lock();
+      if (subscription == nullptr || subscription->closed()) continue;
+      for (Product product : subscription->spec().products) ++stats->subscribers[Name(product)];
+    }
+  }
+  MutexLock lock(counters_->mutex);
+  stats->frames_published = counters_->published;
+  stats->frames_sent = counters_->sent;
+  stats->frames_dropped = counters_->dropped;
+  stats->streams_cut = counters_->cut;
+  stats->frame_latency_seconds = counters_->latency;
+}
+
+}  // namespace octavo::engine

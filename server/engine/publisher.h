@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "server/engine/frame.h"
+#include "server/engine/stats.h"
+#include "server/engine/subscription.h"
+
+namespace octavo::engine {
+
+/// What a topic shows; with a scan it names a topic.
+struct TopicKey {
+  Product product = Product::kMip;
+  FrameAxis axis = FrameAxis::kZ;
+  int64_t plane_index = -1;  // kBscan only; -1 = middle
+  auto operator<=>(const TopicKey&) const = default;
+};
+
+const char* Name(Product product);    // "mip"
+const char* Name(Delivery delivery);  // "latest"
+
+/// Topics and their subscribers: hands each frame to every queue that wants it, without waiting for any. Thread-safe.
+/// Lock order: publisher before subscription; notify callbacks run without locks.
+class Publisher {
+ public:
+  explicit Publisher(const Clock* clock) : clock_(clock) {}
+  ~Publisher();
+
+  /// Loads the payload of a volume frame's header anew (resume of VOLUME topics): calls back once from another thread,
+  /// with null if the volume is gone.
+  using Loader = std::function<void(FramePtr header, std::function<void(FramePtr)> done)>;
+  void SetLoader(Loader loader) { loader_ = std::move(loader); }
+
+  /// `shape` [y, x, z] bounds plane indices.
+  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape,
+                   bool has_aip);
+  /// No frames will come any more; its subscriptions end when their queues are empty.
+  void ScanEnded(const std::string& scan);
+
+  /// Topics of `scan` that somebody subscribes to now.
+  struct Wanted {
+    TopicKey key;
+    bool previews = false;
+  };
+  std::vector<Wanted> WantedOf(const std::string& scan);
+
+  /// Publishes `frame` under the topic's next sequence number.
+  void Publish(const TopicKey& key, Frame frame);
+  /// A frame of the topic was lost before it could be made (no memory): it takes a sequence number and counts as dropped.
+  void Lost(const std::string& scan, const TopicKey& key);
+
+  absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
+  /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
+  void Tick();
+  void AddTo(Stats* stats);
+
+ private:
+  class SubscriptionImpl;
+  struct Counters {  // shared with subscriptions, which may outlive the publisher
+    Mutex mutex;
+    std::map<std::string, int64_t> published ABSL_GUARDED_BY(mutex), sent ABSL_GUARDED_BY(mutex), cut ABSL_GUARDED_BY(mutex);
+    std::map<std::pair<std::string, std::string>, int64_t> dropped ABSL_GUARDED_BY(mutex);
+    std::map<std::string, Histogram> latency ABSL_GUARDED_BY(mutex);
+  };
+  struct Topic {
+    uint64_t next_sequence = 0;
+    std::deque<FramePtr> recent;  // for resume and for a first picture; volume frames without payload
+    int64_t recent_bytes = 0;
+  };
+  struct Scan {
+    std::map<std::string, std::string> labels;
+    std::array<int64_t, 3> shape{};
+    bool has_aip = false, ended = false;
+    int64_t ended_ns = 0;
+    std::map<TopicKey, Topic> topics;
+  };
+  static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
+  static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec);
+  void Remember(Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Subscriptions that want `key` of `scan` now; drops those that are gone.
+  std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Clock* const clock_;
+  Loader loader_;
+  Mutex mutex_;
+  std::map<std::string, Scan> scans_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<SubscriptionImpl>> subscriptions_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,278 @@
+#include "server/engine/scan_session.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/names.h"
+#include "server/engine/scan_session_parts.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kAlign = 256;
+int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+struct SlotBytes {
+  int64_t volume, mip, aip, digest;
+  int64_t sum() const { return volume + mip + aip + digest; }
+};
+SlotBytes BytesOfSlot(const ResolvedScan& scan) {
+  const int64_t plane = scan.shape[0] * scan.shape[1];
+  return {.volume = Padded(scan.volume_bytes),
+          .mip = Padded(plane * SizeOf(scan.chain.output)),
+          .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
+          .digest = kAlign};
+}
+
+int64_t RecordBytes(const ResolvedScan& scan) { return scan.chain.samples_per_record * SizeOf(scan.chain.raw_type); }
+
+int64_t LargestPlane(const ResolvedScan& scan) {
+  const auto& s = scan.shape;
+  return std::max({s[0] * s[1], s[0] * s[2], s[1] * s[2]}) * SizeOf(scan.chain.output);
+}
+
+std::jthread NamedThread(const char* name, std::function<void(std::stop_token)> body) {
+  return std::jthread([name, body = std::move(body)](std::stop_token stop) {
+    pthread_setname_np(pthread_self(), name);
+    body(stop);
+  });
+}
+
+}  // namespace
+
+int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
+  const Retention& retention = scan.spec.retention;
+  int64_t slots = retention.hold_slots;
+  // A ring needs slots beside the kept ones: one filling, one being finished, one to look at.
+  if (retention.mode == RetentionMode::kLive) slots += 3;
+  if (retention.disposition != Disposition::kAsk) slots = std::max<int64_t>(slots, 2);
+  if (scan.spec.pattern.volumes > 0) slots = std::min(slots, scan.spec.pattern.volumes);
+  return std::max<int64_t>(slots, 1);
+}
+
+std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
+  const int64_t slots = VolumeSlots(scan);
+  return {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
+          {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan)), .count = 1},
+          {.what = "chain workspace", .bytes = device.spectral().PlanBytes(scan.chain), .count = 1},
+          {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
+}
+
+int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
+  return scan.spec.acquisition.ring_blocks * scan.spec.acquisition.records_per_block * RecordBytes(scan) +
+         8 * scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output);
+}
+
+ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
+    : name_(std::move(name)), context_(std::move(context)), source_(std::move(source)), device_(*context_.device),
+      scan_(std::move(scan)) {
+  MutexLock update_lock(update_mutex_);
+  latest_ = scan_;
+  MutexLock lock(status_mutex_);
+  status_.name = name_;
+  status_.spec = scan_.spec;
+  status_.created = context_.clock->Now();
+  status_.device = DeviceName(context_.device_index);
+}
+
+absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
+                                                                 std::vector<Ledger::ChargeId> charges, SessionContext context) {
+  Ledger* const ledger = context.ledger;
+  std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
+  if (absl::Status status = session->Allocate(charges); !status.ok()) {
+    session.reset();  // frees first, then the charges end
+    for (const auto id : charges) ledger->Release(id);
+    return status;
+  }
+  session->Start();
+  return session;
+}
+
+absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
+  record_bytes_ = RecordBytes(scan_);
+  block_records_ = scan_.spec.acquisition.records_per_block;
+  const int64_t block_bytes = block_records_ * record_bytes_;
+  const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
+  slots_ = std::make_shared<SlotPool>(context_.ledger);
+  std::vector<std::unique_ptr<VolumeSlot>> slots;
+  const SlotBytes bytes = BytesOfSlot(scan_);
+  for (size_t i = 0; i < slot_count; ++i) {
+    auto slot = std::make_unique<VolumeSlot>();
+    slot->charge = charges[i];
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(bytes.volume));
+    OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(bytes.mip));
+    if (bytes.aip > 0) {
+      OCTAVO_ASSIGN_OR_RETURN(slot->aip, device_.Allocate(bytes.aip));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(bytes.digest));
+    slots.push_back(std::move(slot));
+  }
+  std::vector<void*> ring_slots;
+  for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
+    ring_slots.push_back(memory.data());
+    ring_memory_.push_back(std::move(memory));
+  }
+  ring_ = std::make_unique<BlockRing>(std::move(ring_slots));
+  for (int i = 0; i < kRawBuffers; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
+    OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());
+    OCTAVO_ASSIGN_OR_RETURN(uploaded_[i], device_.NewEvent());
+  }
+  OCTAVO_ASSIGN_OR_RETURN(scratch_, device_.Allocate(LargestPlane(scan_)));
+  OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
+  OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
+  OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
+  OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
+  const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
+  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
+  MutexLock lock(retire_mutex_);
+  for (int64_t i = 0; i < event_count; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
+    events_.push_back(std::move(event));
+    free_events_.push_back(static_cast<int>(i));
+  }
+  context_.frames->Prepare(scan_.shape[0] * scan_.shape[1] * SizeOf(scan_.chain.output), 4);
+  // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
+  for (auto& slot : slots) slots_->Add(std::move(slot));
+  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());
+  return absl::OkStatus();
+}
+
+void ScanSession::Start() {
+  {
+    MutexLock lock(status_mutex_);
+    status_.plan = processor_->Describe();
+    status_.started = context_.clock->Now();
+    records_rate_.Add(status_.started.monotonic_ns, 0);
+    volumes_rate_.Add(status_.started.monotonic_ns, 0);
+  }
+  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
+                                  scan_.spec.products.aip);
+  SetState(ScanState::kRunning);
+  copy_thread_ = NamedThread("oct-copy", [this](std::stop_token stop) { CopyVolumes(stop); });
+  retire_thread_ = NamedThread("oct-retire", [this](std::stop_token) { Retire(); });
+  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { Acquire(stop); });
+  compute_thread_ = NamedThread("oct-compute", [this](std::stop_token) { Compute(); });
+}
+
+ScanSession::~ScanSession() {
+  if (!ended_ && retire_thread_.joinable()) Cancel();
+  if (compute_thread_.joinable()) compute_thread_.join();
+  if (retire_thread_.joinable()) retire_thread_.join();
+}
+
+void ScanSession::SetState(ScanState state) {
+  {
+    MutexLock lock(status_mutex_);
+    if (status_.state == state || IsFinal(status_.state)) return;
+    status_.state = state;
+  }
+  Frame event;
+  event.scan = name_;
+  event.product = Product::kEvent;
+  event.acquired = context_.clock->Now();
+  event.event = absl::StrCat("scan ", Name(state));
+  context_.publisher->Publish({.product = Product::kEvent}, std::move(event));
+  context_.changed();
+}
+
+void ScanSession::EndWith(ScanState state, const std::string& code, const std::string& reason) {
+  MutexLock lock(status_mutex_);
+  if (!status_.reason_code.empty()) return;
+  end_state_ = state;
+  status_.reason_code = code;
+  status_.reason = reason;
+}
+
+ScanStatus ScanSession::Status() {
+  const auto counts = context_.store->CountOf(name_);
+  MutexLock lock(status_mutex_);
+  ScanStatus status = status_;
+  status.volumes_held = counts.held;
+  status.volumes_committed = counts.committed;
+  status.volumes_discarded = counts.discarded;
+  status.volumes_overwritten = counts.overwritten;
+  status.commit_failures = counts.commit_failures;
+  status.volumes = counts.in_memory;
+  status.missing_ascans = missing_ascans_;
+  status.blocks_dropped = blocks_dropped_;
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  if (IsFinal(status.state)) {
+    const double seconds = static_cast<double>(std::max<int64_t>(status.ended.monotonic_ns - status.started.monotonic_ns, 1)) * 1e-9;
+    status.records_per_second = static_cast<double>(status.records) / seconds;
+    status.volumes_per_second = static_cast<double>(status.volumes_done) / seconds;
+  } else {
+    status.records_per_second = records_rate_.PerSecond(now);
+    status.volumes_per_second = volumes_rate_.PerSecond(now);
+    status.ring_occupancy = ring_->Occupancy();
+  }
+  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_);
+  return status;
+}
+
+ScanSession::Timings ScanSession::TimingsNow() {
+  MutexLock lock(status_mutex_);
+  return timings_;
+}
+
+ResolvedScan ScanSession::Resolved() {
+  MutexLock lock(update_mutex_);
+  return latest_;
+}
+
+absl::Status ScanSession::Update(ResolvedScan updated) {
+  {
+    MutexLock lock(status_mutex_);
+    if (status_.state != ScanState::kRunning) {
+      return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only RUNNING scans can be updated")),
+                      {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
+    }
+  }
+  OCTAVO_ASSIGN_OR_RETURN(auto charges, context_.ledger->Reserve(context_.device_index, name_, updated.spec.title,
+                                                                 {{.what = "chain workspace",
+                                                                   .bytes = device_.spectral().PlanBytes(updated.chain),
+                                                                   .count = 1}},
+                                                                 nullptr));
+  auto processor = SpectralProcessor::Create(updated.chain, device_);
+  MutexLock lock(update_mutex_);
+  if (!processor.ok() || finished_) {
+    for (const auto id : charges) context_.ledger->Release(id);
+    return processor.ok() ? absl::FailedPreconditionError(absl::StrCat(name_, " has ended")) : processor.status();
+  }
+  next_processor_ = *std::move(processor);
+  update_charges_.insert(update_charges_.end(), charges.begin(), charges.end());
+  latest_ = updated;
+  MutexLock status_lock(status_mutex_);
+  status_.spec.processing = updated.spec.processing;
+  status_.plan = next_processor_->Describe();
+  return absl::OkStatus();
+}
+
+void ScanSession::Stop(const char* reason_code, const std::string& reason) {
+  EndWith(ScanState::kDone, reason_code, reason);
+  stop_at_volume_ = true;
+  SetState(ScanState::kDraining);
+}
+
+void ScanSession::Cancel() {
+  EndWith(ScanState::kCancelled, "CANCELLED", "cancelled by a client");
+  {
+    // A stop that has not come to its end yet becomes a cancel.
+    MutexLock lock(status_mutex_);
+    if (!IsFinal(status_.state) && end_state_ == ScanState::kDone) {
+      end_state_ = ScanState::kCancelled;
+      status_.reason_code = "CANCELLED";
+      status_.reason = "cancelled by a client";
+    }
+  }
+  abort_.request_stop();
+  SetState(ScanState::kDraining);
+}
+
+}  // namespace octavo::engine

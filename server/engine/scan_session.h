@@ -1,0 +1,178 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device.h"
+#include "gpu/project.h"
+#include "gpu/spectral.h"
+#include "server/engine/assembly.h"
+#include "server/engine/block_ring.h"
+#include "server/engine/frame_pool.h"
+#include "server/engine/ledger.h"
+#include "server/engine/publisher.h"
+#include "server/engine/rate_meter.h"
+#include "server/engine/resolve.h"
+#include "server/engine/source.h"
+#include "server/engine/volume_store.h"
+
+namespace octavo::engine {
+
+/// What a session needs from the engine around it. All must outlive the session.
+struct SessionContext {
+  Device* device = nullptr;
+  int device_index = 0;
+  Ledger* ledger = nullptr;
+  VolumeStore* store = nullptr;
+  Publisher* publisher = nullptr;
+  std::shared_ptr<FramePool> frames;
+  const Clock* clock = nullptr;
+  std::string server_id;
+  std::function<void(const std::string& volume, const CommitOptions&)> auto_commit;
+  std::function<bool(const std::string& scan)> commits_pending;  // whether storage will free slots of the scan
+  std::function<void()> changed;  // state changed: watchers want to know
+};
+
+/// One scan from its source to held volumes: THE main path.
+///   acquisition thread: source → pinned ring;  compute thread: ring → upload → chain → products, enqueue only;
+///   retire thread: waits for the device in order, recycles blocks, seals volumes, publishes.
+///   volume-frame thread: copies whole volumes to host memory for subscribers, beside the others.
+class ScanSession {
+ public:
+  /// What a scan needs of device memory, in the order that Create takes its charges.
+  static std::vector<AdmissionReport::Item> Needs(const ResolvedScan& scan, Device& device);
+  static int64_t VolumeSlots(const ResolvedScan& scan);
+  static int64_t PinnedBytes(const ResolvedScan& scan);
+
+  /// Allocates everything (charges: as reserved for Needs) and starts. On failure the charges are released.
+  static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
+                                                             std::vector<Ledger::ChargeId> charges, SessionContext context);
+  ~ScanSession();
+
+  const std::string& name() const { return name_; }
+  ScanStatus Status();
+  /// True once the final state is told and the threads have nothing left to do.
+  bool finished() const { return ended_.load(); }
+  /// Replaces the processing at the next volume boundary.
+  absl::Status Update(ResolvedScan updated);
+  ResolvedScan Resolved();
+  void Stop(const char* reason_code, const std::string& reason);  // after the current volume
+  void Cancel();                                                  // at once
+
+  struct Timings {
+    std::map<std::string, Histogram> stages;
+    Histogram volume_latency;
+  };
+  Timings TimingsNow();
+  int64_t missing_ascans() const { return missing_ascans_.load(); }
+  int64_t blocks_dropped() const { return blocks_dropped_.load(); }
+
+ private:
+  struct ActiveVolume;
+  struct PendingFrame;
+  struct Retiring;
+  struct VolumeFrameJob;
+
+  ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context);
+  absl::Status Allocate(const std::vector<Ledger::ChargeId>& charges);
+  void Start();
+
+  // acquisition thread
+  void Acquire(std::stop_token stop);
+  // compute thread
+  void Compute();
+  absl::Status ProcessBlock(int ring_slot, const SourceBlock& block);
+  absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
+  absl::Status BeginVolume(int64_t index, const SourceBlock& block);
+  absl::Status EndVolume(const SourceBlock& block);
+  absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
+  absl::Status EnqueuePreview(const SourceBlock& block);
+  absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete,
+                            Retiring* item);
+  std::shared_ptr<VolumeSlot> TakeSlot();
+  void End();
+  absl::Status PushRetire(Retiring item);
+  bool VolumesRetiring();
+  // retire thread
+  void Retire();
+  void SealVolume(Retiring& item);
+  void Finish();
+  // volume-frame thread
+  void CopyVolumes(std::stop_token stop);
+
+  void SetState(ScanState state);
+  /// The first reason to end wins.
+  void EndWith(ScanState state, const std::string& code, const std::string& reason);
+
+  const std::string name_;
+  const SessionContext context_;
+  const std::unique_ptr<Source> source_;
+  Device& device_;
+
+  // Fixed after Allocate; used by the compute thread.
+  int64_t record_bytes_ = 0, block_records_ = 0;
+  std::vector<PinnedBuffer> ring_memory_;
+  std::unique_ptr<BlockRing> ring_;
+  static constexpr int kRawBuffers = 3;
+  DeviceBuffer raw_[kRawBuffers];
+  DeviceBuffer scratch_;            // one plane
+  Stream upload_, compute_, copy_;
+  Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
+  std::shared_ptr<SlotPool> slots_;
+  PinnedBuffer digests_;            // one u64 per event
+  std::vector<Ledger::ChargeId> charges_;  // less those of the slots
+
+  // Compute thread only.
+  std::shared_ptr<SpectralProcessor> processor_;
+  ResolvedScan scan_;               // of the volume being acquired
+  std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
+  std::shared_ptr<ActiveVolume> active_;
+  int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
+  bool stop_reached_ = false;       // no further volume will begin
+  std::shared_ptr<SpectralProcessor> replaced_;  // lives until the device has passed its last use
+
+  Mutex update_mutex_;
+  ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
+  std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);
+  std::vector<Ledger::ChargeId> update_charges_ ABSL_GUARDED_BY(update_mutex_);
+
+  Mutex retire_mutex_;
+  CondVar retire_cv_;
+  std::deque<Retiring> retiring_ ABSL_GUARDED_BY(retire_mutex_);
+  std::vector<Event> events_;
+  std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
+  int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
+  bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
+
+  Mutex copy_mutex_;
+  CondVar copy_cv_;
+  std::deque<VolumeFrameJob> copies_ ABSL_GUARDED_BY(copy_mutex_);
+  bool copies_end_ ABSL_GUARDED_BY(copy_mutex_) = false;
+
+  Mutex status_mutex_;
+  ScanStatus status_ ABSL_GUARDED_BY(status_mutex_);
+  Timings timings_ ABSL_GUARDED_BY(status_mutex_);
+  RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
+  ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;
+
+  std::stop_source abort_;          // cancel or failure: everything ends at once
+  std::atomic<bool> stop_at_volume_{false}, finished_{false}, ended_{false};
+  std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0};
+  std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,400 @@
+// The compute thread: takes blocks from the ring and enqueues everything that happens to them, without waiting.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/names.h"
+#include "server/engine/scan_session.h"
+#include "server/engine/scan_session_parts.h"
+
+namespace octavo::engine {
+namespace {
+
+math::RasterPlacement RasterOf(const ResolvedScan& scan) {
+  return {.ascans_per_bscan = scan.spec.pattern.ascans_per_bscan,
+          .bscans_per_volume = scan.spec.pattern.bscans_per_volume,
+          .flyback_records = scan.spec.pattern.flyback_records,
+          .bidirectional = scan.spec.pattern.bidirectional};
+}
+
+VolumeView ViewOf(const ResolvedScan& scan, const VolumeSlot& slot) {
+  return {.data = slot.volume.data(), .dtype = scan.chain.output, .shape = {scan.shape[0], scan.shape[1], scan.shape[2]}};
+}
+
+/// What a voxel holds that no record reached: 0, or NaN in F32.
+uint32_t FillPattern(DType dtype) { return dtype == DType::kF32 ? 0x7FC00000u : 0u; }
+
+}  // namespace
+
+void ScanSession::Acquire(std::stop_token stop) {
+  absl::Status ended = absl::OkStatus();
+  const bool can_wait = source_->CanWait();
+  while (!stop.stop_requested()) {
+    const int slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
+    if (slot < 0 && can_wait) break;
+    if (slot < 0) {
+      ring_->CountOverrun();
+      if (scan_.spec.overrun == Overrun::kFailScan) {
+        ended = WithInfo(absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(),
+                                                          " blocks: the device was too slow for it")),
+                         {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
+        break;
+      }
+      const auto skipped = source_->Skip(block_records_, stop);
+      if (!skipped.ok() || skipped->records == 0) {
+        ended = skipped.status();
+        break;
+      }
+      ++blocks_dropped_;
+      continue;
+    }
+    const auto block = source_->Next(ring_memory_[static_cast<size_t>(slot)].data(), block_records_, stop);
+    if (!block.ok() || block->records == 0) {
+      ring_->Release(slot);
+      ended = block.status();
+      break;
+    }
+    ring_->Publish(slot, *block);
+  }
+  ring_->Close(ended);
+}
+
+void ScanSession::Compute() {
+  int slot = -1;
+  SourceBlock block;
+  while (!stop_reached_ && ring_->Pop(&slot, &block, abort_.get_token())) {
+    if (absl::Status status = ProcessBlock(slot, block); !status.ok()) {
+      EndWith(ScanState::kFailed, "DEVICE_ERROR", std::string(status.message()));
+      abort_.request_stop();
+      break;
+    }
+  }
+  End();
+}
+
+absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) {
+  Retiring item;
+  item.ring_slot = ring_slot;
+  item.records = block.records;
+  item.acquired = block.acquired;
+  item.enqueued_ns = context_.clock->Now().monotonic_ns;
+  {
+    MutexLock lock(status_mutex_);
+    timings_.stages["wait"].Add(static_cast<double>(item.enqueued_ns - block.acquired.monotonic_ns) * 1e-9);
+  }
+  // Upload beside the kernels of the block before; the raw buffer is free once its last user is done.
+  const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
+  auto* raw = raw_[raw_index].as<uint8_t>();
+  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(),
+                                              block.records * record_bytes_));
+  OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
+  OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
+  OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
+
+  // A block may span volumes: one call of the chain for each.
+  int64_t done = 0;
+  while (done < block.records && !stop_reached_) {
+    const int64_t record = block.first_record + done;
+    const int64_t index = record / scan_.volume_records;
+    if (active_ != nullptr && active_->index != index) OCTAVO_RETURN_IF_ERROR(EndVolume(block));
+    if (stop_reached_) break;
+    const int64_t in_volume = record - index * scan_.volume_records;
+    const int64_t count = std::min(block.records - done, scan_.volume_records - in_volume);
+    if (active_ == nullptr && index >= next_volume_) OCTAVO_RETURN_IF_ERROR(BeginVolume(index, block));
+    if (stop_reached_) break;
+    if (active_ != nullptr) {
+      OCTAVO_RETURN_IF_ERROR(ProcessSegment(raw + done * record_bytes_, in_volume, count, block));
+    }
+    done += count;
+  }
+  OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
+  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
+  return PushRetire(std::move(item));
+}
+
+absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block) {
+  ActiveVolume& volume = *active_;
+  const int64_t active = std::min(records, volume.assembly.active_records() - first_record);
+  if (active > 0) {
+    if (volume.slot != nullptr) {
+      OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
+                                                 {.raster = RasterOf(scan_), .first_record = first_record},
+                                                 {.volume = volume.slot->volume.data(),
+                                                  .volume_ascans = scan_.shape[0] * scan_.shape[1],
+                                                  .mip = volume.slot->mip.data(),
+                                                  .aip = volume.slot->aip.as<float>()}));
+    }
+    volume.assembly.Placed(first_record, active);
+  }
+  volume.status.acquired_end = block.acquired;
+  // Complete with its last A-scan, not when the next volume begins.
+  return volume.assembly.all_seen() ? EndVolume(block) : absl::OkStatus();
+}
+
+std::shared_ptr<VolumeSlot> ScanSession::TakeSlot() {
+  const Retention& retention = scan_.spec.retention;
+  while (!abort_.stop_requested()) {
+    if (auto slot = slots_->TryTake()) return slot;
+    const bool live = retention.mode == RetentionMode::kLive;
+    if (live && context_.store->OverwriteOldest(name_)) continue;
+    // Volumes on their way through the device may free a slot in a moment; so may commits, if the source can wait.
+    const bool may_come = ((live || retention.disposition == Disposition::kAutoDiscard) && VolumesRetiring()) ||
+                          (retention.disposition == Disposition::kAutoCommit && source_->CanWait() &&
+                           (VolumesRetiring() || context_.commits_pending(name_)));
+    if (!may_come) return slots_->TryTake();
+    slots_->WaitForReturn();
+  }
+  return nullptr;
+}
+
+absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
+  if (stop_at_volume_) {
+    stop_reached_ = true;
+    return absl::OkStatus();
+  }
+  if (index > next_volume_) {  // lost as a whole in a gap
+    MutexLock lock(status_mutex_);
+    status_.volumes_dropped += index - next_volume_;
+    missing_ascans_ += (index - next_volume_) * scan_.shape[0] * scan_.shape[1];
+  }
+  {
+    MutexLock lock(update_mutex_);
+    if (next_processor_ != nullptr) {
+      replaced_ = std::exchange(processor_, std::exchange(next_processor_, nullptr));
+      scan_ = latest_;
+      origin_ = nullptr;
+    }
+  }
+  auto volume = std::make_shared<ActiveVolume>(RasterOf(scan_));
+  volume->index = index;
+  volume->display_lo = scan_.display_lo;
+  volume->display_hi = scan_.display_hi;
+  volume->retention = scan_.spec.retention;
+  volume->slot = TakeSlot();
+  next_volume_ = index + 1;
+  if (volume->slot == nullptr && scan_.spec.retention.on_full == OnFull::kStopAtVolume) {
+    EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
+            absl::StrCat("all ", VolumeSlots(scan_), " hold slots are full: commit or discard volumes, or submit with more "
+                         "retention.hold_slots"));
+    stop_reached_ = true;
+    return absl::OkStatus();
+  }
+  if (volume->slot != nullptr) {
+    VolumeStatus& status = volume->status;
+    status.name = absl::StrCat("volumes/", NewId(context_.server_id));
+    status.scan = name_;
+    status.title = scan_.spec.title;
+    status.index = index;
+    std::copy(scan_.shape, scan_.shape + 3, status.shape);
+    std::copy(scan_.spacing_um, scan_.spacing_um + 3, status.spacing_um);
+    status.dtype = scan_.chain.output;
+    status.has_levels = scan_.chain.has_levels;
+    status.level_lo = scan_.chain.level_lo;
+    status.level_hi = scan_.chain.level_hi;
+    status.value = scan_.spec.processing.value;
+    status.acquired_begin = status.acquired_end = block.acquired;
+    status.device = DeviceName(context_.device_index);
+    status.bytes = scan_.volume_bytes;
+    status.labels = scan_.spec.labels;
+    if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
+    status.origin = origin_;
+    context_.store->Add(status, volume->slot, context_.device_index);
+    // The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do.
+    const int64_t plane = scan_.shape[0] * scan_.shape[1];
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->mip.data(), plane * SizeOf(scan_.chain.output),
+                                        FillPattern(scan_.chain.output)));
+    if (volume->slot->aip) {
+      OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->aip.data(), plane * 4, FillPattern(DType::kF32)));
+    }
+  }
+  active_ = std::move(volume);
+  MutexLock lock(status_mutex_);
+  status_.current_volume = index;
+  return absl::OkStatus();
+}
+
+absl::Status ScanSession::EndVolume(const SourceBlock& block) {
+  const std::shared_ptr<ActiveVolume> volume = std::exchange(active_, nullptr);
+  volume->assembly.Finish();
+  missing_ascans_ += volume->assembly.missing_ascans();
+  const int64_t last = scan_.spec.pattern.volumes - 1;
+  if (volume->index == last) {
+    EndWith(ScanState::kDone, "COMPLETED", absl::StrCat("all ", last + 1, " volumes acquired"));
+    stop_reached_ = true;
+  } else if (stop_at_volume_) {
+    stop_reached_ = true;
+  }
+  if (volume->slot == nullptr) {
+    MutexLock lock(status_mutex_);
+    ++status_.volumes_dropped;
+    return absl::OkStatus();
+  }
+  const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
+  for (const auto& [first, count] : volume->assembly.missing()) {
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->volume.as<uint8_t>() + first * ascan_bytes,
+                                        count * ascan_bytes, FillPattern(scan_.chain.output)));
+  }
+  VolumeStatus& status = volume->status;
+  status.complete = volume->assembly.missing_ascans() == 0;
+  status.missing_ascans = volume->assembly.missing_ascans();
+  const auto& missing = volume->assembly.missing();
+  status.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  Retiring item;
+  item.volume = volume;
+  item.acquired = block.acquired;
+  item.enqueued_ns = context_.clock->Now().monotonic_ns;
+  item.replaced = std::exchange(replaced_, nullptr);
+  OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*volume, /*complete=*/true, &item));
+  return PushRetire(std::move(item));
+}
+
+absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item) {
+  const DType dtype = scan_.chain.output;
+  const VolumeView view = ViewOf(scan_, *volume.slot);
+  const auto wanted = context_.publisher->WantedOf(name_);
+  const auto is_wanted = [&](const TopicKey& key) {
+    return std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.key == key && (complete || w.previews); });
+  };
+  const TopicKey mip{.product = Product::kMip}, aip{.product = Product::kAip};
+  if (scan_.spec.products.mip && (complete || is_wanted(mip))) {
+    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, mip, volume.slot->mip.data(), dtype, complete, item));
+  }
+  if (scan_.spec.products.aip && (complete || is_wanted(aip))) {
+    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, aip, volume.slot->aip.data(), DType::kF32, complete, item));
+  }
+  if (!complete) return absl::OkStatus();
+  for (const auto& want : wanted) {
+    const TopicKey& key = want.key;
+    const Axis axis = key.axis == FrameAxis::kX ? Axis::kX : key.axis == FrameAxis::kY ? Axis::kY : Axis::kZ;
+    if (key.product == Product::kBscan) {
+      const int64_t extent = scan_.shape[static_cast<int>(axis)];
+      const int64_t index = key.plane_index < 0 ? extent / 2 : key.plane_index;
+      if (index >= extent) continue;
+      OCTAVO_RETURN_IF_ERROR(ExtractPlane(compute_.ref(), device_, view, axis, index, scratch_.data()));
+    } else if (key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip)) {
+      OCTAVO_RETURN_IF_ERROR(Mip(compute_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
+    } else {
+      continue;
+    }
+    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, scratch_.data(), dtype, complete, item));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype,
+                                       bool complete, Retiring* item) {
+  static constexpr const char* kNames[3] = {"y", "x", "z"};
+  PendingFrame pending{.key = key, .frame = {}, .lost = false};
+  Frame& frame = pending.frame;
+  frame.scan = name_;
+  frame.volume = volume.status.name;
+  frame.volume_index = volume.index;
+  frame.product = key.product;
+  frame.axis = key.axis;
+  frame.acquired = volume.status.acquired_end;
+  frame.dtype = dtype;
+  frame.complete = complete;
+  frame.display_lo = volume.display_lo;
+  frame.display_hi = volume.display_hi;
+  const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
+  int64_t bytes = SizeOf(dtype);
+  for (int d = 0; d < 3; ++d) {
+    if (d == gone) continue;
+    frame.shape.push_back(scan_.shape[d]);
+    frame.axes.emplace_back(kNames[d]);
+    frame.spacing_um.push_back(scan_.spacing_um[d]);
+    bytes *= scan_.shape[d];
+  }
+  auto memory = context_.frames->Get(bytes);
+  if (memory == nullptr) {
+    pending.lost = true;
+  } else {
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), memory.get(), device_data, bytes));
+    frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
+  }
+  item->frames.push_back(std::move(pending));
+  return absl::OkStatus();
+}
+
+absl::Status ScanSession::EnqueuePreview(const SourceBlock& block) {
+  const double rate = scan_.spec.products.preview_rate_hz;
+  if (active_ != nullptr) {
+    MutexLock lock(status_mutex_);
+    status_.current_fraction = active_->assembly.fraction();
+  }
+  if (active_ == nullptr || active_->slot == nullptr || rate <= 0) return absl::OkStatus();
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  if (static_cast<double>(now - last_preview_ns_) < 1e9 / rate) return absl::OkStatus();
+  last_preview_ns_ = now;
+  Retiring item;
+  item.acquired = block.acquired;
+  item.enqueued_ns = now;
+  OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*active_, /*complete=*/false, &item));
+  return item.frames.empty() ? absl::OkStatus() : PushRetire(std::move(item));
+}
+
+absl::Status ScanSession::PushRetire(Retiring item) {
+  {
+    // Events come back from the retire thread; there are enough for all blocks and slots, so this hardly ever waits.
+    MutexLock lock(retire_mutex_);
+    while (free_events_.empty()) retire_cv_.Wait(lock);
+    item.event = free_events_.back();
+    free_events_.pop_back();
+  }
+  const auto index = static_cast<size_t>(item.event);
+  if (item.volume != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(compute_.ref(), item.volume->slot->volume.data(), scan_.volume_bytes,
+                                          item.volume->slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(compute_.ref(), digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
+  }
+  OCTAVO_RETURN_IF_ERROR(events_[index].Record(compute_.ref()));
+  MutexLock lock(retire_mutex_);
+  volumes_retiring_ += item.volume != nullptr;
+  retiring_.push_back(std::move(item));
+  retire_cv_.NotifyAll();
+  return absl::OkStatus();
+}
+
+bool ScanSession::VolumesRetiring() {
+  MutexLock lock(retire_mutex_);
+  return volumes_retiring_ > 0;
+}
+
+void ScanSession::End() {
+  acquire_thread_.request_stop();
+  if (acquire_thread_.joinable()) acquire_thread_.join();
+  const bool aborted = abort_.stop_requested();
+  const absl::Status source_status = ring_->close_status();
+  if (!stop_reached_ && !aborted) {
+    if (!source_status.ok()) {
+      const std::string reason = InfoOf(source_status).reason;
+      EndWith(ScanState::kFailed, reason == "SOURCE_OVERRUN" ? reason : "SOURCE_ERROR", std::string(source_status.message()));
+    } else {
+      EndWith(ScanState::kDone, "SOURCE_ENDED", absl::StrCat("the source ended after ", next_volume_, " volumes"));
+    }
+  }
+  if (active_ != nullptr) {
+    if (aborted || active_->slot == nullptr) {
+      // Nothing may touch the slot any more when it goes back.
+      (void)compute_.ref().Synchronize();
+      if (active_->slot != nullptr) {
+        MutexLock lock(status_mutex_);
+        context_.store->Fail(active_->status.name, status_.reason);
+      }
+      active_ = nullptr;
+    } else if (absl::Status status = EndVolume({.acquired = active_->status.acquired_end}); !status.ok()) {
+      Log(LogLevel::kError, "volume not finished", {{"scan", name_}, {"error", std::string(status.message())}});
+    }
+  }
+  SetState(ScanState::kDraining);
+  MutexLock lock(retire_mutex_);
+  compute_done_ = true;
+  retire_cv_.NotifyAll();
+}
+
+}  // namespace octavo::engine

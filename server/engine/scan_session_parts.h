@@ -1,0 +1,48 @@
+#pragma once
+
+// Private to scan_session*.cc: what travels between a session's threads.
+
+#include "server/engine/scan_session.h"
+
+namespace octavo::engine {
+
+/// A volume from its first record to its seal.
+struct ScanSession::ActiveVolume {
+  explicit ActiveVolume(const math::RasterPlacement& raster) : assembly(raster) {}
+  int64_t index = 0;
+  std::shared_ptr<VolumeSlot> slot;  // null: dropped for want of one
+  VolumeAssembly assembly;
+  VolumeStatus status;
+  double display_lo = 0, display_hi = 255;
+  Retention retention;
+};
+
+struct ScanSession::PendingFrame {
+  TopicKey key;
+  Frame frame;
+  bool lost = false;  // no memory for it
+};
+
+/// Something the retire thread does once the device has passed an event.
+struct ScanSession::Retiring {
+  int event = -1;
+  int ring_slot = -1;                   // to be released
+  int64_t records = 0;
+  std::shared_ptr<ActiveVolume> volume; // complete: to be sealed
+  absl::InlinedVector<PendingFrame, 2> frames;
+  TimePoint acquired;
+  int64_t enqueued_ns = 0;
+  std::shared_ptr<SpectralProcessor> replaced;
+};
+
+struct ScanSession::VolumeFrameJob {
+  PinnedVolume pinned;
+  double display_lo = 0, display_hi = 255;
+};
+
+/// Header of a VOLUME frame, without payload.
+Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi);
+/// Copies a whole volume into page-locked memory of `pool`; waits for it.
+absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned);
+
+}  // namespace octavo::engine

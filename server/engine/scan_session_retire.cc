@@ -1,0 +1,190 @@
+// The retire thread: follows the device, hands out what is finished, in order. Beside it the thread that copies whole
+// volumes to host memory for subscribers.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/scan_session.h"
+#include "server/engine/scan_session_parts.h"
+
+namespace octavo::engine {
+
+void ScanSession::Retire() {
+  for (;;) {
+    Retiring item;
+    {
+      MutexLock lock(retire_mutex_);
+      while (retiring_.empty() && !compute_done_) retire_cv_.Wait(lock);
+      if (retiring_.empty()) break;
+      item = std::move(retiring_.front());
+      retiring_.pop_front();
+    }
+    const absl::Status status = events_[static_cast<size_t>(item.event)].Synchronize();
+    if (!status.ok()) {
+      EndWith(ScanState::kFailed, "DEVICE_ERROR", std::string(status.message()));
+      abort_.request_stop();
+    }
+    if (item.ring_slot >= 0) ring_->Release(item.ring_slot);
+    const int64_t now = context_.clock->Now().monotonic_ns;
+    {
+      MutexLock lock(status_mutex_);
+      status_.records += item.records;
+      records_rate_.Add(now, item.records);
+      if (item.ring_slot >= 0) timings_.stages["process"].Add(static_cast<double>(now - item.enqueued_ns) * 1e-9);
+    }
+    if (item.volume != nullptr) {
+      if (status.ok()) {
+        SealVolume(item);
+      } else {
+        context_.store->Fail(item.volume->status.name, absl::StrCat("device error: ", status.message()));
+      }
+      item.volume->slot = nullptr;
+    }
+    for (PendingFrame& pending : item.frames) {
+      if (!status.ok() || pending.lost) {
+        context_.publisher->Lost(name_, pending.key);
+      } else {
+        context_.publisher->Publish(pending.key, std::move(pending.frame));
+      }
+    }
+    MutexLock lock(retire_mutex_);
+    free_events_.push_back(item.event);
+    volumes_retiring_ -= item.volume != nullptr;
+    retire_cv_.NotifyAll();
+  }
+  Finish();
+}
+
+void ScanSession::SealVolume(Retiring& item) {
+  ActiveVolume& volume = *item.volume;
+  volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[item.event]);
+  const Retention& retention = volume.retention;
+  context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  {
+    MutexLock lock(status_mutex_);
+    ++status_.volumes_done;
+    status_.current_fraction = 0;
+    volumes_rate_.Add(now, 1);
+    timings_.volume_latency.Add(static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
+  }
+  const TopicKey key{.product = Product::kVolume};
+  for (const auto& wanted : context_.publisher->WantedOf(name_)) {
+    if (wanted.key != key) continue;
+    auto pinned = context_.store->Pin(volume.status.name);
+    MutexLock lock(copy_mutex_);
+    if (!pinned.ok() || copies_.size() >= 4) {  // the copying falls behind: memory must not pile up behind it
+      context_.publisher->Lost(name_, key);
+    } else {
+      copies_.push_back({.pinned = *std::move(pinned), .display_lo = volume.display_lo, .display_hi = volume.display_hi});
+      copy_cv_.NotifyAll();
+    }
+  }
+  if (retention.disposition == Disposition::kAutoDiscard) {
+    (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
+  } else if (retention.disposition == Disposition::kAutoCommit) {
+    context_.auto_commit(volume.status.name, retention.auto_commit);
+  }
+}
+
+Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi) {
+  Frame frame;
+  frame.scan = volume.scan;
+  frame.volume = volume.name;
+  frame.volume_index = volume.index;
+  frame.product = Product::kVolume;
+  frame.acquired = volume.acquired_end;
+  frame.shape.assign(volume.shape, volume.shape + 3);
+  frame.axes = {"y", "x", "z"};
+  frame.spacing_um.assign(volume.spacing_um, volume.spacing_um + 3);
+  frame.dtype = volume.dtype;
+  frame.display_lo = display_lo;
+  frame.display_hi = display_hi;
+  return frame;
+}
+
+absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned) {
+  auto memory = pool.Get(pinned.status.bytes);
+  if (memory == nullptr) return absl::ResourceExhaustedError("no page-locked memory left for volume frames");
+  OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, memory.get(), pinned.slot->volume.data(), pinned.status.bytes));
+  OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+  return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};
+}
+
+void ScanSession::CopyVolumes(std::stop_token) {
+  const TopicKey key{.product = Product::kVolume};
+  for (;;) {
+    VolumeFrameJob job;
+    {
+      MutexLock lock(copy_mutex_);
+      while (copies_.empty() && !copies_end_) copy_cv_.Wait(lock);
+      if (copies_.empty()) return;
+      job = std::move(copies_.front());
+      copies_.pop_front();
+    }
+    auto payload = CopyVolumeToHost(device_, copy_.ref(), *context_.frames, job.pinned);
+    Frame frame = VolumeFrame(job.pinned.status, job.display_lo, job.display_hi);
+    job.pinned.slot = nullptr;  // the slot is not needed any more: let it go before subscribers are served
+    if (!payload.ok()) {
+      context_.publisher->Lost(name_, key);
+      continue;
+    }
+    frame.payload = *std::move(payload);
+    context_.publisher->Publish(key, std::move(frame));
+  }
+}
+
+// Everything is through the device: free what is not held, then say how it ended.
+void ScanSession::Finish() {
+  {
+    MutexLock lock(copy_mutex_);
+    copies_end_ = true;
+    copy_cv_.NotifyAll();
+  }
+  if (copy_thread_.joinable()) copy_thread_.join();
+  for (StreamRef stream : {upload_.ref(), compute_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  context_.store->KeepAll(name_);
+  {
+    MutexLock lock(update_mutex_);
+    finished_ = true;
+    next_processor_ = nullptr;
+    charges_.insert(charges_.end(), update_charges_.begin(), update_charges_.end());
+    update_charges_.clear();
+  }
+  processor_ = nullptr;
+  replaced_ = nullptr;
+  for (auto& raw : raw_) raw = DeviceBuffer();
+  scratch_ = DeviceBuffer();
+  ring_memory_.clear();
+  {
+    MutexLock lock(retire_mutex_);
+    events_.clear();
+  }
+  for (Event* event : {uploaded_, raw_free_}) std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
+  for (Stream* stream : {&upload_, &compute_, &copy_}) *stream = Stream();
+  slots_->Close();
+  for (const auto id : charges_) context_.ledger->Release(id);
+  ScanState end;
+  {
+    MutexLock lock(status_mutex_);
+    end = end_state_;
+    status_.ended = context_.clock->Now();
+    status_.current_volume = -1;
+    status_.current_fraction = 0;
+  }
+  SetState(end);
+  context_.publisher->ScanEnded(name_);
+  const ScanStatus status = Status();
+  Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
+      {{"scan", name_}, {"state", Name(end)}, {"reason", status.reason_code}, {"text", status.reason},
+       {"volumes", status.volumes_done}, {"records_per_second", status.records_per_second},
+       {"missing_ascans", status.missing_ascans}});
+  ended_ = true;
+  context_.changed();
+}
+
+}  // namespace octavo::engine

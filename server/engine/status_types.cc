@@ -1,0 +1,46 @@
+#include "server/engine/status_types.h"
+
+#include <algorithm>
+
+#include "server/engine/stats.h"
+
+namespace octavo::engine {
+
+const char* Name(ScanState state) {
+  switch (state) {
+    case ScanState::kQueued: return "QUEUED";
+    case ScanState::kRunning: return "RUNNING";
+    case ScanState::kDraining: return "DRAINING";
+    case ScanState::kDone: return "DONE";
+    case ScanState::kFailed: return "FAILED";
+    case ScanState::kCancelled: return "CANCELLED";
+  }
+  return "?";
+}
+
+const char* Name(VolumeState state) {
+  switch (state) {
+    case VolumeState::kAcquiring: return "ACQUIRING";
+    case VolumeState::kHeld: return "HELD";
+    case VolumeState::kCommitting: return "COMMITTING";
+    case VolumeState::kCommitted: return "COMMITTED";
+    case VolumeState::kDiscarded: return "DISCARDED";
+    case VolumeState::kFailed: return "FAILED";
+  }
+  return "?";
+}
+
+void Histogram::Add(double seconds) {
+  const auto bucket = std::lower_bound(kSecondsBounds.begin(), kSecondsBounds.end(), seconds) - kSecondsBounds.begin();
+  ++counts[static_cast<size_t>(bucket)];
+  ++count;
+  sum += seconds;
+}
+
+void Histogram::Merge(const Histogram& other) {
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  count += other.count;
+  sum += other.sum;
+}
+
+}  // namespace octavo::engine

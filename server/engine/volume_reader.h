@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/engine/engine.h"
+#include "server/engine/frame_pool.h"
+#include "server/engine/volume_store.h"
+#include "server/engine/worker_pool.h"
+
+namespace octavo::engine {
+
+/// Reader of a box of a pinned volume. Copies one piece ahead of what was asked for. `device`, `stream` and `workers` must
+/// outlive it. OutOfRange ("start", "count") if the box leaves the volume; empty start and count mean all of it.
+absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinned, const std::vector<int64_t>& start,
+                                                               const std::vector<int64_t>& count, Device* device, StreamRef stream,
+                                                               std::shared_ptr<FramePool> pool, WorkerPool* workers);
+
+}  // namespace octavo::engine

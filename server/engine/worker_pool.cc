@@ -1,0 +1,53 @@
+#include "server/engine/worker_pool.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+namespace octavo::engine {
+
+WorkerPool::WorkerPool(const char* name, int threads) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, name] {
+      pthread_setname_np(pthread_self(), name);
+      Run();
+    });
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  MutexLock lock(mutex_);
+  end_ = true;
+  cv_.NotifyAll();
+}
+
+void WorkerPool::Post(std::function<void()> task) {
+  MutexLock lock(mutex_);
+  tasks_.push_back(std::move(task));
+  ++pending_;
+  cv_.NotifyOne();
+}
+
+int WorkerPool::Pending() {
+  MutexLock lock(mutex_);
+  return pending_;
+}
+
+void WorkerPool::Run() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      MutexLock lock(mutex_);
+      while (tasks_.empty() && !end_) cv_.Wait(lock);
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+    task = nullptr;  // what it captured goes before it counts as finished
+    MutexLock lock(mutex_);
+    --pending_;
+  }
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/base/mutex.h"
+
+namespace octavo::engine {
+
+/// A fixed number of threads that run tasks in the order they came. Destruction finishes what was posted.
+class WorkerPool {
+ public:
+  WorkerPool(const char* name, int threads);
+  ~WorkerPool();
+  void Post(std::function<void()> task);
+  /// Tasks posted and not finished.
+  int Pending();
+
+ private:
+  void Run();
+  Mutex mutex_;
+  CondVar cv_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  int pending_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace octavo::engine
