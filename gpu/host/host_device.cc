@@ -1,0 +1,175 @@
+#include "gpu/host/host_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "gpu/digest.h"
+#include "gpu/host/host_stream.h"
+#include "gpu/host/spectral_kernels.h"
+#include "gpu/project.h"
+#include "gpu/spectral.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+#include "tbb/parallel_reduce.h"
+
+namespace octavo::host {
+namespace {
+
+constexpr size_t kHugePage = 2 << 20;
+
+class HostMemory final : public MemorySource {
+ public:
+  void Release(void* data, int64_t) override { std::free(data); }
+};
+
+int64_t MemInfo(const char* key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, rest; file >> name && std::getline(file, rest);) {
+    if (name == absl::StrCat(key, ":")) return std::strtoll(rest.c_str(), nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "model name")) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+std::string MachineId() {
+  std::ifstream file("/etc/machine-id");
+  std::string id;
+  file >> id;
+  return id.empty() ? "host-0" : absl::StrCat("host-", id.substr(0, 12));
+}
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(int index)
+      : memory_(std::make_shared<HostMemory>()), spectral_(MakeHostSpectralOps()), project_(MakeHostProjectOps()) {
+    info_ = {.index = index,
+             .backend = "host",
+             .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
+             .uuid = MachineId(),
+             .total_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)};
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<DeviceMemory> Memory() override {
+    return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = MemInfo("MemAvailable")};
+  }
+  absl::Status Health() override { return absl::OkStatus(); }
+  absl::StatusOr<Stream> NewStream(StreamPriority) override { return Stream(std::make_unique<HostStream>()); }
+  absl::StatusOr<Event> NewEvent() override { return Event(std::make_unique<HostEvent>()); }
+
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
+    return DeviceBuffer(memory_, data, bytes);
+  }
+  absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
+    OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
+    return PinnedBuffer(memory_, data, bytes);
+  }
+
+  absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+  absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+
+  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
+                             const Box3& box) override {
+    const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
+    Of(stream).Enqueue(Task([=] {
+      const size_t count = static_cast<size_t>(box.count[2] * element_bytes);
+      auto* out = static_cast<char*>(dst);
+      const auto* in = static_cast<const char*>(src) + box.start[2] * element_bytes;
+      for (int64_t y = 0; y < box.count[0]; ++y) {
+        for (int64_t x = 0; x < box.count[1]; ++x, out += count) {
+          std::memcpy(out, in + (box.start[0] + y) * plane + (box.start[1] + x) * row, count);
+        }
+      }
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
+    Of(stream).Enqueue(Task([=] {
+      auto* out = static_cast<char*>(dst);
+      int64_t i = 0;
+      for (; i + 4 <= bytes; i += 4) std::memcpy(out + i, &pattern, 4);
+      std::memcpy(out + i, &pattern, static_cast<size_t>(bytes - i));
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+    Of(stream).Enqueue(Task([=] {
+      constexpr int64_t kPart = 1 << 20;  // a multiple of 8: parts add up
+      const auto* data = static_cast<const char*>(src);
+      *out = tbb::parallel_reduce(
+          tbb::blocked_range<int64_t>(0, (bytes + kPart - 1) / kPart), uint64_t{0},
+          [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
+            for (int64_t part = range.begin(); part != range.end(); ++part) {
+              sum += DigestBytes(data + part * kPart, std::min(kPart, bytes - part * kPart), part * kPart);
+            }
+            return sum;
+          },
+          std::plus<uint64_t>());
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  SpectralOps& spectral() override { return *spectral_; }
+  ProjectOps& project() override { return *project_; }
+
+ private:
+  static absl::StatusOr<void*> Aligned(int64_t bytes) {
+    if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
+    const size_t alignment = bytes >= static_cast<int64_t>(kHugePage) ? kHugePage : 4096;
+    const size_t size = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + alignment - 1) / alignment * alignment;
+    void* data = std::aligned_alloc(alignment, size);
+    if (data == nullptr) {
+      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left")),
+                      {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+    }
+    if (alignment == kHugePage) (void)madvise(data, size, MADV_HUGEPAGE);
+    return data;
+  }
+
+  static absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes) {
+    Of(stream).Enqueue(Task([=] {
+      constexpr int64_t kPart = 4 << 20;
+      tbb::parallel_for(int64_t{0}, (bytes + kPart - 1) / kPart, [&](int64_t part) {
+        std::memcpy(static_cast<char*>(dst) + part * kPart, static_cast<const char*>(src) + part * kPart,
+                    static_cast<size_t>(std::min(kPart, bytes - part * kPart)));
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  DeviceInfo info_;
+  const std::shared_ptr<MemorySource> memory_;
+  const std::unique_ptr<SpectralOps> spectral_;
+  const std::unique_ptr<ProjectOps> project_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeHostDevice(int index) { return std::make_unique<HostDevice>(index); }
+
+}  // namespace octavo::host

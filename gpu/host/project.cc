@@ -1,0 +1,118 @@
+#include "gpu/project.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "gpu/host/host_device.h"
+#include "gpu/host/host_stream.h"
+#include "tbb/parallel_for.h"
+
+namespace octavo::host {
+namespace {
+
+// Maximum that ignores NaN; of two NaNs it is NaN.
+inline float MaxOf(float a, float b) { return std::fmax(a, b); }
+inline uint8_t MaxOf(uint8_t a, uint8_t b) { return std::max(a, b); }
+inline uint16_t MaxOf(uint16_t a, uint16_t b) { return std::max(a, b); }
+
+template <typename F>
+void ForType(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kU8: f(uint8_t{}); break;
+    case DType::kU16: f(uint16_t{}); break;
+    default: f(float{}); break;
+  }
+}
+
+class HostProjectOps final : public ProjectOps {
+ public:
+  absl::Status MaxOverX(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, void* out) override {
+    Of(stream).Enqueue(Task([=] {
+      ForType(v.dtype, [&](auto type) {
+        using T = decltype(type);
+        const int64_t X = v.shape[1], Z = v.shape[2];
+        tbb::parallel_for(y_begin, y_end, [&](int64_t y) {
+          const T* in = static_cast<const T*>(v.data) + y * X * Z;
+          T* row = static_cast<T*>(out) + y * Z;
+          std::copy(in, in + Z, row);
+          for (int64_t x = 1; x < X; ++x) {
+            for (int64_t z = 0; z < Z; ++z) row[z] = MaxOf(row[z], in[x * Z + z]);
+          }
+        });
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, bool accumulate,
+                        void* out) override {
+    Of(stream).Enqueue(Task([=] {
+      ForType(v.dtype, [&](auto type) {
+        using T = decltype(type);
+        const int64_t X = v.shape[1], Z = v.shape[2];
+        tbb::parallel_for(int64_t{0}, X, [&](int64_t x) {
+          const T* in = static_cast<const T*>(v.data) + x * Z;
+          T* row = static_cast<T*>(out) + x * Z;
+          int64_t y = y_begin;
+          if (!accumulate) std::copy(in + y * X * Z, in + y * X * Z + Z, row), ++y;
+          for (; y < y_end; ++y) {
+            for (int64_t z = 0; z < Z; ++z) row[z] = MaxOf(row[z], in[y * X * Z + z]);
+          }
+        });
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end,
+                        void* out) override {
+    Of(stream).Enqueue(Task([=] {
+      ForType(v.dtype, [&](auto type) {
+        using T = decltype(type);
+        const int64_t X = v.shape[1], Z = v.shape[2];
+        tbb::parallel_for(y_begin, y_end, [&](int64_t y) {
+          for (int64_t x = 0; x < X; ++x) {
+            const T* in = static_cast<const T*>(v.data) + (y * X + x) * Z;
+            T most = in[z_begin];
+            for (int64_t z = z_begin + 1; z < z_end; ++z) most = MaxOf(most, in[z]);
+            static_cast<T*>(out)[y * X + x] = most;
+          }
+        });
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status ExtractPlane(StreamRef stream, const VolumeView& v, Axis axis, int64_t index, void* out) override {
+    Of(stream).Enqueue(Task([=] {
+      const int64_t Y = v.shape[0], X = v.shape[1], Z = v.shape[2], size = SizeOf(v.dtype);
+      const auto* in = static_cast<const char*>(v.data);
+      auto* to = static_cast<char*>(out);
+      if (axis == Axis::kY) {
+        std::memcpy(to, in + index * X * Z * size, static_cast<size_t>(X * Z * size));
+      } else if (axis == Axis::kX) {
+        for (int64_t y = 0; y < Y; ++y) {
+          std::memcpy(to + y * Z * size, in + (y * X + index) * Z * size, static_cast<size_t>(Z * size));
+        }
+      } else {
+        ForType(v.dtype, [&](auto type) {
+          using T = decltype(type);
+          for (int64_t i = 0; i < Y * X; ++i) static_cast<T*>(out)[i] = static_cast<const T*>(v.data)[i * Z + index];
+        });
+      }
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ProjectOps> MakeHostProjectOps() { return std::make_unique<HostProjectOps>(); }
+
+}  // namespace octavo::host

@@ -1,0 +1,46 @@
+#include "gpu/project.h"
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+
+namespace octavo {
+namespace {
+
+absl::Status Check(const VolumeView& volume) {
+  if (volume.dtype != DType::kU8 && volume.dtype != DType::kU16 && volume.dtype != DType::kF32) {
+    return InvalidField("volume.dtype", absl::StrCat("is ", Info(volume.dtype).name, "; allowed u8, u16, f32"));
+  }
+  for (const int64_t extent : volume.shape) {
+    if (extent < 1) return InvalidField("volume.shape", absl::StrCat("has an extent of ", extent, "; allowed >= 1"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t PlaneElements(const int64_t shape[3], Axis axis) {
+  return shape[0] * shape[1] * shape[2] / shape[static_cast<int>(axis)];
+}
+
+absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end,
+                 bool accumulate, void* out) {
+  OCTAVO_RETURN_IF_ERROR(Check(volume));
+  if (y_begin < 0 || y_begin >= y_end || y_end > volume.shape[0]) {
+    return absl::OutOfRangeError(absl::StrCat("B-scans ", y_begin, " to ", y_end, "; the volume has ", volume.shape[0]));
+  }
+  switch (axis) {
+    case Axis::kX: return device.project().MaxOverX(stream, volume, y_begin, y_end, out);
+    case Axis::kY: return device.project().MaxOverY(stream, volume, y_begin, y_end, accumulate, out);
+    case Axis::kZ: return device.project().MaxOverZ(stream, volume, y_begin, y_end, 0, volume.shape[2], out);
+  }
+  return absl::InternalError("no such axis");
+}
+
+absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t index, void* out) {
+  OCTAVO_RETURN_IF_ERROR(Check(volume));
+  const int64_t extent = volume.shape[static_cast<int>(axis)];
+  if (index < 0 || index >= extent) return absl::OutOfRangeError(absl::StrCat("plane ", index, "; the axis has 0 to ", extent - 1));
+  return device.project().ExtractPlane(stream, volume, axis, index, out);
+}
+
+}  // namespace octavo
