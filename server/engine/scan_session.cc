@@ -112,13 +112,11 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(bytes.digest));
     slots.push_back(std::move(slot));
   }
-  std::vector<void*> ring_slots;
   for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
-    ring_slots.push_back(memory.data());
     ring_memory_.push_back(std::move(memory));
   }
-  ring_ = std::make_unique<BlockRing>(std::move(ring_slots));
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()));
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());

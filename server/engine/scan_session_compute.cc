@@ -36,7 +36,6 @@ void ScanSession::Acquire(std::stop_token stop) {
     const int slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
     if (slot < 0 && can_wait) break;
     if (slot < 0) {
-      ring_->CountOverrun();
       if (scan_.spec.overrun == Overrun::kFailScan) {
         ended = WithInfo(absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(),
                                                           " blocks: the device was too slow for it")),

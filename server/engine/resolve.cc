@@ -1,0 +1,282 @@
+#include "server/engine/resolve.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "gpu/spectral_design.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
+
+absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
+  if (value >= lo && value <= hi) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
+}
+
+absl::Status FiniteAtLeast(const std::string& field, double value, double lo) {
+  if (std::isfinite(value) && value >= lo) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", value, "; allowed >= ", lo));
+}
+
+// The chain's own names for its fields → the request's.
+absl::Status InRequestWords(const absl::Status& status) {
+  if (status.ok()) return status;
+  ErrorInfo info = InfoOf(status);
+  const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type";
+  const bool products = info.field == "slab";
+  const std::string field = absl::StrCat(acquisition ? "acquisition." : products ? "products." : "processing.", info.field);
+  const std::string message(status.message().substr(info.field.size()));
+  return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
+}
+
+absl::Status ResolvePattern(RasterPattern& p) {
+  const std::string at = "pattern.raster.";
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "ascans_per_bscan", p.ascans_per_bscan, 1, 1 << 20));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "bscans_per_volume", p.bscans_per_volume, 1, 1 << 20));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "volumes", p.volumes, 0, int64_t{1} << 32));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "flyback_records", p.flyback_records, 0, 1 << 20));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "volume_flyback_records", p.volume_flyback_records, 0, 1 << 24));
+  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast(at + "extent_x_mm", p.extent_x_mm, 0));
+  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast(at + "extent_y_mm", p.extent_y_mm, 0));
+  if (p.extent_x_mm == 0) p.extent_x_mm = 1e-3 * static_cast<double>(p.ascans_per_bscan);
+  if (p.extent_y_mm == 0) p.extent_y_mm = 1e-3 * static_cast<double>(p.bscans_per_volume);
+  return absl::OkStatus();
+}
+
+absl::Status ResolveAcquisition(ResolvedScan& scan) {
+  Acquisition& a = scan.spec.acquisition;
+  const RasterPattern& p = scan.spec.pattern;
+  a.samples_per_record = scan.source.samples_per_record;
+  a.raw_type = scan.source.raw_type;
+  a.raw_type_given = true;
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.samples_per_record", a.samples_per_record, 16, 65536));
+  const int64_t line = p.ascans_per_bscan + p.flyback_records;
+  scan.volume_records = line * p.bscans_per_volume + p.volume_flyback_records;
+  if (scan.volume_records > kMostVolumeRecords) {
+    return InvalidField("pattern.raster.bscans_per_volume", absl::StrCat("makes ", scan.volume_records, " records a volume; allowed ",
+                                                                         kMostVolumeRecords));
+  }
+  const int64_t record_bytes = a.samples_per_record * SizeOf(a.raw_type);
+  if (a.records_per_block == 0) {
+    // About 4 MiB, whole lines, and no more than a volume, so that small volumes come out at once.
+    const int64_t lines = std::max<int64_t>(1, (4 << 20) / (record_bytes * line));
+    a.records_per_block = std::min(lines * line, scan.volume_records);
+  }
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.records_per_block", a.records_per_block, 1, (int64_t{1} << 30) / record_bytes));
+  if (a.ring_blocks == 0) a.ring_blocks = 8;
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.ring_blocks", a.ring_blocks, 3, 1024));
+  a.record_rate_hz = scan.source.record_rate_hz;
+  return absl::OkStatus();
+}
+
+absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
+  Processing& p = scan.spec.processing;
+  if (p.k_mode == KMode::kDefault) {
+    p.k_mode = scan.source.wavelength_nm.empty() ? KMode::kNone : KMode::kFromSource;
+  }
+  SpectralConfig& c = scan.chain;
+  const int64_t samples = scan.spec.acquisition.samples_per_record;
+  switch (p.k_mode) {
+    case KMode::kDefault:
+    case KMode::kNone: break;
+    case KMode::kIndex: c.k_index = p.k_index; break;
+    case KMode::kPolynomial: {
+      auto index = KIndexFromPolynomial(p.k_polynomial, samples);
+      if (!index.ok()) return InRequestWords(index.status());
+      c.k_index = *std::move(index);
+      break;
+    }
+    case KMode::kFromSource:
+      if (scan.source.wavelength_nm.empty()) {
+        return InvalidField("processing.k_linearisation.from_source", "only a simulated source knows its wavelengths; give them");
+      }
+      *wavelength_nm = scan.source.wavelength_nm;
+      break;
+    case KMode::kWavelength:
+      if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
+      }
+      *wavelength_nm = p.k_wavelength_nm;
+      break;
+  }
+  if (!wavelength_nm->empty()) {
+    auto index = KIndexFromWavelength(*wavelength_nm);
+    if (!index.ok()) return InRequestWords(index.status());
+    c.k_index = *std::move(index);
+  }
+  if (p.k_interpolation == KInterpolation::kDefault) p.k_interpolation = KInterpolation::kCubic;
+  if (p.k_mode == KMode::kNone) {
+    c.interpolation = math::Interpolation::kNone;
+  } else {
+    c.interpolation = p.k_interpolation == KInterpolation::kLinear ? math::Interpolation::kLinear : math::Interpolation::kCubic;
+  }
+  return absl::OkStatus();
+}
+
+// A strong reflector comes out near full_scale / 20 after window and transform; speckle lies some 50 dB below.
+void DefaultLevels(const ResolvedScan& scan, double* lo, double* hi) {
+  const double full = scan.source.full_scale_counts > 0 ? scan.source.full_scale_counts
+                      : scan.chain.raw_type == DType::kU8 ? 255.0 : scan.chain.raw_type == DType::kF32 ? 1.0 : 65535.0;
+  const double bright = full / 60;
+  switch (scan.chain.value) {
+    case math::Value::kDb: *hi = 20 * std::log10(bright), *lo = *hi - 52; break;
+    case math::Value::kMagnitude: *lo = 0, *hi = bright; break;
+    case math::Value::kPower: *lo = 0, *hi = bright * bright; break;
+  }
+}
+
+absl::Status ResolveProcessing(ResolvedScan& scan) {
+  Processing& p = scan.spec.processing;
+  SpectralConfig& c = scan.chain;
+  c = SpectralConfig();
+  const Acquisition& a = scan.spec.acquisition;
+  c.samples_per_record = a.samples_per_record;
+  c.raw_type = a.raw_type;
+  c.max_records_per_block = a.records_per_block;
+  if (p.background == BackgroundMode::kDefault) p.background = BackgroundMode::kRolling;
+  c.background = p.background == BackgroundMode::kNone     ? math::Background::kNone
+                 : p.background == BackgroundMode::kStatic ? math::Background::kStatic
+                                                           : math::Background::kRolling;
+  if (p.background == BackgroundMode::kStatic) c.background_spectrum = p.background_spectrum;
+  if (p.background == BackgroundMode::kRolling) {
+    if (p.background_window_records == 0) p.background_window_records = a.records_per_block;
+    c.background_window_records = p.background_window_records;
+  }
+  std::vector<double> wavelength_nm;
+  OCTAVO_RETURN_IF_ERROR(ResolveK(scan, &wavelength_nm));
+  const int64_t n = c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
+  if (!p.window_values.empty() && p.window != 0) return InvalidField("processing.window_values", "and window are both given; allowed is one");
+  if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
+  c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n) : p.window_values;
+  const bool polynomial = p.dispersion_a2 != 0 || p.dispersion_a3 != 0;
+  if (!std::isfinite(p.dispersion_a2) || !std::isfinite(p.dispersion_a3)) return InvalidField("processing.dispersion", "is not finite");
+  if (polynomial && !p.dispersion_phase.empty()) return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
+  c.phase_rad = polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
+  if (p.fft_length == 0) p.fft_length = NextFastLength(n);
+  c.fft_length = p.fft_length;
+  c.first_bin = p.first_bin;
+  if (p.depth == 0) p.depth = std::max<int64_t>(p.fft_length / 2 - p.first_bin, 1);
+  c.depth = p.depth;
+  if (p.value == ValueKind::kDefault) p.value = ValueKind::kDb;
+  c.value = p.value == ValueKind::kDb ? math::Value::kDb : p.value == ValueKind::kPower ? math::Value::kPower : math::Value::kMagnitude;
+  if (!p.dtype_given) p.dtype = DType::kU8;
+  p.dtype_given = true;
+  c.output = p.dtype;
+  double lo = 0, hi = 0;
+  DefaultLevels(scan, &lo, &hi);
+  if (!p.has_levels && c.output != DType::kF32) {
+    p.has_levels = true;
+    p.level_lo = static_cast<float>(lo);
+    p.level_hi = static_cast<float>(hi);
+  }
+  c.has_levels = p.has_levels;
+  c.level_lo = p.level_lo;
+  c.level_hi = p.level_hi;
+  scan.display_lo = c.has_levels ? 0 : lo;
+  scan.display_hi = !c.has_levels ? hi : c.output == DType::kU8 ? 255 : c.output == DType::kU16 ? 65535 : 1;
+
+  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("processing.axial_spacing_um", p.axial_spacing_um, 0));
+  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("processing.refractive_index", p.refractive_index, 0));
+  if (p.refractive_index == 0) p.refractive_index = 1;
+  if (p.refractive_index < 1 || p.refractive_index > 5) {
+    return InvalidField("processing.refractive_index", absl::StrCat("is ", p.refractive_index, "; allowed 1 to 5"));
+  }
+  double axial = p.axial_spacing_um;
+  if (axial == 0 && wavelength_nm.empty()) axial = 1;
+  if (axial == 0) axial = AxialSpacingUm(wavelength_nm, p.fft_length, p.refractive_index);
+  scan.spacing_um[2] = axial;
+
+  Products& products = scan.spec.products;
+  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("products.slab_begin_um", products.slab_begin_um, 0));
+  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("products.slab_end_um", products.slab_end_um, 0));
+  if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
+    const auto to_sample = [&](double um) {  // clamped before it becomes an integer
+      return static_cast<int64_t>(std::min(std::round(um / axial - static_cast<double>(p.first_bin)), 1e9));
+    };
+    c.slab_begin = std::max<int64_t>(0, to_sample(products.slab_begin_um));
+    c.slab_end = products.slab_end_um == 0 ? c.depth : to_sample(products.slab_end_um);
+    if (c.slab_end > c.depth) c.slab_end = c.depth;
+    if (c.slab_begin >= c.slab_end) {
+      return InvalidField("products.slab_end_um", absl::StrCat("with slab_begin_um leaves no depth sample between ", products.slab_begin_um,
+                                                               " and ", products.slab_end_um, " um of the kept range"));
+    }
+  }
+  return InRequestWords(SpectralProcessor::Validate(c));
+}
+
+absl::Status ResolveRetention(ScanSpec& spec) {
+  Retention& r = spec.retention;
+  const bool counted = spec.pattern.volumes > 0;
+  if (r.mode == RetentionMode::kDefault) r.mode = counted ? RetentionMode::kCapture : RetentionMode::kLive;
+  if (r.disposition == Disposition::kDefault) r.disposition = Disposition::kAsk;
+  if (r.on_full == OnFull::kDefault) r.on_full = r.mode == RetentionMode::kCapture ? OnFull::kStopAtVolume : OnFull::kDropNew;
+  if (r.hold_slots == 0) {
+    r.hold_slots = r.disposition == Disposition::kAutoDiscard ? 2
+                   : r.mode == RetentionMode::kCapture && counted && r.disposition == Disposition::kAsk ? spec.pattern.volumes
+                                                                                                        : 4;
+  }
+  OCTAVO_RETURN_IF_ERROR(InRange("retention.hold_slots", r.hold_slots, 1, 65536));
+  if (spec.overrun == Overrun::kDefault) spec.overrun = r.mode == RetentionMode::kCapture ? Overrun::kFailScan : Overrun::kDropBlock;
+  if (r.disposition == Disposition::kAutoCommit && r.auto_commit.destination.empty()) {
+    return InvalidField("retention.auto_commit.destination", "is empty; AUTO_COMMIT needs one, for example \"{title}_{index:05}\"");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetGeometry(ResolvedScan& scan) {
+  const RasterPattern& p = scan.spec.pattern;
+  scan.shape[0] = p.bscans_per_volume;
+  scan.shape[1] = p.ascans_per_bscan;
+  scan.shape[2] = scan.chain.depth;
+  scan.spacing_um[0] = p.extent_y_mm * 1e3 / static_cast<double>(p.bscans_per_volume);
+  scan.spacing_um[1] = p.extent_x_mm * 1e3 / static_cast<double>(p.ascans_per_bscan);
+  const int64_t ascan_bytes = scan.chain.depth * SizeOf(scan.chain.output);
+  if (scan.shape[0] * scan.shape[1] > kMostVolumeBytes / ascan_bytes) {
+    return InvalidField("pattern.raster.bscans_per_volume",
+                        absl::StrCat("makes a volume of more than ", kMostVolumeBytes, " bytes (", scan.shape[0], " x ", scan.shape[1],
+                                     " A-scans of ", ascan_bytes, " bytes)"));
+  }
+  scan.volume_bytes = scan.shape[0] * scan.shape[1] * ascan_bytes;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots) {
+  ResolvedScan scan;
+  scan.spec = spec;
+  if (std::holds_alternative<std::monostate>(spec.source)) {
+    return InvalidField("source", "is not given; allowed are simulated, replay");
+  }
+  OCTAVO_RETURN_IF_ERROR(ResolvePattern(scan.spec.pattern));
+  OCTAVO_ASSIGN_OR_RETURN(scan.source, InspectSource(spec, replay_roots));
+  OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));
+  OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
+  OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
+  if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;
+  OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
+  return scan;
+}
+
+absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing) {
+  ResolvedScan scan = current;
+  scan.spec.processing = processing;
+  OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
+  OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
+  if (scan.chain.depth != current.chain.depth) {
+    return InvalidField("processing.depth", absl::StrCat("would become ", scan.chain.depth, "; a running scan keeps its ", current.chain.depth));
+  }
+  if (scan.chain.output != current.chain.output) {
+    return InvalidField("processing.dtype", absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its ",
+                                                         Info(current.chain.output).name));
+  }
+  return scan;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gpu/spectral.h"
+#include "server/engine/scan_spec.h"
+#include "server/engine/source.h"
+
+namespace octavo::engine {
+
+/// A scan with every default filled in and every number checked.
+struct ResolvedScan {
+  ScanSpec spec;
+  SourceTraits source;
+  SpectralConfig chain;        // valid
+  int64_t volume_records = 0;  // per volume, flyback included
+  int64_t shape[3] = {0, 0, 0};         // [y, x, z]
+  double spacing_um[3] = {1, 1, 1};
+  int64_t volume_bytes = 0;
+  double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white
+};
+
+/// InvalidArgument names the field in the request's dotted spelling ("pattern.raster.ascans_per_bscan"), the value and what
+/// is allowed. Opens the source's files to look at them, reads no records.
+absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
+
+/// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would change.
+absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing);
+
+}  // namespace octavo::engine

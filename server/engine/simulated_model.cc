@@ -1,0 +1,233 @@
+#include "server/engine/simulated_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <random>
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define OCTAVO_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define OCTAVO_VECTOR_CLONES  // run-time selection of clones and sanitizers do not go together
+#endif
+
+namespace octavo::engine {
+namespace {
+
+using std::numbers::pi;
+constexpr double kTurn = 2 * pi;
+
+// cos(2π turns): even polynomial on [-1/2, 1/2], least squares at Chebyshev nodes, error < 3e-7; plain arithmetic that the
+// compiler turns into vectors.
+inline float CosTurns(float turns) {
+  const float r = turns - static_cast<float>(static_cast<int32_t>(turns + (turns < 0 ? -0.5f : 0.5f)));
+  const float y = r * r;
+  return 1.000000000f + y * (-19.739208743f + y * (64.939389075f + y * (-85.456658291f + y * (60.242131035f + y * (-26.404666247f + y * (7.800125322f + y * (-1.453104789f)))))));
+}
+
+inline uint32_t Hash(uint32_t x) {  // lowbias32 (Wellons)
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+// signal += spectrum · 2 r cos(2 k z + ψ)
+OCTAVO_VECTOR_CLONES
+void AddReflector(const float* __restrict dk, const float* __restrict psi, const float* __restrict spectrum, int64_t n, float depth,
+                  float phase, float amplitude, float* __restrict signal) {
+  for (int64_t j = 0; j < n; ++j) signal[j] += spectrum[j] * amplitude * CosTurns(dk[j] * depth + phase + psi[j]);
+}
+
+// signal += spectrum · Re{ tissue · exp(i 2 k z) }: the tissue below a surface at depth z.
+OCTAVO_VECTOR_CLONES
+void AddTissue(const float* __restrict dk, const float* __restrict re, const float* __restrict im, const float* __restrict spectrum,
+               int64_t n, float depth, float phase, float gain, float* __restrict signal) {
+  for (int64_t j = 0; j < n; ++j) {
+    const float turns = dk[j] * depth + phase;
+    signal[j] += spectrum[j] * gain * (re[j] * CosTurns(turns) - im[j] * CosTurns(turns - 0.25f));
+  }
+}
+
+// Shot noise (100 electrons a count) and read noise; four bytes of a hash make a good enough normal deviate.
+OCTAVO_VECTOR_CLONES
+void AddNoise(int64_t n, uint32_t key, float read_noise, float* __restrict signal) {
+  const float read_variance = read_noise * read_noise;
+  for (int64_t j = 0; j < n; ++j) {
+    const uint32_t h = Hash(key + static_cast<uint32_t>(j) * 0x9E3779B9u);
+    const auto sum = static_cast<int32_t>((h & 255) + ((h >> 8) & 255) + ((h >> 16) & 255) + (h >> 24));
+    const float deviate = static_cast<float>(sum - 510) * (1.0f / 147.8f);
+    signal[j] += deviate * std::sqrt(read_variance + std::max(signal[j], 0.0f) * 0.01f);
+  }
+}
+
+}  // namespace
+
+std::vector<double> SimulatedModel::WavelengthNm(const SimulatedSource& source, int64_t samples) {
+  std::vector<double> wavelength(static_cast<size_t>(samples));
+  for (int64_t j = 0; j < samples; ++j) {
+    const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
+    const double bent = u + 4 * source.nonlinearity * u * (1 - u);
+    wavelength[static_cast<size_t>(j)] = source.centre_wavelength_nm + source.bandwidth_nm * (0.5 - bent);
+  }
+  return wavelength;
+}
+
+SimulatedModel::SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type)
+    : source_(source), pattern_(pattern), samples_(samples), raw_type_(raw_type), tissue_(source.layers.empty()) {
+  full_scale_ = std::exp2(static_cast<double>(source.adc_bits)) - 1;
+  read_noise_ = static_cast<float>(std::max(source.noise_counts, 0.0));
+  const auto wavelength = WavelengthNm(source, samples);
+  const double k0 = kTurn / (wavelength.front() * 1e-3), k1 = kTurn / (wavelength.back() * 1e-3);
+  k_centre_ = 0.5 * (k0 + k1);
+  std::mt19937_64 random(source.seed);
+  std::normal_distribution<double> normal;
+  for (int64_t j = 0; j < samples; ++j) {
+    const double k = kTurn / (wavelength[static_cast<size_t>(j)] * 1e-3), u = (k - k_centre_) / (k1 - k0);
+    const double d = (k - k0) / (k1 - k0) * static_cast<double>(samples - 1) - 0.5 * static_cast<double>(samples);
+    dk_.push_back(static_cast<float>(2 * (k - k_centre_) / kTurn));
+    psi_.push_back(static_cast<float>((source.dispersion_a2 * d * d + source.dispersion_a3 * d * d * d) / kTurn));
+    const double shape = 0.12 + 0.88 * std::exp(-8 * u * u);
+    const double pattern_noise = 1 + std::max(source.fixed_pattern, 0.0) * normal(random);
+    spectrum_.push_back(static_cast<float>(0.45 * full_scale_ * shape * pattern_noise));
+  }
+  // Point scatterers: spread over the field, in the upper half millimetre of the tissue.
+  std::uniform_real_distribution<double> uniform;
+  for (uint32_t i = 0; i < source.scatterers; ++i) {
+    scatterers_.push_back({.x_um = uniform(random) * pattern.extent_x_mm * 1e3,
+                           .y_um = uniform(random) * pattern.extent_y_mm * 1e3,
+                           .below_um = 60 + 500 * uniform(random),
+                           .amplitude = static_cast<float>(0.02 + 0.04 * uniform(random))});
+  }
+  if (tissue_) BuildTissue(source.seed + 1);
+}
+
+// Interfaces and speckle between them, brighter and darker by layer, fading with depth; the surface lies at depth 0.
+void SimulatedModel::BuildTissue(uint64_t seed) {
+  struct Layer {
+    double from_um, to_um, interface, scatter;
+  };
+  static constexpr Layer kLayers[] = {{0, 70, 0.030, 0.0030},   {70, 160, 0.006, 0.0085}, {160, 215, 0.010, 0.0022},
+                                      {215, 330, 0.012, 0.0065}, {330, 390, 0.008, 0.0025}, {390, 900, 0.014, 0.0055}};
+  constexpr double kFadeUm = 420, kStepUm = 3;
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  const size_t n = static_cast<size_t>(samples_);
+  tissue_re_.assign(kSpeckle * n, 0.0f);
+  tissue_im_.assign(kSpeckle * n, 0.0f);
+  std::vector<double> re(n), im(n);
+  for (size_t m = 0; m < kSpeckle; ++m) {
+    std::fill(re.begin(), re.end(), 0.0);
+    std::fill(im.begin(), im.end(), 0.0);
+    const auto add = [&](double depth, double amplitude_re, double amplitude_im) {
+      const double fade = std::exp(-depth / kFadeUm);
+      // exp(i 2 dk z) by rotation would drift; the table is made once.
+      for (size_t j = 0; j < n; ++j) {
+        const double angle = kTurn * (static_cast<double>(dk_[j]) * depth + static_cast<double>(psi_[j]));
+        const double c = std::cos(angle), s = std::sin(angle);
+        re[j] += fade * (amplitude_re * c - amplitude_im * s);
+        im[j] += fade * (amplitude_re * s + amplitude_im * c);
+      }
+    };
+    for (const Layer& layer : kLayers) {
+      add(layer.from_um, 2 * layer.interface, 0);
+      for (double z = layer.from_um; z < layer.to_um; z += kStepUm) {
+        add(z + kStepUm * 0.9 * std::abs(std::fmod(normal(random), 1.0)), 2 * layer.scatter * normal(random), 2 * layer.scatter * normal(random));
+      }
+    }
+    for (size_t j = 0; j < n; ++j) {
+      tissue_re_[m * n + j] = static_cast<float>(re[j]);
+      tissue_im_[m * n + j] = static_cast<float>(im[j]);
+    }
+  }
+}
+
+SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
+  const int64_t line = pattern_.ascans_per_bscan + pattern_.flyback_records;
+  const int64_t volume_records = line * pattern_.bscans_per_volume + pattern_.volume_flyback_records;
+  Place place{};
+  place.volume = record / volume_records;
+  const int64_t in_volume = record % volume_records;
+  place.y = std::min(in_volume / line, pattern_.bscans_per_volume - 1);
+  // During flyback the beam stays at the line's end.
+  place.x = std::min(in_volume % line, pattern_.ascans_per_bscan - 1);
+  if (pattern_.bidirectional && (place.y & 1)) place.x = pattern_.ascans_per_bscan - 1 - place.x;
+  place.x_um = (static_cast<double>(place.x) + 0.5) * pattern_.extent_x_mm * 1e3 / static_cast<double>(pattern_.ascans_per_bscan);
+  place.y_um = (static_cast<double>(place.y) + 0.5) * pattern_.extent_y_mm * 1e3 / static_cast<double>(pattern_.bscans_per_volume);
+  return place;
+}
+
+double SimulatedModel::SurfaceUm(double x_um, double y_um) const {
+  const double u = x_um / (pattern_.extent_x_mm * 1e3), v = y_um / (pattern_.extent_y_mm * 1e3);
+  return 330 + 70 * std::cos(kTurn * (0.9 * u + 0.1)) + 35 * std::cos(kTurn * (0.7 * v - 0.2));
+}
+
+// Two vessel-like bands across the field.
+float SimulatedModel::Texture(double x_um, double y_um) const {
+  const double u = x_um / (pattern_.extent_x_mm * 1e3), v = y_um / (pattern_.extent_y_mm * 1e3);
+  const double a = (u - 0.35 - 0.14 * std::sin(kTurn * v * 0.8)) / 0.035, b = (v - 0.62 - 0.12 * std::sin(kTurn * u)) / 0.045;
+  return static_cast<float>(0.75 + 1.1 * std::exp(-a * a) + 0.8 * std::exp(-b * b));
+}
+
+std::vector<double> SimulatedModel::LayerDepthsUm(int64_t x, int64_t y) const {
+  const double x_um = (static_cast<double>(x) + 0.5) * pattern_.extent_x_mm * 1e3 / static_cast<double>(pattern_.ascans_per_bscan);
+  const double y_um = (static_cast<double>(y) + 0.5) * pattern_.extent_y_mm * 1e3 / static_cast<double>(pattern_.bscans_per_volume);
+  const double u = x_um / (pattern_.extent_x_mm * 1e3), v = y_um / (pattern_.extent_y_mm * 1e3);
+  std::vector<double> depths;
+  for (const SimulatedLayer& layer : source_.layers) {
+    depths.push_back(layer.depth_um + layer.tilt_um_per_mm * 1e-3 * (x_um - 500 * pattern_.extent_x_mm) +
+                     layer.waviness_um * std::sin(kTurn * (u + 0.5 * v)));
+  }
+  return depths;
+}
+
+void SimulatedModel::Render(int64_t record, void* out) const {
+  thread_local std::vector<float> signal;
+  signal = spectrum_;
+  const Place place = PlaceOf(record);
+  const double motion = std::max(source_.motion_um_per_volume, 0.0) * static_cast<double>(place.volume);
+  const auto phase = [&](double depth_um) { return static_cast<float>(std::fmod(2 * k_centre_ * depth_um / kTurn, 1.0)); };
+  const auto add = [&](double depth_um, float amplitude) {
+    AddReflector(dk_.data(), psi_.data(), spectrum_.data(), samples_, static_cast<float>(depth_um), phase(depth_um), 2 * amplitude,
+                 signal.data());
+  };
+  if (tissue_) {
+    const double surface = SurfaceUm(place.x_um, place.y_um);
+    const uint32_t speckle = Hash(static_cast<uint32_t>(place.x) * 7919u + Hash(static_cast<uint32_t>(place.y) + static_cast<uint32_t>(source_.seed)));
+    const size_t m = speckle % kSpeckle;
+    const auto n = static_cast<size_t>(samples_);
+    AddTissue(dk_.data(), tissue_re_.data() + m * n, tissue_im_.data() + m * n, spectrum_.data(), samples_,
+              static_cast<float>(surface), phase(surface), Texture(place.x_um, place.y_um), signal.data());
+  } else {
+    const auto depths = LayerDepthsUm(place.x, place.y);
+    for (size_t i = 0; i < depths.size(); ++i) add(depths[i], static_cast<float>(source_.layers[i].reflectivity));
+  }
+  // Scatterers are seen through a lateral Gaussian of about two A-scans and drift sideways from volume to volume.
+  const double field_x = pattern_.extent_x_mm * 1e3;
+  const double pitch_x = field_x / static_cast<double>(pattern_.ascans_per_bscan);
+  const double pitch_y = pattern_.extent_y_mm * 1e3 / static_cast<double>(pattern_.bscans_per_volume);
+  for (const Scatterer& s : scatterers_) {
+    const double dx = (place.x_um - std::fmod(s.x_um + motion, field_x)) / (2.2 * pitch_x), dy = (place.y_um - s.y_um) / (2.2 * pitch_y);
+    const double far = dx * dx + dy * dy;
+    if (far < 9) add(SurfaceUm(s.x_um, s.y_um) + s.below_um, s.amplitude * static_cast<float>(std::exp(-0.5 * far)));
+  }
+  AddNoise(samples_, Hash(static_cast<uint32_t>(record) ^ Hash(static_cast<uint32_t>(record >> 32) + static_cast<uint32_t>(source_.seed * 31))),
+           read_noise_, signal.data());
+  switch (raw_type_) {
+    case DType::kU8: Digitise(signal.data(), record, static_cast<uint8_t*>(out)); break;
+    case DType::kI16: Digitise(signal.data(), record, static_cast<int16_t*>(out)); break;
+    case DType::kF32: Digitise(signal.data(), record, static_cast<float*>(out)); break;
+    default: Digitise(signal.data(), record, static_cast<uint16_t*>(out)); break;
+  }
+}
+
+template <typename T>
+void SimulatedModel::Digitise(const float* signal, int64_t, T* out) const {
+  const float top = static_cast<float>(full_scale_);
+  const float less = std::is_same_v<T, int16_t> ? std::floor(0.5f * (top + 1)) : 0.0f;
+  for (int64_t j = 0; j < samples_; ++j) {
+    const float counts = static_cast<float>(static_cast<int32_t>(std::min(std::max(signal[j], 0.0f), top) + 0.5f));
+    out[j] = static_cast<T>(std::min(counts, top) - less);
+  }
+}
+
+}  // namespace octavo::engine

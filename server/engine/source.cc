@@ -1,0 +1,21 @@
+#include "server/engine/source.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/sources.h"
+
+namespace octavo::engine {
+
+absl::StatusOr<SourceTraits> InspectSource(const ScanSpec& spec, const std::vector<std::string>& replay_roots) {
+  if (const auto* simulated = std::get_if<SimulatedSource>(&spec.source)) return InspectSimulated(spec, *simulated);
+  if (const auto* replay = std::get_if<ReplaySource>(&spec.source)) return InspectReplay(spec, *replay, replay_roots);
+  return InvalidField("source", "is not given; allowed are simulated, replay");
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenSource(const ScanSpec& resolved, const std::vector<std::string>& replay_roots,
+                                                   const Clock* clock) {
+  if (const auto* simulated = std::get_if<SimulatedSource>(&resolved.source)) return OpenSimulated(resolved, *simulated, clock);
+  if (const auto* replay = std::get_if<ReplaySource>(&resolved.source)) return OpenReplay(resolved, *replay, replay_roots, clock);
+  return InvalidField("source", "is not given; allowed are simulated, replay");
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "server/engine/pacer.h"
+#include "server/engine/simulated_model.h"
+#include "server/engine/sources.h"
+#include "tbb/parallel_for.h"
+
+namespace octavo::engine {
+namespace {
+
+class SimulatedRecords final : public Source {
+ public:
+  SimulatedRecords(const ScanSpec& spec, const SimulatedSource& source, const Clock* clock)
+      : model_(source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type),
+        record_bytes_(spec.acquisition.samples_per_record * SizeOf(spec.acquisition.raw_type)),
+        pacer_(source.as_fast_as_possible ? 0 : spec.acquisition.record_rate_hz), clock_(clock) {}
+
+  absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
+    tbb::parallel_for(int64_t{0}, max_records, [&](int64_t r) { model_.Render(next_ + r, static_cast<char*>(slot) + r * record_bytes_); });
+    return Take(max_records, stop);
+  }
+  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(records, stop); }
+  bool CanWait() const override { return !pacer_.paced(); }
+
+ private:
+  SourceBlock Take(int64_t records, std::stop_token stop) {
+    if (!pacer_.WaitFor(next_ + records, stop)) return {};
+    const SourceBlock block{.first_record = next_, .records = records, .acquired = clock_->Now()};
+    next_ += records;
+    return block;
+  }
+
+  const SimulatedModel model_;
+  const int64_t record_bytes_;
+  Pacer pacer_;
+  const Clock* const clock_;
+  int64_t next_ = 0;
+};
+
+absl::Status InRange(const char* field, double value, double lo, double hi) {
+  if (std::isfinite(value) && value >= lo && value <= hi) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
+}
+
+}  // namespace
+
+SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type) {
+  SimulatedSource s = given;
+  if (s.centre_wavelength_nm == 0) s.centre_wavelength_nm = 840;
+  if (s.bandwidth_nm == 0) s.bandwidth_nm = 94;
+  if (s.noise_counts == 0) s.noise_counts = 2;
+  if (s.fixed_pattern == 0) s.fixed_pattern = 0.002;
+  if (s.adc_bits == 0) s.adc_bits = raw_type == DType::kU8 ? 8 : 12;
+  if (s.motion_um_per_volume == 0) s.motion_um_per_volume = 4;
+  if (s.layers.empty() && s.scatterers == 0) s.scatterers = 64;
+  return s;
+}
+
+absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const SimulatedSource& given) {
+  SourceTraits traits;
+  traits.raw_type = spec.acquisition.raw_type_given ? spec.acquisition.raw_type : DType::kU16;
+  traits.samples_per_record = spec.acquisition.samples_per_record == 0 ? 1024 : spec.acquisition.samples_per_record;
+  if (traits.samples_per_record < 16 || traits.samples_per_record > 65536) {
+    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", traits.samples_per_record, "; allowed 16 to 65536"));
+  }
+  const SimulatedSource s = WithDefaults(given, traits.raw_type);
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.centre_wavelength_nm", s.centre_wavelength_nm, 400, 2000));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.bandwidth_nm", s.bandwidth_nm, 1, s.centre_wavelength_nm * 0.99));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.nonlinearity", s.nonlinearity, -0.2, 0.2));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a2", s.dispersion_a2, -1, 1));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a3", s.dispersion_a3, -1, 1));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.noise_counts", s.noise_counts, -1e9, 1e4));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.fixed_pattern", s.fixed_pattern, -1e9, 0.5));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.adc_bits", s.adc_bits, 8, traits.raw_type == DType::kU8 ? 8 : 16));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
+  if (s.layers.size() > 64) return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed 64"));
+  for (const SimulatedLayer& layer : s.layers) {
+    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.depth_um", layer.depth_um, 1e-3, 1e6));
+    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.reflectivity", layer.reflectivity, 1e-9, 0.2));
+    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.tilt_um_per_mm", layer.tilt_um_per_mm, -1e4, 1e4));
+    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.waviness_um", layer.waviness_um, -1e4, 1e4));
+  }
+  const double rate = spec.acquisition.record_rate_hz;
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", rate, 0, 1e9));
+  traits.record_rate_hz = rate == 0 ? 100e3 : rate;
+  traits.full_scale_counts = std::exp2(static_cast<double>(s.adc_bits)) - 1;
+  traits.wavelength_nm = SimulatedModel::WavelengthNm(s, traits.samples_per_record);
+  return traits;
+}
+
+std::unique_ptr<Source> OpenSimulated(const ScanSpec& resolved, const SimulatedSource& source, const Clock* clock) {
+  return std::make_unique<SimulatedRecords>(resolved, WithDefaults(source, resolved.acquisition.raw_type), clock);
+}
+
+}  // namespace octavo::engine
