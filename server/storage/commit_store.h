@@ -62,5 +62,7 @@ class CommitStore {
 /// atomic load when unset. Points of a commit, in order: journal_begin, tmp_created, chunk_written, files_synced,
 /// manifest_written, before_rename, after_rename, parent_synced, journal_end. Returns the errno to fail with, or 0.
 int Failpoint(const char* name);
+/// Sets the failpoint of this process ("" = none), as the environment would.
+void ArmFailpoint(const std::string& spec);
 
 }  // namespace octavo::storage

@@ -1,0 +1,92 @@
+#include "server/storage/files.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "gpu/base/status.h"
+#include "gpu/base/unique_fd.h"
+#include "server/storage/writer.h"
+
+namespace octavo::storage {
+
+absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd) return ErrnoStatus(errno, "creating", path);
+  const auto* p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd.get(), p, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "writing", path);
+    p += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  if (::close(fd.release()) != 0) return ErrnoStatus(errno, "closing", path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "opening", path);
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::read(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "reading", path);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+absl::Status SyncFile(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, "opening", path);
+  return ::fdatasync(fd.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing", path);
+}
+
+absl::Status SyncDirectory(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, "opening", path);
+  return ::fsync(fd.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing", path);
+}
+
+absl::Status MakeDirectory(const std::string& path) {
+  return ::mkdir(path.c_str(), 0755) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "creating directory", path);
+}
+
+absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, "renaming to", to);
+  // File systems without it. A hard link does not replace either; directories cannot be linked, but renaming one onto a
+  // directory that was just created, and so is empty, cannot hit somebody else's.
+  struct stat info {};
+  if (::stat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "renaming", from);
+  if (S_ISDIR(info.st_mode)) {
+    OCTAVO_RETURN_IF_ERROR(MakeDirectory(to));
+    return ::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "renaming to", to);
+  }
+  if (::link(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "linking", to);
+  return ::unlink(from.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "removing", from);
+}
+
+bool PathExists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+std::string BaseOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace octavo::storage

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+// Small file operations with Status; every message names the path and the system's reason.
+namespace octavo::storage {
+
+/// Creates `path` (must not exist), writes all, closes. No sync.
+absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes);
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+absl::Status SyncFile(const std::string& path);       // fdatasync
+absl::Status SyncDirectory(const std::string& path);  // fsync
+absl::Status MakeDirectory(const std::string& path);  // AlreadyExists if there
+/// Renames without replacing: AlreadyExists if `to` is there.
+absl::Status RenameNoReplace(const std::string& from, const std::string& to);
+bool PathExists(const std::string& path);
+std::string ParentOf(const std::string& path);
+std::string BaseOf(const std::string& path);
+
+}  // namespace octavo::storage

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/base/mutex.h"
+#include "gpu/base/unique_fd.h"
+#include "nlohmann/json.hpp"
+
+namespace octavo::storage {
+
+/// Append-only file of JSON records, one a line, each with its CRC and made durable before Append returns. A torn last line
+/// (a crash while appending) is ignored. Thread-safe.
+class Journal {
+ public:
+  /// Opens or creates `path`; `records` gets what it holds.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, std::vector<nlohmann::json>* records);
+  absl::Status Append(const nlohmann::json& record);
+  /// Empties it, atomically.
+  absl::Status Clear();
+
+ private:
+  Journal(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  const std::string path_;
+  Mutex mutex_;
+  UniqueFd fd_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::storage
