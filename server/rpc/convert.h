@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "octavo/v1/scan.pb.h"
+#include "octavo/v1/stream.pb.h"
+#include "octavo/v1/system.pb.h"
+#include "octavo/v1/types.pb.h"
+#include "octavo/v1/volume.pb.h"
+#include "server/engine/frame.h"
+#include "server/engine/scan_spec.h"
+#include "server/engine/status_types.h"
+#include "server/engine/subscription.h"
+
+// Encode and decode pairs between the contract and the engine. Decoding checks everything that needs no knowledge of the
+// engine (enums, lengths, finiteness, syntax); errors name the field.
+namespace octavo::rpc {
+
+// convert_types.cc
+void EncodeTime(const TimePoint& time, v1::Time* out);
+void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionReport* out);
+void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out);
+absl::Status CheckFinite(const char* field, double value);
+absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
+absl::Status CheckRequestId(const std::string& id);
+
+// convert_scan.cc
+absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
+void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
+absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
+void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
+
+// convert_volume.cc
+/// `field` is what errors call the options: "options", "retention.auto_commit".
+absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options, const std::string& field);
+void EncodeCommitOptions(const engine::CommitOptions& options, v1::CommitOptions* out);
+void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
+void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
+
+// convert_frame.cc
+struct SubscribeOptions {
+  engine::SubscribeSpec spec;
+  v1::Encoding encoding = v1::RAW;
+  int64_t chunk_bytes = 0;
+};
+absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& request);
+absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes);
+/// Everything but encoding, offset, total, crc and data.
+void EncodeFrameHeader(const engine::Frame& frame, uint64_t dropped_before, v1::Frame* out);
+
+}  // namespace octavo::rpc

@@ -1,0 +1,345 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "gpu/base/status.h"
+#include "gpu/digest.h"
+#include "server/rpc/convert.h"
+
+namespace octavo::rpc {
+namespace {
+
+template <class E>
+absl::Status CheckEnum(const char* field, E value, bool valid) {
+  return valid ? absl::OkStatus() : InvalidField(field, absl::StrCat("has the unknown value ", static_cast<int>(value)));
+}
+
+// The bytes of the request less its id, in a fixed order: tells a retry from another request.
+std::string DigestOf(const v1::ScanSpec& spec) {
+  v1::ScanSpec body = spec;
+  body.clear_request_id();
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    body.SerializeToCodedStream(&coded);
+  }
+  return absl::StrCat(bytes.size(), ":", absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
+}
+
+absl::StatusOr<engine::SimulatedSource> DecodeSimulated(const v1::Simulated& in) {
+  engine::SimulatedSource out;
+  const std::pair<const char*, double> numbers[] = {{"simulated.centre_wavelength_nm", in.centre_wavelength_nm()},
+                                                    {"simulated.bandwidth_nm", in.bandwidth_nm()},
+                                                    {"simulated.nonlinearity", in.nonlinearity()},
+                                                    {"simulated.dispersion_a2", in.dispersion_a2()},
+                                                    {"simulated.dispersion_a3", in.dispersion_a3()},
+                                                    {"simulated.noise_counts", in.noise_counts()},
+                                                    {"simulated.fixed_pattern", in.fixed_pattern()},
+                                                    {"simulated.motion_um_per_volume", in.motion_um_per_volume()}};
+  for (const auto& [field, value] : numbers) OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
+  out.seed = in.seed();
+  out.centre_wavelength_nm = in.centre_wavelength_nm();
+  out.bandwidth_nm = in.bandwidth_nm();
+  out.nonlinearity = in.nonlinearity();
+  out.dispersion_a2 = in.dispersion_a2();
+  out.dispersion_a3 = in.dispersion_a3();
+  out.noise_counts = in.noise_counts();
+  out.fixed_pattern = in.fixed_pattern();
+  out.adc_bits = in.adc_bits();
+  out.motion_um_per_volume = in.motion_um_per_volume();
+  out.as_fast_as_possible = in.as_fast_as_possible();
+  out.scatterers = in.scatterers();
+  for (const auto& layer : in.layers()) {
+    out.layers.push_back({.depth_um = layer.depth_um(), .reflectivity = layer.reflectivity(), .tilt_um_per_mm = layer.tilt_um_per_mm(),
+                          .waviness_um = layer.waviness_um()});
+  }
+  return out;
+}
+
+void EncodeSimulated(const engine::SimulatedSource& in, v1::Simulated* out) {
+  out->set_seed(in.seed);
+  out->set_centre_wavelength_nm(in.centre_wavelength_nm);
+  out->set_bandwidth_nm(in.bandwidth_nm);
+  out->set_nonlinearity(in.nonlinearity);
+  out->set_dispersion_a2(in.dispersion_a2);
+  out->set_dispersion_a3(in.dispersion_a3);
+  out->set_noise_counts(in.noise_counts);
+  out->set_fixed_pattern(in.fixed_pattern);
+  out->set_adc_bits(in.adc_bits);
+  out->set_motion_um_per_volume(in.motion_um_per_volume);
+  out->set_as_fast_as_possible(in.as_fast_as_possible);
+  out->set_scatterers(in.scatterers);
+  for (const auto& layer : in.layers) {
+    auto* to = out->add_layers();
+    to->set_depth_um(layer.depth_um);
+    to->set_reflectivity(layer.reflectivity);
+    to->set_tilt_um_per_mm(layer.tilt_um_per_mm);
+    to->set_waviness_um(layer.waviness_um);
+  }
+}
+
+DType RawDType(v1::RawType type) {
+  switch (type) {
+    case v1::RAW_U8: return DType::kU8;
+    case v1::RAW_I16: return DType::kI16;
+    case v1::RAW_F32: return DType::kF32;
+    default: return DType::kU16;
+  }
+}
+v1::RawType RawTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: return v1::RAW_U8;
+    case DType::kI16: return v1::RAW_I16;
+    case DType::kF32: return v1::RAW_F32;
+    default: return v1::RAW_U16;
+  }
+}
+
+absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.mode", in.mode(), v1::RetentionMode_IsValid(in.mode())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_full", in.on_full(), v1::OnFull_IsValid(in.on_full())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.disposition", in.disposition(), v1::Disposition_IsValid(in.disposition())));
+  engine::Retention out;
+  out.mode = static_cast<engine::RetentionMode>(in.mode());
+  out.hold_slots = in.hold_slots();
+  out.on_full = static_cast<engine::OnFull>(in.on_full());
+  out.disposition = static_cast<engine::Disposition>(in.disposition());
+  OCTAVO_ASSIGN_OR_RETURN(out.auto_commit, DecodeCommitOptions(in.auto_commit(), "retention.auto_commit"));
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
+  engine::Processing out;
+  const auto& background = in.background();
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.background.mode", background.mode(),
+                                   v1::Processing::Background::Mode_IsValid(background.mode())));
+  out.background = static_cast<engine::BackgroundMode>(background.mode());
+  out.background_spectrum.assign(background.spectrum().begin(), background.spectrum().end());
+  out.background_window_records = background.window_records();
+  const auto& k = in.k_linearisation();
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.k_linearisation.interpolation", k.interpolation(), v1::Interpolation_IsValid(k.interpolation())));
+  out.k_interpolation = static_cast<engine::KInterpolation>(k.interpolation());
+  switch (k.positions_case()) {
+    case v1::Processing::KLinearisation::kIndex:
+      out.k_mode = engine::KMode::kIndex;
+      out.k_index.assign(k.index().values().begin(), k.index().values().end());
+      break;
+    case v1::Processing::KLinearisation::kPolynomial:
+      out.k_mode = engine::KMode::kPolynomial;
+      out.k_polynomial.assign(k.polynomial().values().begin(), k.polynomial().values().end());
+      break;
+    case v1::Processing::KLinearisation::kWavelengthNm:
+      out.k_mode = engine::KMode::kWavelength;
+      out.k_wavelength_nm.assign(k.wavelength_nm().values().begin(), k.wavelength_nm().values().end());
+      break;
+    case v1::Processing::KLinearisation::kNone: out.k_mode = engine::KMode::kNone; break;
+    case v1::Processing::KLinearisation::kFromSource: out.k_mode = engine::KMode::kFromSource; break;
+    case v1::Processing::KLinearisation::POSITIONS_NOT_SET: break;
+  }
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.window", in.window(), v1::WindowKind_IsValid(in.window())));
+  out.window = in.window();  // RECT = 1 is WindowKind::kRect + 1
+  out.window_values.assign(in.window_values().begin(), in.window_values().end());
+  out.dispersion_a2 = in.dispersion().a2();
+  out.dispersion_a3 = in.dispersion().a3();
+  out.dispersion_phase.assign(in.dispersion().phase().begin(), in.dispersion().phase().end());
+  out.fft_length = in.fft_length();
+  out.first_bin = in.first_bin();
+  out.depth = in.depth();
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.value", in.value(), v1::Value_IsValid(in.value())));
+  out.value = static_cast<engine::ValueKind>(in.value());
+  out.has_levels = in.has_levels();
+  if (in.has_levels()) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.levels.lo", in.levels().lo()));
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.levels.hi", in.levels().hi()));
+    out.level_lo = in.levels().lo();
+    out.level_hi = in.levels().hi();
+  }
+  if (in.dtype() != v1::DTYPE_UNSPECIFIED) {
+    if (in.dtype() != v1::U8 && in.dtype() != v1::U16 && in.dtype() != v1::F32) {
+      return InvalidField("processing.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, U16, F32"));
+    }
+    out.dtype_given = true;
+    out.dtype = static_cast<DType>(in.dtype());
+  }
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.axial_spacing_um", in.axial_spacing_um()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.refractive_index", in.refractive_index()));
+  out.axial_spacing_um = in.axial_spacing_um();
+  out.refractive_index = in.refractive_index();
+  return out;
+}
+
+absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
+  engine::ScanSpec out;
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
+  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  for (const auto& [field, text] : {std::pair{"subject.id", &in.subject().id()}, std::pair{"subject.site", &in.subject().site()},
+                                    std::pair{"subject.note", &in.subject().note()}}) {
+    if (text->size() > 4096) return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 4096"));
+  }
+  out.request_id = in.request_id();
+  out.request_digest = DigestOf(in);
+  out.title = in.title();
+  out.labels.insert(in.labels().begin(), in.labels().end());
+  out.subject = {.id = in.subject().id(), .site = in.subject().site(), .note = in.subject().note()};
+  if (in.has_simulated()) {
+    OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeSimulated(in.simulated()));
+  } else if (in.has_replay()) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("replay.rate_hz", in.replay().rate_hz()));
+    out.source = engine::ReplaySource{.path = in.replay().path(), .rate_hz = in.replay().rate_hz(), .loops = in.replay().loops()};
+  }
+  const auto& a = in.acquisition();
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("acquisition.raw_type", a.raw_type(), v1::RawType_IsValid(a.raw_type())));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("acquisition.record_rate_hz", a.record_rate_hz()));
+  out.acquisition = {.samples_per_record = a.samples_per_record(),
+                     .raw_type = RawDType(a.raw_type()),
+                     .raw_type_given = a.raw_type() != v1::RAW_TYPE_UNSPECIFIED,
+                     .record_rate_hz = a.record_rate_hz(),
+                     .records_per_block = a.records_per_block(),
+                     .ring_blocks = a.ring_blocks()};
+  if (!in.pattern().has_raster()) return InvalidField("pattern", "is not given; allowed: raster");
+  const auto& p = in.pattern().raster();
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("pattern.raster.extent_x_mm", p.extent_x_mm()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("pattern.raster.extent_y_mm", p.extent_y_mm()));
+  out.pattern = {.ascans_per_bscan = p.ascans_per_bscan(),
+                 .bscans_per_volume = p.bscans_per_volume(),
+                 .volumes = p.volumes(),
+                 .bidirectional = p.bidirectional(),
+                 .flyback_records = p.flyback_records(),
+                 .volume_flyback_records = p.volume_flyback_records(),
+                 .extent_x_mm = p.extent_x_mm(),
+                 .extent_y_mm = p.extent_y_mm()};
+  OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessing(in.processing()));
+  const auto& products = in.products();
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_begin_um", products.slab_begin_um()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_end_um", products.slab_end_um()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("products.preview_rate_hz", products.preview_rate_hz()));
+  out.products = {.mip = !products.no_mip(), .aip = products.aip(), .slab_begin_um = products.slab_begin_um(),
+                  .slab_end_um = products.slab_end_um(), .preview_rate_hz = products.preview_rate_hz()};
+  OCTAVO_ASSIGN_OR_RETURN(out.retention, DecodeRetention(in.retention()));
+  out.device = in.device();
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
+  out.overrun = static_cast<engine::Overrun>(in.overrun());
+  return out;
+}
+
+namespace {
+
+void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
+  auto* background = out->mutable_background();
+  background->set_mode(static_cast<v1::Processing::Background::Mode>(in.background));
+  background->mutable_spectrum()->Add(in.background_spectrum.begin(), in.background_spectrum.end());
+  background->set_window_records(static_cast<uint32_t>(in.background_window_records));
+  auto* k = out->mutable_k_linearisation();
+  k->set_interpolation(static_cast<v1::Interpolation>(in.k_interpolation));
+  switch (in.k_mode) {
+    case engine::KMode::kDefault: break;
+    case engine::KMode::kNone: k->set_none(true); break;
+    case engine::KMode::kFromSource: k->set_from_source(true); break;
+    case engine::KMode::kIndex: k->mutable_index()->mutable_values()->Add(in.k_index.begin(), in.k_index.end()); break;
+    case engine::KMode::kPolynomial: k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(), in.k_polynomial.end()); break;
+    case engine::KMode::kWavelength:
+      k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end());
+      break;
+  }
+  out->set_window(static_cast<v1::WindowKind>(in.window));
+  out->mutable_window_values()->Add(in.window_values.begin(), in.window_values.end());
+  out->mutable_dispersion()->set_a2(in.dispersion_a2);
+  out->mutable_dispersion()->set_a3(in.dispersion_a3);
+  out->mutable_dispersion()->mutable_phase()->Add(in.dispersion_phase.begin(), in.dispersion_phase.end());
+  out->set_fft_length(static_cast<uint32_t>(in.fft_length));
+  out->set_first_bin(static_cast<uint32_t>(in.first_bin));
+  out->set_depth(static_cast<uint32_t>(in.depth));
+  out->set_value(static_cast<v1::Value>(in.value));
+  if (in.has_levels) {
+    out->mutable_levels()->set_lo(in.level_lo);
+    out->mutable_levels()->set_hi(in.level_hi);
+  }
+  if (in.dtype_given) out->set_dtype(static_cast<v1::DType>(in.dtype));
+  out->set_axial_spacing_um(in.axial_spacing_um);
+  out->set_refractive_index(in.refractive_index);
+}
+
+}  // namespace
+
+void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
+  out->set_request_id(in.request_id);
+  out->set_title(in.title);
+  out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
+  out->mutable_subject()->set_id(in.subject.id);
+  out->mutable_subject()->set_site(in.subject.site);
+  out->mutable_subject()->set_note(in.subject.note);
+  if (const auto* simulated = std::get_if<engine::SimulatedSource>(&in.source)) EncodeSimulated(*simulated, out->mutable_simulated());
+  if (const auto* replay = std::get_if<engine::ReplaySource>(&in.source)) {
+    out->mutable_replay()->set_path(replay->path);
+    out->mutable_replay()->set_rate_hz(replay->rate_hz);
+    out->mutable_replay()->set_loops(replay->loops);
+  }
+  auto* a = out->mutable_acquisition();
+  a->set_samples_per_record(static_cast<uint32_t>(in.acquisition.samples_per_record));
+  if (in.acquisition.raw_type_given) a->set_raw_type(RawTypeOf(in.acquisition.raw_type));
+  a->set_record_rate_hz(in.acquisition.record_rate_hz);
+  a->set_records_per_block(static_cast<uint32_t>(in.acquisition.records_per_block));
+  a->set_ring_blocks(static_cast<uint32_t>(in.acquisition.ring_blocks));
+  auto* p = out->mutable_pattern()->mutable_raster();
+  p->set_ascans_per_bscan(static_cast<uint32_t>(in.pattern.ascans_per_bscan));
+  p->set_bscans_per_volume(static_cast<uint32_t>(in.pattern.bscans_per_volume));
+  p->set_volumes(static_cast<uint32_t>(in.pattern.volumes));
+  p->set_bidirectional(in.pattern.bidirectional);
+  p->set_flyback_records(static_cast<uint32_t>(in.pattern.flyback_records));
+  p->set_volume_flyback_records(static_cast<uint32_t>(in.pattern.volume_flyback_records));
+  p->set_extent_x_mm(in.pattern.extent_x_mm);
+  p->set_extent_y_mm(in.pattern.extent_y_mm);
+  EncodeProcessing(in.processing, out->mutable_processing());
+  out->mutable_products()->set_no_mip(!in.products.mip);
+  out->mutable_products()->set_aip(in.products.aip);
+  out->mutable_products()->set_slab_begin_um(in.products.slab_begin_um);
+  out->mutable_products()->set_slab_end_um(in.products.slab_end_um);
+  out->mutable_products()->set_preview_rate_hz(in.products.preview_rate_hz);
+  auto* r = out->mutable_retention();
+  r->set_mode(static_cast<v1::RetentionMode>(in.retention.mode));
+  r->set_hold_slots(static_cast<uint32_t>(in.retention.hold_slots));
+  r->set_on_full(static_cast<v1::OnFull>(in.retention.on_full));
+  r->set_disposition(static_cast<v1::Disposition>(in.retention.disposition));
+  EncodeCommitOptions(in.retention.auto_commit, r->mutable_auto_commit());
+  out->set_device(in.device);
+  out->set_overrun(static_cast<v1::Overrun>(in.overrun));
+}
+
+void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
+  out->set_name(in.name);
+  EncodeScanSpec(in.spec, out->mutable_spec());
+  out->set_state(static_cast<v1::ScanState>(in.state));
+  out->set_reason(in.reason);
+  out->set_reason_code(in.reason_code);
+  EncodeTime(in.created, out->mutable_created());
+  EncodeTime(in.started, out->mutable_started());
+  EncodeTime(in.ended, out->mutable_ended());
+  out->set_records(in.records);
+  out->set_volumes_done(in.volumes_done);
+  out->set_volumes_held(in.volumes_held);
+  out->set_volumes_dropped(in.volumes_dropped);
+  out->set_volumes_overwritten(in.volumes_overwritten);
+  out->set_blocks_dropped(in.blocks_dropped);
+  out->set_missing_ascans(in.missing_ascans);
+  out->set_device(in.device);
+  out->set_records_per_second(in.records_per_second);
+  out->set_volumes_per_second(in.volumes_per_second);
+  out->set_bytes_per_second(in.bytes_per_second);
+  out->set_ring_occupancy(in.ring_occupancy);
+  out->set_current_volume(in.current_volume);
+  out->set_current_fraction(in.current_fraction);
+  for (const auto& volume : in.volumes) out->add_volumes(volume);
+  out->set_plan(in.plan);
+  out->set_volumes_committed(in.volumes_committed);
+  out->set_volumes_discarded(in.volumes_discarded);
+  out->set_commit_failures(in.commit_failures);
+}
+
+}  // namespace octavo::rpc

@@ -1,0 +1,81 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "server/rpc/convert.h"
+
+namespace octavo::rpc {
+
+void EncodeTime(const TimePoint& time, v1::Time* out) {
+  out->set_monotonic_ns(time.monotonic_ns);
+  out->set_unix_ns(time.unix_ns);
+}
+
+void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionReport* out) {
+  out->set_admitted(report.admitted);
+  out->set_device(report.device);
+  out->set_wanted_bytes(report.wanted_bytes);
+  out->set_free_bytes(report.free_bytes);
+  out->set_budget_bytes(report.budget_bytes);
+  for (const auto& need : report.needs) {
+    auto* item = out->add_needs();
+    item->set_what(need.what);
+    item->set_bytes(need.bytes);
+    item->set_count(need.count);
+  }
+  for (const auto& holder : report.holders) {
+    auto* item = out->add_holders();
+    item->set_name(holder.name);
+    item->set_what(holder.what);
+    item->set_bytes(holder.bytes);
+    item->set_title(holder.title);
+  }
+  out->set_advice(report.advice);
+  out->set_retryable(report.retryable);
+  out->set_volume_bytes(report.volume_bytes);
+  out->set_run_bytes(report.run_bytes);
+  out->set_seconds_to_memory_full(report.seconds_to_memory_full);
+  out->set_volumes_per_second(report.volumes_per_second);
+  out->set_disk_free_bytes(report.disk_free_bytes);
+  out->set_seconds_to_disk_full(report.seconds_to_disk_full);
+  out->set_pinned_bytes(report.pinned_bytes);
+}
+
+void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out) {
+  out->set_name(device.name);
+  out->set_backend(device.backend);
+  out->set_model(device.model);
+  out->set_uuid(device.uuid);
+  out->set_healthy(device.healthy);
+  out->set_reason(device.reason);
+  out->set_total_bytes(device.total_bytes);
+  out->set_budget_bytes(device.budget_bytes);
+  out->set_reserved_bytes(device.reserved_bytes);
+  out->set_held_bytes(device.held_bytes);
+  out->set_used_bytes(device.used_bytes);
+  out->set_cached_bytes(device.cached_bytes);
+  out->set_limbo_bytes(device.limbo_bytes);
+  out->set_free_bytes(device.free_bytes);
+  out->set_running_scans(device.running_scans);
+}
+
+absl::Status CheckFinite(const char* field, double value) {
+  return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite");
+}
+
+absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels) {
+  if (labels.size() > 64) return InvalidField("labels", absl::StrCat("has ", labels.size(), " entries; allowed 64"));
+  for (const auto& [key, value] : labels) {
+    const bool fine = !key.empty() && key.size() <= 63 && key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+    if (!fine) return InvalidField("labels", absl::StrCat("has the key '", key, "'; allowed is [a-z0-9_.-]{1,63}"));
+    if (value.size() > 256) return InvalidField("labels", absl::StrCat("'", key, "' has ", value.size(), " characters; allowed 256"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequestId(const std::string& id) {
+  if (id.size() <= 128) return absl::OkStatus();
+  return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));
+}
+
+}  // namespace octavo::rpc

@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "server/rpc/convert.h"
+
+namespace octavo::rpc {
+
+absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& in, const std::string& field) {
+  engine::CommitOptions out;
+  if (in.destination().size() > 2048) {
+    return InvalidField(absl::StrCat(field, ".destination"), absl::StrCat("has ", in.destination().size(), " characters; allowed 2048"));
+  }
+  if (!v1::Format_IsValid(in.format())) {
+    return InvalidField(absl::StrCat(field, ".format"), absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
+  }
+  out.destination = in.destination();
+  out.writer.format = in.format() == v1::NPY ? storage::Format::kNpy : storage::Format::kOmeZarr05;
+  for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk}, std::tuple{"shard", &in.shard(), out.writer.shard}}) {
+    if (values->empty()) continue;
+    if (values->size() != 3) {
+      return InvalidField(absl::StrCat(field, ".", name), absl::StrCat("has ", values->size(), " numbers; allowed none or 3 [y, x, z]"));
+    }
+    for (int d = 0; d < 3; ++d) {
+      if (values->Get(d) == 0) return InvalidField(absl::StrCat(field, ".", name), "has an extent of 0; allowed >= 1");
+      to[d] = values->Get(d);
+    }
+  }
+  if (in.zstd_level() < 0 || in.zstd_level() > 19) {
+    return InvalidField(absl::StrCat(field, ".zstd_level"), absl::StrCat("is ", in.zstd_level(), "; allowed 0 to 19"));
+  }
+  out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
+  out.writer.compress = !in.uncompressed();
+  return out;
+}
+
+void EncodeCommitOptions(const engine::CommitOptions& in, v1::CommitOptions* out) {
+  out->set_destination(in.destination);
+  out->set_format(static_cast<v1::Format>(in.writer.format));
+  const auto given = [](const int64_t* v) { return std::any_of(v, v + 3, [](int64_t x) { return x != 0; }); };
+  for (int d = 0; d < 3 && given(in.writer.chunk); ++d) out->add_chunk(static_cast<uint32_t>(in.writer.chunk[d]));
+  for (int d = 0; d < 3 && given(in.writer.shard); ++d) out->add_shard(static_cast<uint32_t>(in.writer.shard[d]));
+  out->set_zstd_level(in.writer.zstd_level);
+  out->set_uncompressed(!in.writer.compress);
+}
+
+void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {
+  out->set_uri(in.path);
+  out->set_format(static_cast<v1::Format>(in.format));
+  out->set_bytes(in.disk_bytes);
+  out->set_seconds(in.seconds);
+  out->set_checksum(in.checksum);
+  out->set_raw_bytes(in.raw_bytes);
+}
+
+void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
+  out->set_name(in.name);
+  out->set_scan(in.scan);
+  out->set_index(in.index);
+  out->set_state(static_cast<v1::VolumeState>(in.state));
+  out->set_reason(in.reason);
+  for (const char* axis : {"y", "x", "z"}) out->add_axes(axis);
+  for (int d = 0; d < 3; ++d) {
+    out->add_shape(in.shape[d]);
+    out->add_spacing_um(in.spacing_um[d]);
+  }
+  out->set_dtype(static_cast<v1::DType>(in.dtype));
+  if (in.has_levels) {
+    out->mutable_levels()->set_lo(in.level_lo);
+    out->mutable_levels()->set_hi(in.level_hi);
+  }
+  out->set_value(static_cast<v1::Value>(in.value));
+  EncodeTime(in.acquired_begin, out->mutable_acquired_begin());
+  EncodeTime(in.acquired_end, out->mutable_acquired_end());
+  out->set_complete(in.complete);
+  out->set_missing_ascans(in.missing_ascans);
+  for (const auto& [first, count] : in.missing) {
+    auto* range = out->add_missing();
+    range->set_first(first);
+    range->set_count(count);
+  }
+  out->set_device(in.device);
+  out->set_bytes(in.bytes);
+  out->set_digest(in.digest);
+  out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
+  out->set_title(in.title);
+  if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
+  out->set_last_error(in.last_error);
+  out->set_held_seconds(in.held_seconds);
+  out->set_kept(in.kept);
+}
+
+}  // namespace octavo::rpc

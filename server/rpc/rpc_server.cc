@@ -1,0 +1,93 @@
+#include "server/rpc/rpc_server.h"
+
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/server_builder.h"
+#include "server/rpc/unix_listener.h"
+
+namespace octavo::rpc {
+namespace {
+
+class RpcServerImpl final : public RpcServer {
+ public:
+  RpcServerImpl() : workers_("oct-stream-out", 4) {}
+  ~RpcServerImpl() override { Shutdown(std::chrono::milliseconds(500)); }
+
+  absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
+    info.listening = [this] { return addresses(); };
+    services_.push_back(MakeScanService(engine));
+    services_.push_back(MakeVolumeService(engine));
+    services_.push_back(MakeStreamService(engine, &workers_));
+    services_.push_back(MakeSystemService(engine, std::move(info)));
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    std::vector<int> ports(config.tcp.size(), 0);
+    for (size_t i = 0; i < config.tcp.size(); ++i) builder.AddListeningPort(config.tcp[i], grpc::InsecureServerCredentials(), &ports[i]);
+    for (const auto& service : services_) builder.RegisterService(service.get());
+    builder.SetMaxReceiveMessageSize(config.max_receive_bytes);
+    builder.SetMaxSendMessageSize(-1);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers must not share a port silently
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot listen; is an address in use?");
+    for (size_t i = 0; i < config.tcp.size(); ++i) {
+      if (ports[i] == 0) return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", config.tcp[i]));
+      addresses_.push_back(absl::StrCat(config.tcp[i].substr(0, config.tcp[i].rfind(':')), ":", ports[i]));
+    }
+    if (!config.unix_path.empty()) {
+      OCTAVO_ASSIGN_OR_RETURN(unix_, UnixListener::Open(config.unix_path, server_.get()));
+      addresses_.push_back(absl::StrCat("unix:", config.unix_path));
+    }
+    SetServing(true);
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> addresses() const override { return addresses_; }
+
+  void SetServing(bool serving) override {
+    auto* health = server_->GetHealthCheckService();
+    health->SetServingStatus(serving);
+    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SystemService"}) {
+      health->SetServingStatus(service, serving);
+    }
+  }
+
+  void Shutdown(std::chrono::milliseconds grace) override {
+    if (server_ == nullptr) return;
+    if (unix_ != nullptr) unix_->Stop();
+    auto done = std::async(std::launch::async, [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
+    // A Unix peer that has stopped reading survives gRPC's own deadline: cut it.
+    if (done.wait_for(grace + std::chrono::milliseconds(300)) != std::future_status::ready && unix_ != nullptr) unix_->CutAll();
+    done.wait();
+    unix_ = nullptr;
+    server_ = nullptr;
+  }
+
+ private:
+  engine::WorkerPool workers_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<UnixListener> unix_;
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
+  auto server = std::make_unique<RpcServerImpl>();
+  OCTAVO_RETURN_IF_ERROR(server->Listen(config, engine, std::move(info)));
+  return server;
+}
+
+}  // namespace octavo::rpc

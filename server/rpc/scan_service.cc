@@ -1,0 +1,101 @@
+#include "gpu/base/status.h"
+#include "octavo/v1/scan.grpc.pb.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/paging.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+class ScanServiceImpl final : public v1::ScanService::CallbackService {
+ public:
+  explicit ScanServiceImpl(engine::Engine* engine) : engine_(engine) {}
+
+  ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
+    auto* reactor = context->DefaultReactor();
+    engine::AdmissionReport report;
+    const absl::Status status = [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, &report));
+      EncodeScan(scan, response);
+      return absl::OkStatus();
+    }();
+    reactor->Finish(ToGrpc(status, &report));
+    return reactor;
+  }
+
+  ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
+      EncodeAdmissionReport(report, response->mutable_report());
+      return absl::OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* GetScan(CallbackServerContext* context, const v1::GetScanRequest* request, v1::Scan* response) override {
+    return Answer(context, response, [&] { return engine_->GetScan(request->name()); });
+  }
+  ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request, v1::Scan* response) override {
+    return Answer(context, response, [&] { return engine_->StopScan(request->name()); });
+  }
+  ServerUnaryReactor* CancelScan(CallbackServerContext* context, const v1::CancelScanRequest* request, v1::Scan* response) override {
+    return Answer(context, response, [&] { return engine_->CancelScan(request->name()); });
+  }
+  ServerUnaryReactor* UpdateScan(CallbackServerContext* context, const v1::UpdateScanRequest* request, v1::Scan* response) override {
+    return Answer(context, response, [&]() -> absl::StatusOr<engine::ScanStatus> {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::Processing processing, DecodeProcessing(request->processing()));
+      return engine_->UpdateScan(request->name(), processing);
+    });
+  }
+
+  ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request, v1::ListScansResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      const auto scans = engine_->ListScans();
+      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), scans.size()));
+      for (size_t i = page.begin; i < page.end; ++i) EncodeScan(scans[i], response->add_scans());
+      response->set_next_page_token(page.next_token);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext*, const v1::WatchScanRequest* request) override {
+    auto writer = QueuedWriter<v1::Scan>::Make();
+    auto handle = engine_->WatchScan(request->name(), [weak = std::weak_ptr(writer)](const engine::ScanStatus& scan) {
+      auto to = weak.lock();
+      if (to == nullptr) return;
+      v1::Scan message;
+      EncodeScan(scan, &message);
+      to->Push(std::move(message), /*replace=*/true);
+      if (engine::IsFinal(scan.state)) to->End(grpc::Status::OK);
+    });
+    if (!handle.ok()) {
+      writer->End(ToGrpc(handle.status()));
+    } else {
+      writer->OnOver([held = std::shared_ptr<engine::Handle>(*std::move(handle))] { held->Cancel(); });
+    }
+    return writer.get();
+  }
+
+ private:
+  template <class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Scan* response, F call) {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, call());
+      EncodeScan(scan, response);
+      return absl::OkStatus();
+    });
+  }
+
+  engine::Engine* const engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine) { return std::make_unique<ScanServiceImpl>(engine); }
+
+}  // namespace octavo::rpc

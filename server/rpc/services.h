@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "grpcpp/impl/codegen/service_type.h"
+#include "server/engine/engine.h"
+#include "server/engine/worker_pool.h"
+
+namespace octavo::rpc {
+
+/// What SystemService.GetInfo tells beside the engine's own.
+struct ServerInfo {
+  std::string version, server_id, build;
+  std::vector<BackendReport> backends;
+  std::vector<std::string> recovered;  // what the recovery at start found
+  std::vector<std::string> replay_roots;
+  TimePoint started;
+  std::function<std::vector<std::string>()> listening;
+};
+
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine);
+std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
+/// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
+std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers);
+std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, ServerInfo info);
+
+}  // namespace octavo::rpc

@@ -1,0 +1,32 @@
+#include "server/rpc/status.h"
+
+#include "absl/status/status.h"
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "octavo/v1/types.pb.h"
+#include "server/rpc/convert.h"
+
+namespace octavo::rpc {
+
+grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report) {
+  if (status.ok()) return grpc::Status::OK;
+  const ErrorInfo info = InfoOf(status);
+  if (absl::IsInternal(status)) Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
+  v1::ErrorDetail detail;
+  detail.set_domain("octavo");
+  detail.set_reason(info.reason.empty() ? absl::StatusCodeToString(status.code()) : info.reason);
+  detail.set_field(info.field);
+  for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = value;
+  v1::RpcStatus rich;
+  rich.set_code(static_cast<int>(status.code()));
+  rich.set_message(std::string(status.message()));
+  rich.add_details()->PackFrom(detail);
+  if (report != nullptr && absl::IsResourceExhausted(status)) {
+    v1::AdmissionReport encoded;
+    EncodeAdmissionReport(*report, &encoded);
+    rich.add_details()->PackFrom(encoded);
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()), rich.SerializeAsString());
+}
+
+}  // namespace octavo::rpc

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "grpcpp/support/status.h"
+#include "server/engine/status_types.h"
+
+namespace octavo::rpc {
+
+/// The standard code and message, with ErrorDetail (and the admission report, if given) in the details.
+grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report = nullptr);
+
+}  // namespace octavo::rpc

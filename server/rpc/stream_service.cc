@@ -1,0 +1,197 @@
+#include "octavo/v1/stream.grpc.pb.h"
+
+#include <algorithm>
+#include <map>
+
+#include "gpu/base/status.h"
+#include "server/engine/checksum.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/image.h"
+#include "server/rpc/payload.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+constexpr uint32_t kDataField = 100;
+
+/// Encoded images shared by all subscribers that want the same frame as PNG; frames are few and short-lived.
+class PngCache {
+ public:
+  absl::StatusOr<engine::Bytes> Get(const engine::FramePtr& frame) {
+    {
+      MutexLock lock(mutex_);
+      std::erase_if(cache_, [](const auto& item) { return item.second.frame.expired(); });
+      if (auto it = cache_.find(frame.get()); it != cache_.end()) return it->second.png;
+    }
+    auto png = EncodePng(*frame);
+    if (png.ok()) {
+      MutexLock lock(mutex_);
+      cache_[frame.get()] = {.frame = frame, .png = *png};
+    }
+    return png;
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const engine::Frame> frame;
+    engine::Bytes png;
+  };
+  Mutex mutex_;
+  std::map<const engine::Frame*, Entry> cache_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at most one step at a time.
+class FrameStream final : public std::enable_shared_from_this<FrameStream> {
+ public:
+  FrameStream(SubscribeOptions options, std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer, engine::WorkerPool* workers, PngCache* pngs)
+      : options_(std::move(options)), writer_(writer), workers_(workers), pngs_(pngs) {}
+
+  void Start(std::shared_ptr<engine::Subscription> subscription) {
+    {
+      MutexLock lock(mutex_);
+      subscription_ = std::move(subscription);
+    }
+    Wake();
+  }
+  /// There may be news. Any thread, does not block.
+  void Wake() {
+    {
+      MutexLock lock(mutex_);
+      again_ = true;
+      if (running_ || subscription_ == nullptr) return;
+      running_ = true;
+    }
+    workers_->Post([self = shared_from_this()] { self->Run(); });
+  }
+  void Close() {
+    std::shared_ptr<engine::Subscription> subscription;
+    {
+      MutexLock lock(mutex_);
+      subscription = subscription_;
+    }
+    if (subscription != nullptr) subscription->Close();
+  }
+
+ private:
+  // Until a chunk is on its way (then its completion goes on) or there is nothing to send.
+  void Run() {
+    for (;;) {
+      std::shared_ptr<engine::Subscription> subscription;
+      {
+        MutexLock lock(mutex_);
+        again_ = false;
+        subscription = subscription_;
+      }
+      if (SendNext(*subscription)) return;
+      MutexLock lock(mutex_);
+      if (again_) continue;
+      running_ = false;
+      return;
+    }
+  }
+
+  // True if a chunk was handed over, or the stream has ended.
+  bool SendNext(engine::Subscription& subscription) {
+    auto writer = writer_.lock();
+    if (writer == nullptr) return true;
+    if (frame_.frame == nullptr) {
+      if (!subscription.Take(&frame_)) {
+        absl::Status end;
+        if (!subscription.Ended(&end)) return false;
+        writer->End(ToGrpc(end));
+        return true;
+      }
+      payload_ = frame_.frame->payload;
+      encoding_ = v1::RAW;
+      if (options_.encoding == v1::PNG && frame_.frame->shape.size() == 2) {
+        auto png = pngs_->Get(frame_.frame);
+        if (!png.ok()) {
+          writer->End(ToGrpc(png.status()));
+          return true;
+        }
+        payload_ = *std::move(png);
+        encoding_ = v1::PNG;
+      }
+      offset_ = 0;
+      crc_ = 0;
+    }
+    const engine::Frame& frame = *frame_.frame;
+    v1::Frame header;
+    if (offset_ == 0) {
+      EncodeFrameHeader(frame, frame_.dropped_before, &header);
+    } else {
+      header.set_scan(frame.scan);
+      header.set_product(static_cast<v1::Product>(frame.product));
+      header.set_axis(static_cast<v1::Axis>(frame.axis));
+      header.set_sequence(frame.sequence);
+    }
+    header.set_encoding(encoding_);
+    header.set_offset(static_cast<uint64_t>(offset_));
+    header.set_total_bytes(static_cast<uint64_t>(payload_.size));
+    const int64_t size = std::min(options_.chunk_bytes, payload_.size - offset_);
+    crc_ = engine::Crc32c(static_cast<const char*>(payload_.data) + offset_, static_cast<size_t>(size), crc_);
+    const bool last = offset_ + size == payload_.size;
+    if (last) header.set_crc32c(crc_);
+    grpc::ByteBuffer message = WithPayload(header, kDataField, payload_, offset_, size);
+    offset_ += size;
+    if (last) {
+      frame_ = {};
+      payload_ = {};
+    }
+    writer->PushThen(std::move(message), [self = shared_from_this()] { self->workers_->Post([self] { self->Run(); }); });
+    return true;
+  }
+
+  const SubscribeOptions options_;
+  const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
+  engine::WorkerPool* const workers_;
+  PngCache* const pngs_;
+  Mutex mutex_;
+  std::shared_ptr<engine::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
+  bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the running step only.
+  engine::Delivered frame_;
+  engine::Bytes payload_;
+  v1::Encoding encoding_ = v1::RAW;
+  int64_t offset_ = 0;
+  uint32_t crc_ = 0;
+};
+
+class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_Subscribe<v1::StreamService::Service> {
+ public:
+  StreamServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext*, const grpc::ByteBuffer* bytes) override {
+    auto writer = QueuedWriter<grpc::ByteBuffer>::Make();
+    const absl::Status status = [&]() -> absl::Status {
+      v1::SubscribeRequest request;
+      if (!ParseRequest(*bytes, &request)) return absl::InvalidArgumentError("the request does not parse as SubscribeRequest");
+      OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(request));
+      const engine::SubscribeSpec spec = options.spec;
+      auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pngs_);
+      OCTAVO_ASSIGN_OR_RETURN(auto subscription, engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
+        if (auto to = weak.lock()) to->Wake();
+      }));
+      writer->OnOver([stream] { stream->Close(); });
+      stream->Start(std::move(subscription));
+      return absl::OkStatus();
+    }();
+    if (!status.ok()) writer->End(ToGrpc(status));
+    return writer.get();
+  }
+
+ private:
+  engine::Engine* const engine_;
+  engine::WorkerPool* const workers_;
+  PngCache pngs_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers) {
+  return std::make_unique<StreamServiceImpl>(engine, workers);
+}
+
+}  // namespace octavo::rpc

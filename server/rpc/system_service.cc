@@ -1,0 +1,71 @@
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "octavo/v1/system.grpc.pb.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+class SystemServiceImpl final : public v1::SystemService::CallbackService {
+ public:
+  SystemServiceImpl(engine::Engine* engine, ServerInfo info) : engine_(engine), info_(std::move(info)) {}
+
+  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest*, v1::Info* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      response->set_version(info_.version);
+      response->set_server_id(info_.server_id);
+      response->set_build(info_.build);
+      for (const auto& report : info_.backends) {
+        auto* backend = response->add_backends();
+        backend->set_name(report.name);
+        backend->set_available(report.available);
+        backend->set_chosen(report.chosen);
+        backend->set_reason(report.reason);
+        backend->set_devices(report.devices);
+      }
+      for (const auto& root : engine_->storage_roots()) AddRoot(root, "commit", W_OK, response);
+      for (const auto& root : info_.replay_roots) AddRoot(root, "replay", R_OK, response);
+      EncodeTime(info_.started, response->mutable_started());
+      response->set_draining(engine_->draining());
+      for (const auto& address : info_.listening()) response->add_listening(address);
+      for (const auto& line : info_.recovered) response->add_recovered(line);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context, const v1::ListDevicesRequest*,
+                                        v1::ListDevicesResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      for (const auto& device : engine_->ListDevices()) EncodeDeviceStatus(device, response->add_devices());
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  static void AddRoot(const std::string& path, const char* use, int access_mode, v1::Info* response) {
+    auto* root = response->add_storage();
+    root->set_path(path);
+    root->set_use(use);
+    struct statvfs fs {};
+    if (statvfs(path.c_str(), &fs) != 0) {
+      root->set_mode("missing");
+      return;
+    }
+    root->set_free_bytes(static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize));
+    root->set_mode(::access(path.c_str(), access_mode) == 0 && (access_mode == R_OK || (fs.f_flag & ST_RDONLY) == 0) ? "buffered" : "read-only");
+  }
+
+  engine::Engine* const engine_;
+  const ServerInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, ServerInfo info) {
+  return std::make_unique<SystemServiceImpl>(engine, std::move(info));
+}
+
+}  // namespace octavo::rpc

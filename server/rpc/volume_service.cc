@@ -1,0 +1,182 @@
+#include <algorithm>
+
+#include "gpu/base/status.h"
+#include "octavo/v1/volume.grpc.pb.h"
+#include "server/engine/checksum.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/paging.h"
+#include "server/rpc/payload.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+/// Streams a volume piece by piece: the next piece is asked for when the last one is written.
+class ReadStream final : public std::enable_shared_from_this<ReadStream> {
+ public:
+  ReadStream(std::shared_ptr<engine::VolumeReader> reader, std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer, int64_t chunk_bytes)
+      : reader_(std::move(reader)), writer_(writer), chunk_bytes_(chunk_bytes) {}
+
+  void Begin() {
+    v1::ReadVolumeResponse header;
+    EncodeVolume(reader_->volume(), header.mutable_volume());
+    for (const int64_t extent : reader_->shape()) header.add_shape(extent);
+    header.set_total_bytes(static_cast<uint64_t>(reader_->total_bytes()));
+    if (auto writer = writer_.lock()) writer->Push(WithPayload(header, 15, {}, 0, 0));
+    Continue();
+  }
+
+ private:
+  void Continue() {
+    reader_->Next(chunk_bytes_, [self = shared_from_this()](absl::StatusOr<engine::Bytes> piece) { self->Send(std::move(piece)); });
+  }
+  void Send(absl::StatusOr<engine::Bytes> piece) {
+    auto writer = writer_.lock();
+    if (writer == nullptr) return;
+    if (!piece.ok()) {
+      writer->End(ToGrpc(piece.status()));
+      return;
+    }
+    crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
+    v1::ReadVolumeResponse header;
+    header.set_offset(offset_);
+    offset_ += static_cast<uint64_t>(piece->size);
+    const bool last = static_cast<int64_t>(offset_) == reader_->total_bytes();
+    if (last) {
+      header.set_last(true);
+      header.set_crc32c(crc_);
+    }
+    grpc::ByteBuffer message = WithPayload(header, 15, *piece, 0, piece->size);
+    if (last) {
+      writer->Push(std::move(message));
+      writer->End(grpc::Status::OK);
+      return;
+    }
+    // One piece is on the wire while the next is being copied: memory stays bounded by the slowest client's two pieces.
+    writer->PushThen(std::move(message), [self = shared_from_this()] { self->Continue(); });
+  }
+
+  const std::shared_ptr<engine::VolumeReader> reader_;
+  const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
+  const int64_t chunk_bytes_;
+  uint64_t offset_ = 0;
+  uint32_t crc_ = 0;
+};
+
+using Base = v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
+    v1::VolumeService::WithRawCallbackMethod_ReadVolume<v1::VolumeService::WithCallbackMethod_HoldVolume<
+        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::Service>>>>>>;
+
+class VolumeServiceImpl final : public Base {
+ public:
+  explicit VolumeServiceImpl(engine::Engine* engine) : engine_(engine) {}
+
+  ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request, v1::Volume* response) override {
+    return Answer(context, response, [&] { return engine_->GetVolume(request->name()); });
+  }
+  ServerUnaryReactor* HoldVolume(CallbackServerContext* context, const v1::HoldVolumeRequest* request, v1::Volume* response) override {
+    return Answer(context, response, [&] { return engine_->HoldVolume(request->name()); });
+  }
+  ServerUnaryReactor* DiscardVolume(CallbackServerContext* context, const v1::DiscardVolumeRequest* request, v1::Volume* response) override {
+    return Answer(context, response, [&] { return engine_->DiscardVolume(request->name()); });
+  }
+
+  ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request,
+                                  v1::ListVolumesResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      std::vector<int> states(request->states().begin(), request->states().end());
+      for (const int state : states) {
+        if (!v1::VolumeState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
+      }
+      if (states.empty()) states = {v1::ACQUIRING, v1::HELD, v1::COMMITTING};
+      auto volumes = engine_->ListVolumes();
+      std::erase_if(volumes, [&](const engine::VolumeStatus& volume) {
+        return (!request->scan().empty() && volume.scan != request->scan()) ||
+               std::find(states.begin(), states.end(), static_cast<int>(volume.state)) == states.end();
+      });
+      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), volumes.size()));
+      for (size_t i = page.begin; i < page.end; ++i) EncodeVolume(volumes[i], response->add_volumes());
+      response->set_next_page_token(page.next_token);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext*, const grpc::ByteBuffer* bytes) override {
+    auto writer = QueuedWriter<grpc::ByteBuffer>::Make();
+    const absl::Status status = [&]() -> absl::Status {
+      v1::ReadVolumeRequest request;
+      if (!ParseRequest(*bytes, &request)) return absl::InvalidArgumentError("the request does not parse as ReadVolumeRequest");
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
+      OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(request.name(), {request.start().begin(), request.start().end()},
+                                                               {request.count().begin(), request.count().end()}));
+      std::make_shared<ReadStream>(std::move(reader), writer, chunk_bytes)->Begin();
+      return absl::OkStatus();
+    }();
+    if (!status.ok()) writer->End(ToGrpc(status));
+    return writer.get();
+  }
+
+  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext*, const v1::CommitVolumeRequest* request) override {
+    auto writer = QueuedWriter<v1::CommitProgress>::Make();
+    const absl::Status status = [&]() -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request->options(), "options"));
+      engine::CommitCallbacks callbacks;
+      callbacks.on_progress = [weak = std::weak_ptr(writer)](const engine::CommitProgress& progress) {
+        auto to = weak.lock();
+        if (to == nullptr) return;
+        v1::CommitProgress message;
+        message.set_done_bytes(progress.done_bytes);
+        message.set_total_bytes(progress.total_bytes);
+        message.set_disk_bytes(progress.disk_bytes);
+        message.set_seconds(progress.seconds);
+        message.set_stage(progress.stage);
+        to->Push(std::move(message), /*replace=*/true);
+      };
+      callbacks.on_done = [this, name = request->name(), weak = std::weak_ptr(writer)](absl::StatusOr<storage::CommitOutcome> outcome) {
+        auto to = weak.lock();
+        if (to == nullptr) return;
+        if (outcome.ok()) {
+          v1::CommitProgress message;
+          message.set_stage("done");
+          message.set_done_bytes(outcome->raw_bytes);
+          message.set_total_bytes(outcome->raw_bytes);
+          message.set_disk_bytes(outcome->disk_bytes);
+          message.set_seconds(outcome->seconds);
+          EncodeCommitResult(*outcome, message.mutable_result());
+          if (const auto volume = engine_->GetVolume(name); volume.ok()) EncodeVolume(*volume, message.mutable_volume());
+          to->Push(std::move(message));
+        }
+        to->End(ToGrpc(outcome.status()));
+      };
+      OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->CommitVolume(request->name(), options, request->request_id(), std::move(callbacks)));
+      // A client that goes away takes its commit with it (unless others wait for it too).
+      writer->OnOver([handle] { handle->Cancel(); });
+      return absl::OkStatus();
+    }();
+    if (!status.ok()) writer->End(ToGrpc(status));
+    return writer.get();
+  }
+
+ private:
+  template <class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Volume* response, F call) {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::VolumeStatus volume, call());
+      EncodeVolume(volume, response);
+      return absl::OkStatus();
+    });
+  }
+
+  engine::Engine* const engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine) { return std::make_unique<VolumeServiceImpl>(engine); }
+
+}  // namespace octavo::rpc
