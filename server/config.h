@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace octavo {
+
+/// Everything that can be configured. Defaults run without a file. Sources, later ones win: file, environment, flags.
+struct Config {
+  std::vector<std::string> listen_tcp = {"127.0.0.1:50051"};
+  std::string listen_unix;                  // empty = <state.dir>/octavo.sock; "none" = no socket
+  std::string metrics_listen = "127.0.0.1:9464";  // "none" = no page
+  std::string state_dir;                    // journal, server id, lock
+  std::vector<std::string> storage_roots;   // commits are confined to these
+  std::vector<std::string> replay_roots;    // replay files are confined to these; empty = the storage roots
+  std::string backend = "auto";             // auto, host, cuda
+  double memory_fraction = 0.6;             // 0.05 ... 0.95
+  int64_t memory_bytes = 0;                 // overrides the fraction
+  int64_t frame_pool_bytes = int64_t{1} << 30;  // 16 MiB ... 1 TiB
+  int64_t commit_threads = 2;               // 1 ... 64
+  std::string log_level = "info";           // debug, info, warning, error
+  std::string log_format = "auto";          // auto (json unless a terminal), json, text
+  double drain_seconds = 20;                // 0 ... 3600
+};
+
+/// One key: its name in the file ("storage.roots"), its environment variable follows (OCTAVO_STORAGE_ROOTS, lists separated
+/// by ':' … see ApplySetting), what it means, in a line.
+struct ConfigKey {
+  std::string name;
+  std::string help;
+};
+const std::vector<ConfigKey>& ConfigKeys();
+
+/// Sets one key from text; lists are separated by commas. InvalidArgument names the key and what is allowed.
+absl::Status ApplySetting(Config* config, const std::string& key, const std::string& value);
+
+/// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the nearest known one.
+absl::Status ApplyFile(Config* config, const std::string& path);
+
+/// Environment variables OCTAVO_<KEY>, dots as underscores. `environment` is the process' by default.
+absl::Status ApplyEnvironment(Config* config, char** environment);
+
+/// Fills in what depends on the machine (directories) and checks ranges.
+absl::Status Finalise(Config* config);
+
+}  // namespace octavo

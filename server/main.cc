@@ -1,0 +1,106 @@
+// octavod: flags → Config → Daemon → wait for a signal → drain. Exit codes: 0 drained, 1 cannot start, 2 bad flags or
+// configuration, 3 did not end within the drain bound.
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_join.h"
+#include "gpu/base/log.h"
+#include "server/daemon.h"
+
+namespace {
+
+constexpr char kDefaultFile[] = "/etc/octavo/octavod.toml";
+
+octavo::LogLevel LevelOf(const std::string& name) {
+  return name == "debug" ? octavo::LogLevel::kDebug : name == "warning" ? octavo::LogLevel::kWarning
+         : name == "error" ? octavo::LogLevel::kError : octavo::LogLevel::kInfo;
+}
+
+int Fail(int code, const absl::Status& status) {
+  std::cerr << "octavod: " << status.message() << "\n";
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"octavod: the Octavo imaging daemon"};
+  app.set_version_flag("--version", octavo::kVersion);
+  std::string file, ready_file;
+  int ready_fd = -1;
+  app.add_option("--config", file, std::string("TOML file (default ") + kDefaultFile + " if it is there)");
+  app.add_option("--ready-file", ready_file, "write the addresses here, as JSON, once the daemon listens");
+  app.add_option("--ready-fd", ready_fd, "write the addresses to this descriptor, as a line of JSON, once the daemon listens");
+  std::map<std::string, std::string> flags;
+  for (const auto& key : octavo::ConfigKeys()) app.add_option("--" + key.name, flags[key.name], key.help);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+
+  octavo::Config config;
+  if (file.empty() && std::filesystem::exists(kDefaultFile)) file = kDefaultFile;
+  if (!file.empty()) {
+    if (absl::Status status = octavo::ApplyFile(&config, file); !status.ok()) return Fail(2, status);
+  }
+  if (absl::Status status = octavo::ApplyEnvironment(&config, environ); !status.ok()) return Fail(2, status);
+  for (const auto& [key, value] : flags) {
+    if (app.count("--" + key) == 0) continue;
+    if (absl::Status status = octavo::ApplySetting(&config, key, value); !status.ok()) return Fail(2, status);
+  }
+  if (absl::Status status = octavo::Finalise(&config); !status.ok()) return Fail(2, status);
+  octavo::SetUpLog(LevelOf(config.log_level), config.log_format == "json" || (config.log_format == "auto" && isatty(STDERR_FILENO) == 0));
+
+  // Signals are read, not handled: blocked here, before any thread exists, so that all threads inherit it.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+
+  auto started = octavo::Daemon::Start(config);
+  if (!started.ok()) return Fail(1, started.status());
+  std::unique_ptr<octavo::Daemon> daemon = *std::move(started);
+  const std::string ready = daemon->ReadyJson() + "\n";
+  if (!ready_file.empty()) {
+    std::ofstream(ready_file + ".tmp") << ready;
+    std::filesystem::rename(ready_file + ".tmp", ready_file);
+  }
+  if (ready_fd >= 0) {
+    if (write(ready_fd, ready.data(), ready.size()) < 0) std::perror("octavod: --ready-fd");
+    close(ready_fd);
+  }
+  octavo::Log(octavo::LogLevel::kInfo, "octavod ready", {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::kVersion}});
+
+  signalfd_siginfo info;
+  while (read(signal_fd, &info, sizeof info) != sizeof info) {
+  }
+  octavo::Log(octavo::LogLevel::kInfo, "draining", {{"signal", info.ssi_signo}});
+  // Whatever hangs: the process ends.
+  std::thread([bound = config.drain_seconds + 5] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(bound));
+    octavo::Log(octavo::LogLevel::kError, "drain bound passed; exiting at once");
+    _exit(3);
+  }).detach();
+  const bool idle = daemon->Drain([&] {
+    pollfd again{.fd = signal_fd, .events = POLLIN, .revents = 0};
+    return poll(&again, 1, 0) > 0;  // a second signal: do not wait any longer
+  });
+  daemon = nullptr;
+  octavo::Log(octavo::LogLevel::kInfo, "octavod ended", {{"idle", idle}});
+  return 0;
+}

@@ -1,0 +1,141 @@
+#include "server/metrics/exporter.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "prometheus/collectable.h"
+#include "prometheus/exposer.h"
+#include "prometheus/metric_family.h"
+
+namespace octavo::metrics {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+class Page final : public prometheus::Collectable {
+ public:
+  Page(engine::Engine* engine, std::string version, std::string backend)
+      : engine_(engine), version_(std::move(version)), backend_(std::move(backend)) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    const engine::Stats stats = engine_->Snapshot();
+    std::vector<MetricFamily> page;
+    const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
+      page.push_back({.name = name, .help = help, .type = type, .metric = {}});
+      return page.back();
+    };
+    const auto value = [](MetricFamily& to, const Labels& labels, double v) {
+      ClientMetric metric;
+      for (const auto& [name, text] : labels) metric.label.push_back({.name = name, .value = text});
+      if (to.type == MetricType::Counter) {
+        metric.counter.value = v;
+      } else {
+        metric.gauge.value = v;
+      }
+      to.metric.push_back(std::move(metric));
+    };
+    const auto each = [&](const char* name, const char* help, MetricType type, const char* label, const std::map<std::string, int64_t>& values) {
+      MetricFamily& to = family(name, help, type);
+      for (const auto& [key, n] : values) value(to, {{label, key}}, static_cast<double>(n));
+    };
+    const auto one = [&](const char* name, const char* help, MetricType type, double v) { value(family(name, help, type), {}, v); };
+    const auto histogram = [](MetricFamily& to, const Labels& labels, const engine::Histogram& from) {
+      ClientMetric metric;
+      for (const auto& [name, text] : labels) metric.label.push_back({.name = name, .value = text});
+      metric.histogram.sample_count = static_cast<uint64_t>(from.count);
+      metric.histogram.sample_sum = from.sum;
+      uint64_t sum = 0;
+      for (size_t i = 0; i < from.counts.size(); ++i) {
+        sum += static_cast<uint64_t>(from.counts[i]);
+        const double bound = i < engine::kSecondsBounds.size() ? engine::kSecondsBounds[i] : std::numeric_limits<double>::infinity();
+        metric.histogram.bucket.push_back({.cumulative_count = sum, .upper_bound = bound});
+      }
+      to.metric.push_back(std::move(metric));
+    };
+    constexpr auto kCounter = MetricType::Counter, kGauge = MetricType::Gauge, kHistogram = MetricType::Histogram;
+
+    value(family("octavo_build_info", "Version and backend of this server", kGauge), {{"version", version_}, {"backend", backend_}}, 1);
+    each("octavo_scans", "Scans the server knows, by state", kGauge, "state", stats.scans_by_state);
+    each("octavo_scans_finished_total", "Scans that ended, by reason", kCounter, "reason", stats.scans_finished);
+    each("octavo_scan_rejected_total", "Scans refused, by reason", kCounter, "reason", stats.scans_rejected);
+    one("octavo_records_total", "Records processed", kCounter, static_cast<double>(stats.records));
+    each("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", stats.blocks_dropped);
+    one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
+    one("octavo_ring_occupancy_ratio", "Share of ring slots in use, fullest ring", kGauge, stats.ring_occupancy);
+    {
+      MetricFamily& to = family("octavo_stage_seconds", "Time of a block in each stage", kHistogram);
+      for (const auto& [stage, h] : stats.stage_seconds) histogram(to, {{"stage", stage}}, h);
+    }
+    histogram(family("octavo_volume_latency_seconds", "Last record in host memory to volume held", kHistogram), {}, stats.volume_latency_seconds);
+    {
+      MetricFamily& to = family("octavo_frame_latency_seconds", "Last record to frame published", kHistogram);
+      for (const auto& [product, h] : stats.frame_latency_seconds) histogram(to, {{"product", product}}, h);
+    }
+    each("octavo_volumes", "Volumes in device memory, by state", kGauge, "state", stats.volumes_by_state);
+    each("octavo_volumes_finished_total", "Volumes that left memory or never came, by reason", kCounter, "reason", stats.volumes_finished);
+    one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter, static_cast<double>(stats.missing_ascans));
+    one("octavo_oldest_held_seconds", "Age of the oldest held volume", kGauge, stats.oldest_held_seconds);
+    histogram(family("octavo_commit_seconds", "Duration of commits", kHistogram), {}, stats.commit_seconds);
+    one("octavo_commit_bytes_total", "Bytes written by commits", kCounter, static_cast<double>(stats.commit_bytes));
+    each("octavo_commit_errors_total", "Failed commits, by reason", kCounter, "reason", stats.commit_errors);
+    each("octavo_subscribers", "Subscriptions, by product", kGauge, "product", stats.subscribers);
+    each("octavo_frames_published_total", "Frames published, by product", kCounter, "product", stats.frames_published);
+    each("octavo_frames_sent_total", "Frames taken by subscribers, by product", kCounter, "product", stats.frames_sent);
+    {
+      MetricFamily& to = family("octavo_frames_dropped_total", "Frames that a subscriber did not get", kCounter);
+      for (const auto& [key, n] : stats.frames_dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
+    }
+    each("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", stats.streams_cut);
+    each("octavo_allocation_failures_total", "Failed device allocations", kCounter, "device", stats.allocation_failures);
+    {
+      MetricFamily& memory = family("octavo_device_memory_bytes", "Device memory, by kind", kGauge);
+      for (const auto& d : stats.devices) {
+        for (const auto& [kind, bytes] : {std::pair{"total", d.total_bytes}, std::pair{"budget", d.budget_bytes}, std::pair{"reserved", d.reserved_bytes},
+                                          std::pair{"used", d.used_bytes}, std::pair{"held", d.held_bytes}, std::pair{"cached", d.cached_bytes},
+                                          std::pair{"limbo", d.limbo_bytes}}) {
+          value(memory, {{"device", d.name}, {"kind", kind}}, static_cast<double>(bytes));
+        }
+      }
+    }
+    {
+      MetricFamily& healthy = family("octavo_device_healthy", "1 if the device can be used", kGauge);
+      for (const auto& d : stats.devices) value(healthy, {{"device", d.name}, {"backend", d.backend}}, d.healthy ? 1 : 0);
+    }
+    return page;
+  }
+
+ private:
+  engine::Engine* const engine_;
+  const std::string version_, backend_;
+};
+
+class ExporterImpl final : public Exporter {
+ public:
+  ExporterImpl(const std::string& address, std::shared_ptr<Page> page)
+      : page_(std::move(page)), exposer_(address, /*num_threads=*/1), host_(address.substr(0, address.rfind(':'))) {
+    exposer_.RegisterCollectable(page_);
+  }
+  std::string address() const override { return absl::StrCat(host_, ":", exposer_.GetListeningPorts()[0]); }
+
+ private:
+  const std::shared_ptr<Page> page_;
+  prometheus::Exposer exposer_;
+  const std::string host_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Exporter>> Exporter::Start(const std::string& address, engine::Engine* engine, const std::string& version,
+                                                          const std::string& backend) {
+  try {  // the library throws when it cannot listen
+    return std::make_unique<ExporterImpl>(address, std::make_shared<Page>(engine, version, backend));
+  } catch (const std::exception& e) {
+    return absl::FailedPreconditionError(absl::StrCat("metrics.listen: cannot listen on ", address, ": ", e.what()));
+  }
+}
+
+}  // namespace octavo::metrics
