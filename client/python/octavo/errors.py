@@ -1,0 +1,47 @@
+"""Errors of the server, with everything a program can use."""
+
+from __future__ import annotations
+
+from typing import Dict, Optional
+
+import grpc
+
+from octavo.v1 import types_pb2
+
+
+class OctavoError(Exception):
+    """A call failed.
+
+    code      grpc.StatusCode
+    reason    stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
+    field     the request field at fault, dotted; empty if none
+    numbers   values the message speaks of, as text
+    report    the AdmissionReport message, for refused scans
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str, reason: str = "", field: str = "",
+                 numbers: Optional[Dict[str, str]] = None, report=None):
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.field = field
+        self.numbers = numbers or {}
+        self.report = report
+
+
+def from_rpc_error(error: grpc.RpcError) -> OctavoError:
+    """The OctavoError that a gRPC error carries in its details."""
+    result = OctavoError(error.code(), error.details() or "")
+    for key, value in error.trailing_metadata() or ():
+        if key != "grpc-status-details-bin":
+            continue
+        status = types_pb2.RpcStatus.FromString(value)
+        for detail in status.details:
+            parsed = types_pb2.ErrorDetail()
+            if detail.Unpack(parsed):
+                result.reason, result.field, result.numbers = parsed.reason, parsed.field, dict(parsed.numbers)
+            report = types_pb2.AdmissionReport()
+            if detail.Unpack(report):
+                result.report = report
+    return result

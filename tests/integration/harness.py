@@ -1,0 +1,95 @@
+"""Runs a real octavod of the build for tests: port 0, own directories, no waiting by sleeping."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = os.environ["OCTAVO_BUILD_DIR"]
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DATA = os.environ.get("OCTAVO_TEST_DATA", os.path.join(os.path.dirname(SOURCE), "shared", "data"))
+sys.path.insert(0, os.path.join(BUILD, "python"))
+
+import octavo  # noqa: E402  (needs the path above)
+
+
+class Daemon:
+    """A running octavod. `directory` is kept if given, else removed with the daemon."""
+
+    def __init__(self, *flags, directory=None, environment=None, replay_roots=None):
+        self.own = directory is None
+        self.directory = directory or tempfile.mkdtemp(prefix="octavo-test-")
+        self.root = os.path.join(self.directory, "data")
+        os.makedirs(self.root, exist_ok=True)
+        read, write = os.pipe()
+        self.log = open(os.path.join(self.directory, "octavod.log"), "ab")
+        command = [os.path.join(BUILD, "bin", "octavod"), "--listen.tcp", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0",
+                   "--state.dir", os.path.join(self.directory, "state"), "--storage.roots", self.root,
+                   "--storage.replay_roots", ",".join(replay_roots or [self.root]), "--ready-fd", str(write), "--drain.seconds", "10", *flags]
+        self.process = subprocess.Popen(command, pass_fds=[write], stderr=self.log, env={**os.environ, **(environment or {})})
+        os.close(write)
+        with os.fdopen(read) as ready:
+            line = ready.readline()  # returns at once if the daemon ends
+        if not line:
+            raise RuntimeError(f"octavod did not start (exit code {self.process.wait()}): {self.text()}")
+        self.ready = json.loads(line)
+        self.address = self.ready["tcp"][0]
+        self.metrics = self.ready["metrics"]
+
+    def client(self):
+        return octavo.Client(self.address)
+
+    def text(self):
+        with open(self.log.name, errors="replace") as log:
+            return log.read()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout=30):
+        """SIGTERM; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout)
+        self.log.close()
+        return code
+
+    def remove(self):
+        if self.process.poll() is None:
+            self.kill()
+        self.log.close()
+        if self.own:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class DaemonTest(unittest.TestCase):
+    """A daemon for each test class."""
+
+    flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(*cls.flags)
+        cls.client = cls.daemon.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        code = cls.daemon.stop()
+        text = cls.daemon.text()
+        cls.daemon.remove()
+        assert code == 0, f"octavod ended with {code}: {text}"
+
+    def tearDown(self):
+        for scan in self.client.scans():
+            if scan.state not in (4, 5, 6):
+                self.client.cancel(scan.name)
+                self.client.wait(scan.name)
+        for volume in self.client.volumes():
+            if volume.state == 2:
+                self.client.discard(volume.name)
