@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "google/protobuf/message.h"
+#include "grpcpp/grpcpp.h"
+
+namespace octavo::cli {
+
+/// Exit codes of the command line.
+enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kUnavailable = 3 };
+
+/// What all commands share.
+struct Session {
+  std::string address;
+  double timeout_s = 30;
+  bool json = false;
+  int exit_code = kOk;
+
+  std::shared_ptr<grpc::Channel> channel() const;
+  /// A context with the deadline of short calls. Streams make their own without.
+  std::unique_ptr<grpc::ClientContext> Context() const;
+};
+
+/// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the exit code.
+/// Returns whether the call was fine.
+bool Check(Session& session, const grpc::Status& status);
+
+/// One line of JSON.
+void PrintJson(const google::protobuf::Message& message);
+
+std::string Bytes(double bytes);      // "64.0 MiB"
+std::string Count(double number);     // "131.1 k"
+std::string Seconds(double seconds);  // "1 min 05 s"
+
+void AddScanCommands(CLI::App& app, Session& session);
+void AddVolumeCommands(CLI::App& app, Session& session);
+void AddWatchCommand(CLI::App& app, Session& session);
+void AddSystemCommands(CLI::App& app, Session& session);
+
+}  // namespace octavo::cli

@@ -1,0 +1,29 @@
+// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server.
+
+#include <cstdlib>
+
+#include "client/cpp/commands.h"
+
+int main(int argc, char** argv) {
+  // Larger reads on the receiving side: about a third more throughput. Must be set before gRPC starts.
+  setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0);
+  octavo::cli::Session session;
+  const char* address = std::getenv("OCTAVO_ADDRESS");
+  session.address = address == nullptr ? "127.0.0.1:50051" : address;
+  CLI::App app{"octavo: volumetric imaging service, command line"};
+  app.add_option("--address", session.address, "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)");
+  app.add_option("--timeout", session.timeout_s, "seconds for short calls");
+  app.add_flag("--json", session.json, "one JSON object a line on standard output");
+  app.require_subcommand(1);
+  app.fallthrough();
+  octavo::cli::AddScanCommands(app, session);
+  octavo::cli::AddVolumeCommands(app, session);
+  octavo::cli::AddWatchCommand(app, session);
+  octavo::cli::AddSystemCommands(app, session);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kUsage;
+  }
+  return session.exit_code;
+}

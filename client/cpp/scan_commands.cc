@@ -1,0 +1,290 @@
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "client/cpp/commands.h"
+#include "client/cpp/terminal.h"
+#include "google/protobuf/util/json_util.h"
+#include "octavo/v1/scan.grpc.pb.h"
+
+namespace octavo::cli {
+namespace {
+
+/// What the flags of submit and plan say.
+struct SpecFlags {
+  std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, disposition, destination, format, dtype, value, window, k, interp,
+      background, device, request_id;
+  std::vector<std::string> labels;
+  std::vector<double> levels, poly;
+  std::vector<float> wavelength;
+  uint32_t samples = 0, ascans = 512, bscans = 256, volumes = 1, flyback = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0;
+  uint64_t seed = 0;
+  bool bidirectional = false, fast = false, aip = false, watch = false;
+  double rate = 0, a2 = 0, a3 = 0, extent_x = 0, extent_y = 0;
+};
+
+template <class Enum>
+Enum Parse(const std::string& text, bool (*parse)(const std::string&, Enum*), const char* flag, const std::string& prefix = "") {
+  std::string upper = prefix;
+  for (const char c : text) upper += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  Enum value{};
+  if (!parse(upper, &value)) throw CLI::ValidationError(flag, "does not know '" + text + "'");
+  return value;
+}
+
+void AddSpecFlags(CLI::App* app, SpecFlags& f) {
+  app->add_option("--json-spec", f.spec_file, "a ScanSpec as JSON; flags given beside it win");
+  app->add_option("--source", f.source, "simulated | replay");
+  app->add_option("--path", f.path, "replay: file under a replay root (.npy or raw)");
+  app->add_option("--loops", f.loops, "replay: how often; 0 = until the scan has its volumes");
+  app->add_option("--seed", f.seed, "simulated: seed");
+  app->add_flag("--fast", f.fast, "simulated: as fast as possible");
+  app->add_option("--samples", f.samples, "samples per record (default 1024; .npy: from the file)");
+  app->add_option("--raw-type", f.raw_type, "u8 | u16 | i16 | f32");
+  app->add_option("--rate", f.rate, "records per second");
+  app->add_option("--block", f.block, "records per block; 0 = chosen");
+  app->add_option("--ascans", f.ascans, "A-scans per B-scan (x)");
+  app->add_option("--bscans", f.bscans, "B-scans per volume (y)");
+  app->add_option("--volumes", f.volumes, "volumes; 0 = until stopped");
+  app->add_flag("--bidirectional", f.bidirectional, "odd lines run backwards");
+  app->add_option("--flyback", f.flyback, "records dropped after each B-scan");
+  app->add_option("--extent-x", f.extent_x, "mm");
+  app->add_option("--extent-y", f.extent_y, "mm");
+  app->add_option("--title", f.title, "for people and file names");
+  app->add_option("--label", f.labels, "key=value, may be repeated");
+  app->add_option("--mode", f.mode, "live | capture");
+  app->add_option("--hold-slots", f.hold_slots, "volumes that can be held; 0 = chosen");
+  app->add_option("--on-full", f.on_full, "stop-at-volume | drop-new");
+  app->add_option("--disposition", f.disposition, "ask | auto-commit | auto-discard");
+  app->add_option("--destination", f.destination, "auto-commit: path, with {scan} {index:05} {title} {date}");
+  app->add_option("--format", f.format, "auto-commit: zarr | npy");
+  app->add_option("--dtype", f.dtype, "u8 | u16 | f32");
+  app->add_option("--value", f.value, "db | magnitude | power");
+  app->add_option("--levels", f.levels, "lo,hi in value units")->delimiter(',')->expected(2);
+  app->add_option("--window", f.window, "rect | hann | hamming | gauss | blackman | flat-top");
+  app->add_option("--a2", f.a2, "dispersion, rad per sample^2");
+  app->add_option("--a3", f.a3, "dispersion, rad per sample^3");
+  app->add_option("--k", f.k, "none | source | poly | a text file of wavelengths in nm");
+  app->add_option("--poly", f.poly, "coefficients for --k poly")->delimiter(',');
+  app->add_option("--interp", f.interp, "linear | cubic");
+  app->add_option("--background", f.background, "none | rolling");
+  app->add_option("--depth", f.depth, "depth samples kept; 0 = half the transform");
+  app->add_option("--fft-length", f.fft_length, "transform length; 0 = chosen");
+  app->add_flag("--aip", f.aip, "compute the en face mean too");
+  app->add_option("--device", f.device, "auto | devices/N");
+  app->add_option("--request-id", f.request_id, "a retry with the same id returns the first scan");
+}
+
+v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
+  v1::ScanSpec spec;
+  const bool from_file = !f.spec_file.empty();
+  if (from_file) {
+    std::ifstream file(f.spec_file);
+    std::stringstream text;
+    text << file.rdbuf();
+    const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &spec);
+    if (!file || !parsed.ok()) throw CLI::ValidationError("--json-spec", f.spec_file + " is no ScanSpec: " + parsed.ToString());
+  }
+  const auto given = [&](const char* flag) { return app->count(flag) > 0 || !from_file; };
+  if (given("--source")) {
+    if (f.source == "simulated") {
+      spec.mutable_simulated()->set_seed(f.seed);
+      spec.mutable_simulated()->set_as_fast_as_possible(f.fast);
+    } else if (f.source == "replay") {
+      spec.mutable_replay()->set_path(f.path);
+      spec.mutable_replay()->set_loops(f.loops);
+      spec.mutable_replay()->set_rate_hz(f.rate);
+    } else {
+      throw CLI::ValidationError("--source", "does not know '" + f.source + "'");
+    }
+  }
+  auto* a = spec.mutable_acquisition();
+  if (f.samples != 0) a->set_samples_per_record(f.samples);
+  if (f.rate != 0) a->set_record_rate_hz(f.rate);
+  if (f.block != 0) a->set_records_per_block(f.block);
+  if (!f.raw_type.empty()) a->set_raw_type(Parse<v1::RawType>(f.raw_type, v1::RawType_Parse, "--raw-type", "RAW_"));
+  auto* p = spec.mutable_pattern()->mutable_raster();
+  if (given("--ascans")) p->set_ascans_per_bscan(f.ascans);
+  if (given("--bscans")) p->set_bscans_per_volume(f.bscans);
+  if (given("--volumes")) p->set_volumes(f.volumes);
+  if (f.bidirectional) p->set_bidirectional(true);
+  if (f.flyback != 0) p->set_flyback_records(f.flyback);
+  if (f.extent_x != 0) p->set_extent_x_mm(f.extent_x);
+  if (f.extent_y != 0) p->set_extent_y_mm(f.extent_y);
+  if (!f.title.empty()) spec.set_title(f.title);
+  for (const auto& label : f.labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos) throw CLI::ValidationError("--label", "'" + label + "' is not key=value");
+    (*spec.mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  auto* r = spec.mutable_retention();
+  if (!f.mode.empty()) r->set_mode(Parse<v1::RetentionMode>(f.mode, v1::RetentionMode_Parse, "--mode"));
+  if (f.hold_slots != 0) r->set_hold_slots(f.hold_slots);
+  if (!f.on_full.empty()) r->set_on_full(Parse<v1::OnFull>(f.on_full, v1::OnFull_Parse, "--on-full"));
+  if (!f.disposition.empty()) r->set_disposition(Parse<v1::Disposition>(f.disposition, v1::Disposition_Parse, "--disposition"));
+  if (!f.destination.empty()) r->mutable_auto_commit()->set_destination(f.destination);
+  if (!f.format.empty()) r->mutable_auto_commit()->set_format(f.format == "npy" ? v1::NPY : v1::OME_ZARR_05);
+  auto* c = spec.mutable_processing();
+  if (!f.dtype.empty()) c->set_dtype(Parse<v1::DType>(f.dtype, v1::DType_Parse, "--dtype"));
+  if (!f.value.empty()) c->set_value(Parse<v1::Value>(f.value, v1::Value_Parse, "--value"));
+  if (f.levels.size() == 2) {
+    c->mutable_levels()->set_lo(static_cast<float>(f.levels[0]));
+    c->mutable_levels()->set_hi(static_cast<float>(f.levels[1]));
+  }
+  if (!f.window.empty()) c->set_window(Parse<v1::WindowKind>(f.window, v1::WindowKind_Parse, "--window"));
+  if (f.a2 != 0) c->mutable_dispersion()->set_a2(f.a2);
+  if (f.a3 != 0) c->mutable_dispersion()->set_a3(f.a3);
+  if (!f.interp.empty()) c->mutable_k_linearisation()->set_interpolation(Parse<v1::Interpolation>(f.interp, v1::Interpolation_Parse, "--interp"));
+  if (f.k == "none") {
+    c->mutable_k_linearisation()->set_none(true);
+  } else if (f.k == "source") {
+    c->mutable_k_linearisation()->set_from_source(true);
+  } else if (f.k == "poly") {
+    c->mutable_k_linearisation()->mutable_polynomial()->mutable_values()->Add(f.poly.begin(), f.poly.end());
+  } else if (!f.k.empty()) {
+    std::ifstream file(f.k);
+    if (!file) throw CLI::ValidationError("--k", "cannot read " + f.k);
+    for (double nm; file >> nm;) c->mutable_k_linearisation()->mutable_wavelength_nm()->add_values(nm);
+  }
+  if (!f.background.empty()) {
+    c->mutable_background()->set_mode(
+        Parse<v1::Processing::Background::Mode>(f.background, v1::Processing::Background::Mode_Parse, "--background"));
+  }
+  if (f.depth != 0) c->set_depth(f.depth);
+  if (f.fft_length != 0) c->set_fft_length(f.fft_length);
+  if (f.aip) spec.mutable_products()->set_aip(true);
+  if (!f.device.empty()) spec.set_device(f.device);
+  if (!f.request_id.empty()) spec.set_request_id(f.request_id);
+  return spec;
+}
+
+void PrintScan(const Session& session, const v1::Scan& scan) {
+  if (session.json) {
+    PrintJson(scan);
+    return;
+  }
+  std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  " << scan.spec().title() << "  volumes " << scan.volumes_done() << " done, "
+            << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second()) << " records/s";
+  if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
+  if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
+  std::cout << "\n";
+}
+
+void Watch(Session& session, const std::string& name) {
+  grpc::ClientContext context;
+  auto stub = v1::ScanService::NewStub(session.channel());
+  v1::WatchScanRequest request;
+  request.set_name(name);
+  auto reader = stub->WatchScan(&context, request);
+  v1::Scan scan;
+  {
+    ProgressBar bar("scanning");
+    while (reader->Read(&scan)) {
+      if (session.json) {
+        PrintJson(scan);
+        continue;
+      }
+      const double volumes = scan.spec().pattern().raster().volumes();
+      const double done = static_cast<double>(scan.volumes_done()) + scan.current_fraction();
+      bar.Update(volumes > 0 ? done / volumes : scan.current_fraction(),
+                 Count(scan.records_per_second()) + " A-scans/s, " + std::to_string(scan.volumes_done()) + " volumes",
+                 volumes > 0 && scan.volumes_per_second() > 0 ? (volumes - done) / scan.volumes_per_second() : 0);
+    }
+  }
+  if (!Check(session, reader->Finish())) return;
+  if (!session.json) PrintScan(session, scan);
+  if (scan.state() == v1::FAILED) session.exit_code = kFailed;
+}
+
+void PrintReport(const v1::PlanScanResponse& plan) {
+  const auto& report = plan.report();
+  std::cout << plan.plan() << "\n" << (report.admitted() ? "fits" : "does NOT fit") << " " << report.device() << ": wanted "
+            << Bytes(static_cast<double>(report.wanted_bytes())) << ", free " << Bytes(static_cast<double>(report.free_bytes())) << " of "
+            << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
+  for (const auto& need : report.needs()) std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " (" << need.count() << ")\n";
+  if (!report.holders().empty()) std::cout << "held by:\n";
+  for (const auto& holder : report.holders()) {
+    std::cout << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title() << "\n";
+  }
+  std::cout << "a volume is " << Bytes(static_cast<double>(report.volume_bytes()));
+  if (report.run_bytes() > 0) std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
+  if (report.seconds_to_memory_full() > 0) std::cout << "; memory is full after " << Seconds(report.seconds_to_memory_full());
+  if (report.seconds_to_disk_full() > 0) std::cout << "; the disk after " << Seconds(report.seconds_to_disk_full());
+  std::cout << "\n";
+  if (!report.advice().empty()) std::cout << report.advice() << "\n";
+}
+
+}  // namespace
+
+void AddScanCommands(CLI::App& app, Session& session) {
+  auto* scan = app.add_subcommand("scan", "start, look at and end scans")->require_subcommand(1);
+  auto flags = std::make_shared<SpecFlags>();
+
+  auto* submit = scan->add_subcommand("submit", "start a scan; prints its name");
+  AddSpecFlags(submit, *flags);
+  submit->add_flag("--watch", flags->watch, "stay until it ends");
+  submit->callback([&session, flags, submit] {
+    v1::SubmitScanRequest request;
+    *request.mutable_spec() = BuildSpec(*flags, submit);
+    v1::Scan answer;
+    auto stub = v1::ScanService::NewStub(session.channel());
+    if (!Check(session, stub->SubmitScan(session.Context().get(), request, &answer))) return;
+    if (session.json) {
+      PrintJson(answer);
+    } else {
+      std::cout << answer.name() << "\n" << std::flush;
+    }
+    if (flags->watch) Watch(session, answer.name());
+  });
+
+  auto* plan = scan->add_subcommand("plan", "what a scan would need and how it would be processed; starts nothing");
+  AddSpecFlags(plan, *flags);
+  plan->callback([&session, flags, plan] {
+    v1::PlanScanRequest request;
+    *request.mutable_spec() = BuildSpec(*flags, plan);
+    v1::PlanScanResponse answer;
+    auto stub = v1::ScanService::NewStub(session.channel());
+    if (!Check(session, stub->PlanScan(session.Context().get(), request, &answer))) return;
+    if (session.json) {
+      PrintJson(answer);
+    } else {
+      PrintReport(answer);
+    }
+    if (!answer.report().admitted()) session.exit_code = kFailed;
+  });
+
+  scan->add_subcommand("list", "all scans the server knows, newest first")->callback([&session] {
+    auto stub = v1::ScanService::NewStub(session.channel());
+    v1::ListScansRequest request;
+    do {
+      v1::ListScansResponse answer;
+      if (!Check(session, stub->ListScans(session.Context().get(), request, &answer))) return;
+      for (const auto& one : answer.scans()) PrintScan(session, one);
+      request.set_page_token(answer.next_page_token());
+    } while (!request.page_token().empty());
+  });
+
+  auto name = std::make_shared<std::string>();
+  auto* watch = scan->add_subcommand("watch", "progress until the scan ends");
+  watch->add_option("scan", *name, "scans/...")->required();
+  watch->callback([&session, name] { Watch(session, *name); });
+
+  auto* stop = scan->add_subcommand("stop", "end after the current volume");
+  stop->add_option("scan", *name, "scans/...")->required();
+  stop->callback([&session, name] {
+    v1::StopScanRequest request;
+    request.set_name(*name);
+    v1::Scan answer;
+    if (Check(session, v1::ScanService::NewStub(session.channel())->StopScan(session.Context().get(), request, &answer))) PrintScan(session, answer);
+  });
+  auto* cancel = scan->add_subcommand("cancel", "end at once");
+  cancel->add_option("scan", *name, "scans/...")->required();
+  cancel->callback([&session, name] {
+    v1::CancelScanRequest request;
+    request.set_name(*name);
+    v1::Scan answer;
+    if (Check(session, v1::ScanService::NewStub(session.channel())->CancelScan(session.Context().get(), request, &answer))) PrintScan(session, answer);
+  });
+}
+
+}  // namespace octavo::cli

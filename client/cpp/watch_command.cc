@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "client/cpp/commands.h"
+#include "client/cpp/png_file.h"
+#include "client/cpp/terminal.h"
+#include "octavo/v1/stream.grpc.pb.h"
+
+namespace octavo::cli {
+namespace {
+
+struct WatchFlags {
+  std::string scan, product = "mip", axis, png_dir;
+  int64_t count = 0, index = -1;
+  double rate = 10;
+  bool no_preview = false;
+};
+
+// Display levels applied; NaN is black.
+Grey ToGrey(const v1::Frame& head, const std::string& data) {
+  Grey image{.rows = head.shape(0), .columns = head.shape(1), .pixels = {}};
+  const size_t count = static_cast<size_t>(image.rows * image.columns);
+  image.pixels.resize(count);
+  const double scale = 255.0 / std::max(static_cast<double>(head.display().hi() - head.display().lo()), 1e-30);
+  const auto convert = [&](auto sample) {
+    for (size_t i = 0; i < count && (i + 1) * sizeof sample <= data.size(); ++i) {
+      std::memcpy(&sample, data.data() + i * sizeof sample, sizeof sample);
+      const double v = (static_cast<double>(sample) - static_cast<double>(head.display().lo())) * scale;
+      image.pixels[i] = v > 0 ? static_cast<uint8_t>(std::min(v + 0.5, 255.0)) : 0;
+    }
+  };
+  switch (head.dtype()) {
+    case v1::U8: convert(uint8_t{}); break;
+    case v1::U16: convert(uint16_t{}); break;
+    default: convert(float{}); break;
+  }
+  return image;
+}
+
+Grey Transposed(const Grey& image) {
+  Grey out{.rows = image.columns, .columns = image.rows, .pixels = std::vector<uint8_t>(image.pixels.size())};
+  for (int64_t r = 0; r < image.rows; ++r) {
+    for (int64_t c = 0; c < image.columns; ++c) out.pixels[static_cast<size_t>(c * image.rows + r)] = image.pixels[static_cast<size_t>(r * image.columns + c)];
+  }
+  return out;
+}
+
+void Watch(Session& session, const WatchFlags& flags) {
+  v1::SubscribeRequest request;
+  request.set_scan(flags.scan);
+  request.add_products(flags.product == "aip" ? v1::AIP : flags.product == "bscan" ? v1::BSCAN : v1::MIP);
+  if (!flags.axis.empty()) request.set_axis(flags.axis == "x" ? v1::X : flags.axis == "y" ? v1::Y : v1::Z);
+  if (flags.index >= 0) {
+    request.set_index(flags.index);
+    request.set_index_set(true);
+  }
+  request.set_max_rate_hz(flags.rate);
+  request.set_no_preview(flags.no_preview);
+  grpc::ClientContext context;
+  auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);
+  v1::Frame part, head;
+  std::string data;
+  int64_t shown = 0, lines = 0;
+  if (!flags.png_dir.empty()) std::filesystem::create_directories(flags.png_dir);
+  while (reader->Read(&part)) {
+    if (part.offset() == 0) {
+      head = part;
+      data.clear();
+    }
+    data += part.data();
+    if (data.size() < head.total_bytes()) continue;
+    // Depth runs down the screen, as everybody draws it.
+    Grey image = ToGrey(head, data);
+    if (head.axis() != v1::Z) image = Transposed(image);
+    const std::string caption = head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " + v1::Product_Name(head.product()) + " " +
+                                std::to_string(head.sequence()) + (head.complete() ? "" : "  (live)") +
+                                (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out" : "");
+    if (session.json) {
+      head.clear_data();
+      PrintJson(head);
+    } else if (flags.png_dir.empty()) {
+      const bool colour = IsTerminal();
+      const std::string text = RenderImage(image, std::min(TerminalColumns(), colour ? 128 : 80), colour);
+      if (colour && lines > 0) std::cout << "\x1b[" << lines << "A";
+      std::cout << text << caption << (colour ? "\x1b[K\n" : "\n") << std::flush;
+      lines = std::count(text.begin(), text.end(), '\n') + 1;
+    }
+    if (!flags.png_dir.empty()) {
+      char name[64];
+      std::snprintf(name, sizeof name, "/%s_%06llu.png", flags.product.c_str(), static_cast<unsigned long long>(head.sequence()));
+      if (const std::string problem = WritePng(flags.png_dir + name, image); !problem.empty()) {
+        std::cerr << "octavo: " << problem << "\n";
+        session.exit_code = kFailed;
+        context.TryCancel();
+        break;
+      }
+      if (!session.json) std::cout << flags.png_dir << name << "  " << caption << "\n" << std::flush;
+    }
+    if (++shown == flags.count) {
+      context.TryCancel();
+      break;
+    }
+  }
+  while (reader->Read(&part)) {
+  }
+  const grpc::Status status = reader->Finish();
+  if (status.error_code() != grpc::StatusCode::CANCELLED || flags.count == 0) Check(session, status);
+}
+
+}  // namespace
+
+void AddWatchCommand(CLI::App& app, Session& session) {
+  auto flags = std::make_shared<WatchFlags>();
+  auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
+  watch->add_option("--scan", flags->scan, "scans/... (default: all)");
+  watch->add_option("--product", flags->product, "mip | aip | bscan")->check(CLI::IsMember({"mip", "aip", "bscan"}));
+  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y)")->check(CLI::IsMember({"x", "y", "z"}));
+  watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
+  watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
+  watch->add_option("--count", flags->count, "end after so many images");
+  watch->add_option("--rate", flags->rate, "images per second at most; 0 = all");
+  watch->add_flag("--no-preview", flags->no_preview, "completed volumes only");
+  watch->callback([&session, flags] { Watch(session, *flags); });
+}
+
+}  // namespace octavo::cli
