@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   app.add_option("--ready-file", ready_file, "write the addresses here, as JSON, once the daemon listens");
   app.add_option("--ready-fd", ready_fd, "write the addresses to this descriptor, as a line of JSON, once the daemon listens");
   std::map<std::string, std::string> flags;
-  for (const auto& key : octavo::ConfigKeys()) app.add_option("--" + key.name, flags[key.name], key.help);
+  for (const auto& key : octavo::ConfigKeys()) app.add_option("--" + key.name, flags[key.name], key.help)->take_last();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

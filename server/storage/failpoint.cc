@@ -52,6 +52,7 @@ int Failpoint(const char* name) {
   Armed& point = Point();
   MutexLock lock(point.mutex);
   if (point.name != name || --point.countdown > 0) return 0;
+  g_armed = false;  // once
   if (point.error == 0) std::raise(SIGKILL);
   return point.error;
 }

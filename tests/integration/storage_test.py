@@ -1,0 +1,112 @@
+"""Commits through the daemon: files equal volumes by independent readers; refusals leave the volume held."""
+
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+import numpy as np
+
+from harness import BUILD, SOURCE, DaemonTest, octavo
+
+
+class Storage(DaemonTest):
+    def held(self, dtype="u8", shape=(21, 50), samples=256):
+        scan = self.client.submit_scan(octavo.simulated(4, fast=True), octavo.raster(shape[1], shape[0], volumes=1), samples=samples,
+                                       title="a title", labels={"lab": "x"}, processing=octavo.processing(dtype=dtype),
+                                       subject=dict(id="s1", site="OD", note="note"))
+        self.client.wait(scan.name)
+        name = self.client.volumes(scan.name)[0].name
+        return name, self.client.read(name)
+
+    def test_npy(self):
+        for dtype in ("u8", "u16", "f32"):
+            name, array = self.held(dtype)
+            result = self.client.commit(name, f"npy/{dtype}", "npy")
+            np.testing.assert_array_equal(np.load(result.uri), array)
+            with open(result.uri + ".json") as side:
+                meta = json.load(side)
+            self.assertEqual((meta["title"], meta["labels"], meta["subject"]["site"], meta["shape"]), ("a title", {"lab": "x"}, "OD", list(array.shape)))
+            self.assertEqual(len(meta["processing"]["window"]), 256)
+            self.assertEqual(self.client.volume(name).state, 4)
+            self.assertEqual(self.client.volume(name).commit.uri, result.uri)
+
+    def test_zarr_opens_with_zarrita(self):
+        reader = os.path.join(SOURCE, "tests", "client", "zarr")
+        work = os.path.join(BUILD, "zarrita")
+        os.makedirs(work, exist_ok=True)
+        for file in ("package.json", "read.mjs", ".npmrc"):
+            shutil.copy(os.path.join(reader, file), work)
+        npm = shutil.which("npm")
+        if npm is None:
+            self.skipTest("no npm: the independent reader zarrita cannot be had")
+        if not os.path.isdir(os.path.join(work, "node_modules", "zarrita")):
+            if subprocess.run([npm, "install", "--no-audit", "--no-fund"], cwd=work, capture_output=True, timeout=200).returncode != 0:
+                self.skipTest("npm install failed: the independent reader zarrita cannot be had")
+        for dtype, options in (("u8", {}), ("u16", dict(chunk=[8, 16, 32])), ("f32", dict(chunk=[4, 16, 32], shard=[8, 32, 64])),
+                               ("u8", dict(chunk=[4, 10, 20], shard=[20, 50, 100], zstd_level=9)), ("u16", dict(uncompressed=True)),
+                               ("f32", dict(chunk=[21, 50, 128], uncompressed=True, shard=[21, 50, 128]))):
+            with self.subTest(dtype=dtype, **options):
+                name, array = self.held(dtype)
+                result = self.client.commit(name, "zarr/{scan}_{index:03}", **options)
+                out = subprocess.run(["node", "read.mjs", result.uri, os.path.join(work, "out.bin")], cwd=work, capture_output=True, text=True, timeout=60)
+                self.assertEqual(out.returncode, 0, out.stderr)
+                info = json.loads(out.stdout)
+                self.assertEqual(info["shape"], list(array.shape))
+                got = np.fromfile(os.path.join(work, "out.bin"), array.dtype).reshape(array.shape)
+                np.testing.assert_array_equal(got, array)
+                ome = info["attributes"]["ome"]
+                self.assertEqual(ome["version"], "0.5")
+                scale = ome["multiscales"][0]["datasets"][0]["coordinateTransformations"][0]["scale"]
+                np.testing.assert_allclose(scale, info["attributes"]["octavo"]["spacing_um"])
+                self.assertEqual(info["dimension_names"], [axis["name"] for axis in ome["multiscales"][0]["axes"]])
+                self.assertEqual(info["attributes"]["octavo"]["title"], "a title")
+
+    def test_refusals_leave_the_volume_held(self):
+        name, array = self.held()
+        os.symlink("/tmp", os.path.join(self.daemon.root, "out"))
+        os.makedirs(os.path.join(self.daemon.root, "there.npy"))
+        cases = [("../x", {}, "INVALID_ARGUMENT"), ("/etc/x", {}, "INVALID_ARGUMENT"), ("out/x", {}, "INVALID_ARGUMENT"), ("", {}, "INVALID_ARGUMENT"),
+                 ("a/../../x", {}, "INVALID_ARGUMENT"), ("{nonsense}", {}, "INVALID_ARGUMENT"), (".octavo-x", {}, "INVALID_ARGUMENT"),
+                 ("x", dict(chunk=[1, 2]), "INVALID_ARGUMENT"), ("x", dict(chunk=[0, 1, 1]), "INVALID_ARGUMENT"),
+                 ("x", dict(chunk=[4, 4, 4], shard=[6, 8, 8]), "INVALID_ARGUMENT"), ("x", dict(zstd_level=77), "INVALID_ARGUMENT"),
+                 ("there", dict(format="npy"), "ALREADY_EXISTS")]
+        for destination, options, code in cases:
+            with self.subTest(destination=destination, **options):
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    self.client.commit(name, destination, **options)
+                self.assertEqual(caught.exception.code.name, code, caught.exception.message)
+                self.assertEqual(self.client.volume(name).state, 2)
+        left = [n for n in os.listdir(self.daemon.root) if n.startswith(".octavo") or n == "x"]
+        self.assertEqual(left, [])
+        result = self.client.commit(name, "good", "npy", request_id="c1")
+        np.testing.assert_array_equal(np.load(result.uri), array)
+        self.assertEqual(self.client.commit(name, "good", "npy", request_id="c1").checksum, result.checksum)  # a retry
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.commit(name, "again", "npy")
+        self.assertEqual(caught.exception.code.name, "FAILED_PRECONDITION")
+
+    def test_two_commits_to_one_name(self):
+        (first, _), (second, _) = self.held(), self.held()
+        self.client.commit(first, "one", "npy")
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.commit(second, "one", "npy")
+        self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ALREADY_EXISTS", "DESTINATION_EXISTS"))
+        self.assertEqual(self.client.volume(second).state, 2)
+
+    def test_a_cancelled_commit_leaves_nothing(self):
+        name, array = self.held("f32", (64, 256), 2048)
+        steps = self.client.commit_iter(name, "cancelled", chunk=[1, 256, 1024], zstd_level=19)
+        next(steps)
+        steps.close()
+        for _ in range(5000):
+            if self.client.volume(name).state == 2:
+                break
+        self.assertEqual(self.client.volume(name).state, 2)
+        self.assertEqual([n for n in os.listdir(self.daemon.root) if "cancelled" in n or n.startswith(".octavo")], [])
+        np.testing.assert_array_equal(self.client.read(name), array)
+
+
+if __name__ == "__main__":
+    unittest.main()

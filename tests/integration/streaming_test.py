@@ -1,0 +1,144 @@
+"""Subscribers: several at once, a stalled one, drops counted, resume, images, both sockets."""
+
+import threading
+import time
+import unittest
+import zlib
+
+import grpc
+import numpy as np
+
+from harness import DaemonTest, octavo
+from octavo.v1 import scan_pb2, stream_pb2, stream_pb2_grpc
+
+
+class Streaming(DaemonTest):
+    def test_a_stalled_subscriber_disturbs_nobody(self):
+        # A client that stops reading for ten seconds, beside one that wants the newest MIP and one that wants every volume.
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(128, 32, volumes=60), samples=256, rate_hz=20000,
+                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD), products=dict(preview_rate_hz=-1), raw_type="u16",
+                                       processing=octavo.processing(dtype="f32"))
+        mips, volumes, stalled = [], [], []
+
+        def collect(into, **options):
+            with self.daemon.client() as client:
+                for frame in client.subscribe(scan.name, **options):
+                    into.append((frame.sequence, frame.dropped_before, time.monotonic(), frame.published_ns,
+                                 None if frame.product != "volume" else float(np.nanmean(frame.array))))
+
+        def stall():
+            # Small messages windows fill quickly: after that the server has to drop for this client.
+            channel = grpc.insecure_channel(self.daemon.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
+            call = stream_pb2_grpc.StreamServiceStub(channel).Subscribe(stream_pb2.SubscribeRequest(
+                scan=scan.name, products=[stream_pb2.VOLUME], delivery=stream_pb2.DROP_OLDEST, queue_length=2))
+            got = 0
+            for message in call:
+                if message.offset == 0:
+                    stalled.append((message.sequence, message.dropped_before))
+                    got += 1
+                    if got == 1:
+                        time.sleep(10)  # the stall itself, not a wait for something
+            channel.close()
+
+        threads = [threading.Thread(target=collect, args=(mips,), kwargs=dict(delivery="latest")),
+                   threading.Thread(target=collect, args=(volumes,), kwargs=dict(products=["volume"], delivery="lossless", queue_length=8)),
+                   threading.Thread(target=stall)]
+        for thread in threads:
+            thread.start()
+        end = self.client.wait(scan.name)
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual((end.blocks_dropped, end.missing_ascans, end.volumes_done), (0, 0, 60))
+        # Every volume after the first one it saw, in order, none dropped.
+        sequences = [v[0] for v in volumes]
+        self.assertEqual(sequences, list(range(sequences[0], sequences[0] + len(sequences))))
+        self.assertEqual(sequences[-1] - sequences[0] + 1, len(sequences))
+        self.assertTrue(all(v[1] == 0 for v in volumes))
+        self.assertGreaterEqual(len(volumes), 55)
+        # The newest MIPs keep coming: a volume is made every 0.2 s; none waits for the stalled client.
+        gaps = np.diff([m[2] for m in mips])
+        self.assertLess(gaps.max(), 1.0)
+        # What the stalled one lost is exactly what the sequence numbers say.
+        self.assertGreater(sum(d for _, d in stalled), 0)
+        for (before, _), (after, dropped) in zip(stalled, stalled[1:]):
+            self.assertEqual(after - before - 1, dropped)
+
+    def test_volume_frames_equal_the_volumes(self):
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=5), samples=256, rate_hz=10000)
+        frames = {f.volume: f.array for f in self.client.subscribe(scan.name, ["volume"])}
+        self.client.wait(scan.name)
+        self.assertGreaterEqual(len(frames), 4)
+        for name, array in frames.items():
+            np.testing.assert_array_equal(array, self.client.read(name))
+
+    def test_projections_and_cuts_equal_numpy(self):
+        for dtype in ("u8", "u16", "f32"):
+            scan = self.client.submit_scan(octavo.simulated(6), octavo.raster(48, 12, volumes=3), samples=256, rate_hz=3000,
+                                           processing=octavo.processing(dtype=dtype), products=dict(aip=True))
+            got = {}
+
+            def collect(key, *args, **options):
+                with self.daemon.client() as client:
+                    for frame in client.subscribe(scan.name, *args, no_preview=True, **options):
+                        got[(key, frame.volume)] = frame.array
+
+            threads = [threading.Thread(target=collect, args=(key, products), kwargs=options) for key, products, options in (
+                ("mip_z", ["mip"], {}), ("mip_x", ["mip"], dict(axis="x")), ("mip_y", ["mip"], dict(axis="y")), ("aip", ["aip"], {}),
+                ("bscan", ["bscan"], {}), ("bscan_x", ["bscan"], dict(axis="x", index=5)), ("en_face", ["bscan"], dict(axis="z", index=100)))]
+            for thread in threads:
+                thread.start()
+            self.client.wait(scan.name)
+            for thread in threads:
+                thread.join(30)
+            last = self.client.volumes(scan.name)[-1].name
+            volume = self.client.read(last)
+            np.testing.assert_array_equal(got["mip_z", last], volume.max(axis=2))
+            np.testing.assert_array_equal(got["mip_x", last], volume.max(axis=1))
+            np.testing.assert_array_equal(got["mip_y", last], volume.max(axis=0))
+            np.testing.assert_allclose(got["aip", last], volume.mean(axis=2, dtype=np.float64), rtol=1e-5, atol=1e-4)
+            np.testing.assert_array_equal(got["bscan", last], volume[6])
+            np.testing.assert_array_equal(got["bscan_x", last], volume[:, 5])
+            np.testing.assert_array_equal(got["en_face", last], volume[:, :, 100])
+
+    def test_resume(self):
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=8), samples=256, rate_hz=10000)
+        first = [f.sequence for f, _ in zip(self.client.subscribe(scan.name, ["volume"]), range(2))]
+        # From where it was broken off, although the scan goes on: old frames again from the held volumes, then new ones.
+        rest = [(f.sequence, f.array.sum(dtype=np.int64), f.volume) for f in self.client.subscribe(scan.name, ["volume"], from_sequence=first[-1] + 1)]
+        self.client.wait(scan.name)
+        self.assertEqual([r[0] for r in rest], list(range(first[-1] + 1, rest[-1][0] + 1)))
+        for _, total, volume in rest:
+            self.assertEqual(total, self.client.read(volume).sum(dtype=np.int64))
+        again = [f.sequence for f in self.client.subscribe(scan.name, ["mip"], from_sequence=0, no_preview=True)]
+        self.assertEqual(len(again), 8)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            list(self.client.subscribe(scan.name, ["mip"], from_sequence=100000))
+        self.assertEqual((caught.exception.code.name, caught.exception.reason), ("OUT_OF_RANGE", "SEQUENCE_GONE"))
+
+    def test_png_and_labels(self):
+        scan = self.client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=2), samples=256, labels={"lab": "7"})
+        self.client.wait(scan.name)
+        frame = next(self.client.subscribe(scan.name, encoding="png"))
+        self.assertTrue(frame.data.startswith(b"\x89PNG\r\n\x1a\n"))
+        size = frame.data.find(b"IDAT")
+        length = int.from_bytes(frame.data[size - 4:size], "big")
+        self.assertEqual(len(zlib.decompress(frame.data[size + 4:size + 4 + length])), 8 * 33)
+
+    def test_bad_requests(self):
+        for options, code in ((dict(scan="scans/none"), "NOT_FOUND"), (dict(queue_length=5000), "INVALID_ARGUMENT"),
+                              (dict(chunk_bytes=17), "INVALID_ARGUMENT"), (dict(max_rate_hz=-1), "INVALID_ARGUMENT"),
+                              (dict(from_sequence=3), "INVALID_ARGUMENT"), (dict(products=["volume"], encoding="png"), "INVALID_ARGUMENT")):
+            with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
+                list(self.client.subscribe(**options, timeout=5))
+            self.assertEqual(caught.exception.code.name, code)
+
+    def test_unix_socket(self):
+        with octavo.Client("unix:" + self.daemon.ready["unix"]) as client:
+            scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 64, volumes=1), samples=1024)
+            client.wait(scan.name)
+            name = client.volumes(scan.name)[0].name
+            np.testing.assert_array_equal(client.read(name), self.client.read(name))
+
+
+if __name__ == "__main__":
+    unittest.main()
