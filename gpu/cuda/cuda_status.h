@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cufft.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace octavo::cuda {
+
+/// Whether a device may still be used; shared by everything made on it. Sticky errors end it.
+struct DeviceHealth {
+  std::atomic<cudaError_t> sticky{cudaSuccess};
+};
+
+/// Status of a CUDA call, with its text and place. Sticky errors (illegal address and the like) also mark `health`.
+absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line, DeviceHealth* health);
+absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line, DeviceHealth* health);
+
+}  // namespace octavo::cuda
+
+// Returns from the enclosing function if the CUDA or cuFFT call fails.
+#define OCTAVO_CUDA(health, call)                                                                                              \
+  do {                                                                                                                         \
+    if (absl::Status octavo_cuda_status_ = ::octavo::cuda::ToStatus((call), #call, __FILE__, __LINE__, (health)); !octavo_cuda_status_.ok()) \
+      return octavo_cuda_status_;                                                                                              \
+  } while (false)

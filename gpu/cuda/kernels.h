@@ -1,0 +1,25 @@
+#pragma once
+
+// Private to gpu/cuda: what the .cu files offer to the device.
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "gpu/cuda/cuda_status.h"
+#include "gpu/project.h"
+#include "gpu/spectral.h"
+
+namespace octavo::cuda {
+
+/// memory.cu. Launches only; the caller reads the last error.
+void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern);
+/// *out must be zero before.
+void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t* out);
+
+std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+
+/// `device` gives memory for plans; must outlive the ops.
+std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);
+
+}  // namespace octavo::cuda

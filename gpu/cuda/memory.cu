@@ -1,0 +1,44 @@
+#include <algorithm>
+
+#include "gpu/cuda/kernels.h"
+#include "gpu/math/digest.h"
+
+namespace octavo::cuda {
+namespace {
+
+__global__ void FillKernel(unsigned char* dst, int64_t bytes, uint32_t pattern) {
+  const int64_t words = bytes / 4, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < words; i += step) reinterpret_cast<uint32_t*>(dst)[i] = pattern;
+  for (int64_t i = words * 4 + first; i < bytes; i += step) dst[i] = static_cast<unsigned char>(pattern >> (8 * (i % 4)));
+}
+
+__global__ void DigestKernel(const unsigned char* src, int64_t bytes, unsigned long long* out) {
+  const int64_t words = bytes / 8, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  unsigned long long sum = 0;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < words; i += step) {
+    sum += math::DigestWord(reinterpret_cast<const uint64_t*>(src)[i], static_cast<uint64_t>(i));
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0 && words * 8 < bytes) {
+    uint64_t word = 0;
+    for (int64_t b = words * 8; b < bytes; ++b) word |= static_cast<uint64_t>(src[b]) << (8 * (b - words * 8));
+    sum += math::DigestWord(word, static_cast<uint64_t>(words));
+  }
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
+  // Sums of integers: the order of additions does not matter.
+  if ((threadIdx.x & 31) == 0) atomicAdd(out, sum);
+}
+
+}  // namespace
+
+void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern) {
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>((bytes / 4 + 255) / 256 + 1, 2048));
+  FillKernel<<<blocks, 256, 0, stream>>>(static_cast<unsigned char*>(dst), bytes, pattern);
+}
+
+void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t* out) {
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>((bytes / 8 + 255) / 256 + 1, 1056));
+  DigestKernel<<<blocks, 256, 0, stream>>>(static_cast<const unsigned char*>(src), bytes, reinterpret_cast<unsigned long long*>(out));
+}
+
+}  // namespace octavo::cuda
