@@ -1,0 +1,209 @@
+// A-scans per second of the spectral chain on each backend: resident (raw records already on the device) and streamed
+// (every block uploaded from page-locked memory, overlapped), beside the copy ceilings of the same run.
+//   bench_chain [--backend host|cuda] [--samples N] [--records N] [--seconds S]
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "gpu/spectral.h"
+#include "gpu/spectral_design.h"
+#include "tests/gpu/spectral_model.h"
+
+namespace octavo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void Die(const std::string& what) {
+  std::fprintf(stderr, "bench_chain: %s\n", what.c_str());
+  std::exit(1);
+}
+void Ok(const absl::Status& status) {
+  if (!status.ok()) Die(std::string(status.message()));
+}
+template <class T>
+T Take(absl::StatusOr<T> value) {
+  Ok(value.status());
+  return *std::move(value);
+}
+
+/// Median seconds of `round`, which enqueues and waits, over at least `seconds` and 5 rounds after one warm-up.
+template <class F>
+double MedianSeconds(double seconds, F round) {
+  round();
+  std::vector<double> times;
+  const auto begin = Clock::now();
+  while (times.size() < 5 || std::chrono::duration<double>(Clock::now() - begin).count() < seconds) {
+    const auto start = Clock::now();
+    round();
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+SpectralConfig Config(int64_t samples, int64_t records, bool dispersion, bool cubic, math::Background background) {
+  SpectralConfig c;
+  c.samples_per_record = samples;
+  c.max_records_per_block = records;
+  c.interpolation = cubic ? math::Interpolation::kCubic : math::Interpolation::kLinear;
+  for (int64_t j = 0; j < samples; ++j) {
+    const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
+    c.k_index.push_back(static_cast<float>(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1)));
+  }
+  c.window = MakeWindow(WindowKind::kHann, samples);
+  if (dispersion) c.phase_rad = MakeDispersionPhase(2e-5, 0, samples);
+  c.fft_length = NextFastLength(samples);
+  c.depth = c.fft_length / 2;
+  c.background = background;
+  c.background_window_records = records;
+  if (background == math::Background::kStatic) c.background_spectrum.assign(static_cast<size_t>(samples), 2000.0f);
+  c.has_levels = true;
+  c.level_lo = -20;
+  c.level_hi = 60;
+  return c;
+}
+
+struct Bench {
+  Device& device;
+  int64_t samples, records;
+  double seconds;
+
+  void Line(const char* name, const SpectralConfig& c, bool mip, double round_seconds, int64_t ascans, double ceiling_gbs) {
+    const double rate = static_cast<double>(ascans) / round_seconds;
+    const double gbs = rate * static_cast<double>(samples * SizeOf(c.raw_type)) * 1e-9;
+    std::printf("{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, \"k\": \"%s\", \"dispersion\": %s, "
+                "\"background\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
+                name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
+                c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
+                c.background == math::Background::kRolling ? "rolling" : "static", mip ? "true" : "false", 1e9 / rate, rate, gbs);
+    if (ceiling_gbs > 0) std::printf(", \"of_ceiling\": %.3f", gbs / ceiling_gbs);
+    std::printf(", \"checked\": true}\n");
+    std::fflush(stdout);
+  }
+
+  // The timed output against the double-precision model, a few A-scans of it.
+  void Check(const SpectralConfig& c, const std::vector<uint16_t>& raw, StreamRef stream, const DeviceBuffer& volume) {
+    std::vector<uint8_t> got(static_cast<size_t>(records * c.depth));
+    Ok(device.CopyToHost(stream, got.data(), volume.data(), static_cast<int64_t>(got.size())));
+    Ok(stream.Synchronize());
+    std::vector<double> background(static_cast<size_t>(samples), 2000.0);
+    if (c.background == math::Background::kRolling) {
+      std::fill(background.begin(), background.end(), 0.0);
+      for (int64_t r = 0; r < records; ++r) {
+        for (size_t j = 0; j < background.size(); ++j) background[j] += raw[static_cast<size_t>(r * samples) + j] / static_cast<double>(records);
+      }
+    }
+    for (const int64_t r : {int64_t{0}, records / 3, records - 1}) {
+      const std::vector<double> record(raw.begin() + r * samples, raw.begin() + (r + 1) * samples);
+      const auto model = testing::ModelDepth(c, record, background);
+      for (int64_t z = 0; z < c.depth; ++z) {
+        const double wanted = testing::ModelInteger(c, testing::ModelValue(c, model[static_cast<size_t>(z)]));
+        const double value = got[static_cast<size_t>(r * c.depth + z)];
+        if (std::abs(value - wanted) > 1) {
+          Die("record " + std::to_string(r) + " depth " + std::to_string(z) + " is " + std::to_string(value) + ", the model says " + std::to_string(wanted));
+        }
+      }
+    }
+  }
+
+  void Run() {
+    std::mt19937 random(1);
+    std::vector<uint16_t> raw(static_cast<size_t>(records * samples));
+    for (auto& v : raw) v = static_cast<uint16_t>(random() % 4096);
+    const int64_t bytes = records * samples * 2;
+    Stream upload = Take(device.NewStream(StreamPriority::kNormal)), compute = Take(device.NewStream(StreamPriority::kHigh));
+    PinnedBuffer pinned[2] = {Take(device.AllocatePinned(bytes)), Take(device.AllocatePinned(bytes))};
+    DeviceBuffer on_device[2] = {Take(device.Allocate(bytes)), Take(device.Allocate(bytes))};
+    for (auto& p : pinned) std::memcpy(p.data(), raw.data(), static_cast<size_t>(bytes));
+    for (auto& d : on_device) Ok(device.CopyToDevice(upload.ref(), d.data(), pinned[0].data(), bytes));
+    Ok(upload.ref().Synchronize());
+
+    // Ceilings of this run.
+    constexpr int kCopies = 8;
+    const double up = MedianSeconds(seconds / 2, [&] {
+      for (int i = 0; i < kCopies; ++i) Ok(device.CopyToDevice(upload.ref(), on_device[i % 2].data(), pinned[i % 2].data(), bytes));
+      Ok(upload.ref().Synchronize());
+    });
+    const double on = MedianSeconds(seconds / 2, [&] {
+      for (int i = 0; i < kCopies; ++i) Ok(device.CopyOnDevice(upload.ref(), on_device[1].data(), on_device[0].data(), bytes));
+      Ok(upload.ref().Synchronize());
+    });
+    const double up_gbs = kCopies * static_cast<double>(bytes) / up * 1e-9, on_gbs = 2 * kCopies * static_cast<double>(bytes) / on * 1e-9;
+    std::printf("{\"name\": \"ceilings\", \"backend\": \"%s\", \"piece_bytes\": %lld, \"upload_gb_per_s\": %.2f, \"device_copy_gb_per_s\": %.1f}\n",
+                device.info().backend.c_str(), static_cast<long long>(bytes), up_gbs, on_gbs);
+
+    struct Variant {
+      bool dispersion, cubic, mip;
+      math::Background background;
+    };
+    for (const Variant& v : {Variant{true, true, false, math::Background::kStatic}, Variant{true, true, true, math::Background::kStatic},
+                             Variant{true, true, true, math::Background::kRolling}, Variant{false, false, false, math::Background::kStatic}}) {
+      const SpectralConfig c = Config(samples, records, v.dispersion, v.cubic, v.background);
+      auto processor = Take(SpectralProcessor::Create(c, device));
+      const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
+      const SpectralTarget target{.volume = volume.data(), .volume_ascans = records, .mip = v.mip ? mip.data() : nullptr};
+      const RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
+      const int blocks = device.info().backend == "cuda" ? 16 : 1;
+      Ok(device.Fill(compute.ref(), volume.data(), records * c.depth, 0xA5A5A5A5u));
+      const double resident = MedianSeconds(seconds, [&] {
+        for (int i = 0; i < blocks; ++i) {
+          Ok(processor->BeginBlock(compute.ref(), on_device[0].data(), records));
+          Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target));
+        }
+        Ok(compute.ref().Synchronize());
+      });
+      Check(c, raw, compute.ref(), volume);
+      Line("resident", c, v.mip, resident, blocks * records, 0);
+
+      Event uploaded[2] = {Take(device.NewEvent()), Take(device.NewEvent())}, used[2] = {Take(device.NewEvent()), Take(device.NewEvent())};
+      Ok(device.Fill(compute.ref(), volume.data(), records * c.depth, 0xA5A5A5A5u));
+      const double streamed = MedianSeconds(seconds, [&] {
+        for (int i = 0; i < 2 * blocks; ++i) {
+          const int b = i % 2;
+          Ok(used[b].EnqueueWait(upload.ref()));
+          Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].data(), bytes));
+          Ok(uploaded[b].Record(upload.ref()));
+          Ok(uploaded[b].EnqueueWait(compute.ref()));
+          Ok(processor->BeginBlock(compute.ref(), on_device[b].data(), records));
+          Ok(processor->Process(compute.ref(), on_device[b].data(), records, placement, target));
+          Ok(used[b].Record(compute.ref()));
+        }
+        Ok(compute.ref().Synchronize());
+      });
+      Check(c, raw, compute.ref(), volume);
+      Line("streamed", c, v.mip, streamed, 2 * blocks * records, up_gbs);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace octavo
+
+int main(int argc, char** argv) {
+  std::string backend = "auto";
+  int64_t samples = 0, records = 0;
+  double seconds = 1;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--backend") backend = value;
+    if (flag == "--samples") samples = std::atoll(value.c_str());
+    if (flag == "--records") records = std::atoll(value.c_str());
+    if (flag == "--seconds") seconds = std::atof(value.c_str());
+  }
+  auto opened = octavo::Take(octavo::OpenDevices(backend));
+  octavo::Device& device = *opened.devices[0];
+  if (records == 0) records = device.info().backend == "cuda" ? 16384 : 4096;
+  for (const int64_t length : samples != 0 ? std::vector<int64_t>{samples} : std::vector<int64_t>{1024, 2048}) {
+    octavo::Bench{.device = device, .samples = length, .records = records, .seconds = seconds}.Run();
+  }
+  return 0;
+}

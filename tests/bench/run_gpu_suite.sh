@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Everything that must be seen on a GPU, from a bundle (deploy/bundle): the gpu tests, the sanitizers on them, the daemon's
+# integration tests with the cuda backend, the benchmarks. Full logs go to the directory given.
+#   tests/bench/run_gpu_suite.sh BUNDLE LOGS
+set -uo pipefail
+bundle=$(cd "$1" && pwd)
+logs=$2
+mkdir -p "$logs"
+libraries="$bundle/lib:/usr/local/cuda/lib64"
+run() { LD_LIBRARY_PATH=$libraries "$@"; }
+row() { printf '%-44s %s\n' "$1" "$2"; }
+verdict() { if [ "$1" -eq 0 ]; then echo ok; else echo "FAILED ($1)"; fi; }
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$logs/gpu.txt"
+run "$bundle/bin/gpu_test" >"$logs/gpu_test.log" 2>&1
+row "gpu_test" "$(verdict $?) $(grep -E '^\[  (PASSED|FAILED)' "$logs/gpu_test.log" | head -2 | tr '\n' ' ')"
+for tool in memcheck racecheck initcheck synccheck; do
+  run compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/bin/gpu_test" \
+    --gtest_filter='*CosineByHand/cuda:*RollingBackground*/cuda:*TablePlacement*/cuda:*Project*/cuda' >"$logs/$tool.log" 2>&1
+  row "compute-sanitizer $tool" "$(verdict $?) $(grep 'ERROR SUMMARY' "$logs/$tool.log" | tail -1)"
+done
+# The daemon with its own libraries, Python with the machine's.
+if [ ! -e "$bundle/bin/octavod.real" ]; then
+  for program in octavod octavo; do
+    mv "$bundle/bin/$program" "$bundle/bin/$program.real"
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$libraries" "$bundle/bin/$program.real" >"$bundle/bin/$program"
+    chmod +x "$bundle/bin/$program"
+  done
+fi
+export OCTAVO_BUILD_DIR=$bundle OCTAVO_TEST_DATA=$bundle/data PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python OCTAVO_DEVICE_BACKEND=cuda
+for test in real_spectra main_path streaming storage; do
+  timeout 150 python3 "tests/integration/${test}_test.py" >"$logs/$test.log" 2>&1
+  row "daemon on cuda: $test" "$(verdict $?) $(tail -1 "$logs/$test.log")"
+done
+run "$bundle/bin/bench_chain" --backend cuda --seconds 0.5 | tee "$logs/bench_chain.jsonl"
+run "$bundle/bin/bench_chain" --backend host --seconds 0.5 >>"$logs/bench_chain.jsonl"
