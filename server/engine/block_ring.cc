@@ -4,7 +4,8 @@
 
 namespace octavo::engine {
 
-BlockRing::BlockRing(int slots) : slots_(slots) {
+BlockRing::BlockRing(int slots) : slots_(slots), full_(static_cast<size_t>(slots)) {
+  free_.reserve(full_.size());
   for (int i = slots; i-- > 0;) free_.push_back(i);
 }
 
@@ -31,7 +32,7 @@ int BlockRing::Acquire(std::stop_token stop) {
 
 void BlockRing::Publish(int slot, const SourceBlock& block) {
   MutexLock lock(mutex_);
-  full_.push_back({slot, block});
+  full_[(first_full_ + full_count_++) % full_.size()] = {slot, block};
   cv_.NotifyAll();
 }
 
@@ -48,11 +49,12 @@ bool BlockRing::Pop(int* slot, SourceBlock* block, std::stop_token stop) {
     cv_.NotifyAll();
   });
   MutexLock lock(mutex_);
-  while (full_.empty() && !closed_ && !stop.stop_requested()) cv_.Wait(lock);
-  if (stop.stop_requested() || full_.empty()) return false;
-  *slot = full_.front().slot;
-  *block = full_.front().block;
-  full_.pop_front();
+  while (full_count_ == 0 && !closed_ && !stop.stop_requested()) cv_.Wait(lock);
+  if (stop.stop_requested() || full_count_ == 0) return false;
+  *slot = full_[first_full_].slot;
+  *block = full_[first_full_].block;
+  first_full_ = (first_full_ + 1) % full_.size();
+  --full_count_;
   return true;
 }
 

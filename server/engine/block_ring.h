@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <stop_token>
 #include <vector>
 
@@ -12,15 +11,17 @@
 namespace octavo::engine {
 
 /// Slots of page-locked memory on their way from the acquisition thread (Acquire, Publish) to the compute thread (Pop) and
-/// back from the retire thread (Release). Order is kept. No allocation after construction beyond the queues' first growth.
+/// back from the retire thread (Release). Order is kept. Nothing is allocated after construction.
 class BlockRing {
  public:
+  /// slots >= 1, numbered from 0, all free.
   explicit BlockRing(int slots);
 
   /// A free slot, or -1.
   int TryAcquire();
   /// Waits for a free slot; -1 on stop.
   int Acquire(std::stop_token stop);
+  /// `slot` was acquired and is full now; each slot at most once until it is released.
   void Publish(int slot, const SourceBlock& block);
   /// The source has ended, with OK or why.
   void Close(absl::Status status);
@@ -44,7 +45,8 @@ class BlockRing {
   Mutex mutex_;
   CondVar cv_;
   std::vector<int> free_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Full> full_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Full> full_ ABSL_GUARDED_BY(mutex_);  // [slots_], a circle
+  size_t first_full_ ABSL_GUARDED_BY(mutex_) = 0, full_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

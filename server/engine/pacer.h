@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <stop_token>
@@ -19,8 +20,9 @@ class Pacer {
     if (!paced()) return !stop.stop_requested();
     const auto now = std::chrono::steady_clock::now();
     if (start_ == std::chrono::steady_clock::time_point{}) start_ = now;
-    const auto due = start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                  std::chrono::duration<double>(static_cast<double>(records) / rate_hz_));
+    // At most 30 years, which the clock's integer still holds.
+    const std::chrono::duration<double> after(std::min(static_cast<double>(records) / rate_hz_, 1e9));
+    const auto due = start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(after);
     std::stop_callback wake(stop, [this] {
       MutexLock lock(mutex_);
       cv_.NotifyAll();

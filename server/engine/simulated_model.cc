@@ -5,6 +5,8 @@
 #include <numbers>
 #include <random>
 
+#include "tbb/parallel_for.h"
+
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define OCTAVO_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -36,6 +38,18 @@ OCTAVO_VECTOR_CLONES
 void AddReflector(const float* __restrict dk, const float* __restrict psi, const float* __restrict spectrum, int64_t n, float depth,
                   float phase, float amplitude, float* __restrict signal) {
   for (int64_t j = 0; j < n; ++j) signal[j] += spectrum[j] * amplitude * CosTurns(dk[j] * depth + phase + psi[j]);
+}
+
+// re + i im += (a + i b) exp(i (2 k z + ψ)), dk in turns per µm.
+OCTAVO_VECTOR_CLONES
+void AddAnalytic(const float* __restrict dk, const float* __restrict psi, int64_t n, float depth, float a, float b, float* __restrict re,
+                 float* __restrict im) {
+  for (int64_t j = 0; j < n; ++j) {
+    const float turns = dk[j] * depth + psi[j];
+    const float c = CosTurns(turns), s = CosTurns(turns - 0.25f);
+    re[j] += a * c - b * s;
+    im[j] += a * s + b * c;
+  }
 }
 
 // signal += spectrum · Re{ tissue · exp(i 2 k z) }: the tissue below a surface at depth z.
@@ -85,17 +99,21 @@ SimulatedModel::SimulatedModel(const SimulatedSource& source, const RasterPatter
     const double k = kTurn / (wavelength[static_cast<size_t>(j)] * 1e-3), u = (k - k_centre_) / (k1 - k0);
     const double d = (k - k0) / (k1 - k0) * static_cast<double>(samples - 1) - 0.5 * static_cast<double>(samples);
     dk_.push_back(static_cast<float>(2 * (k - k_centre_) / kTurn));
-    psi_.push_back(static_cast<float>((source.dispersion_a2 * d * d + source.dispersion_a3 * d * d * d) / kTurn));
+    // Whole turns go while the number is still a double: strong dispersion winds the phase up further than a float counts.
+    psi_.push_back(static_cast<float>(std::remainder((source.dispersion_a2 * d * d + source.dispersion_a3 * d * d * d) / kTurn, 1.0)));
     const double shape = 0.12 + 0.88 * std::exp(-8 * u * u);
     const double pattern_noise = 1 + std::max(source.fixed_pattern, 0.0) * normal(random);
     spectrum_.push_back(static_cast<float>(0.45 * full_scale_ * shape * pattern_noise));
   }
+  noise_key_ = Hash(static_cast<uint32_t>(source.seed) ^ Hash(static_cast<uint32_t>(source.seed >> 32) + 0x68bc21ebu));
+  // The phantom reaches 1.4 mm deep; the depth range of the spectrometer is π/2 over the k step.
+  phantom_scale_ = std::min(1.0, 0.5 * pi * static_cast<double>(samples - 1) / (k1 - k0) / 1450);
   // Point scatterers: spread over the field, in the upper half millimetre of the tissue.
   std::uniform_real_distribution<double> uniform;
   for (uint32_t i = 0; i < source.scatterers; ++i) {
     scatterers_.push_back({.x_um = uniform(random) * pattern.extent_x_mm * 1e3,
                            .y_um = uniform(random) * pattern.extent_y_mm * 1e3,
-                           .below_um = 60 + 500 * uniform(random),
+                           .below_um = phantom_scale_ * (60 + 500 * uniform(random)),
                            .amplitude = static_cast<float>(0.02 + 0.04 * uniform(random))});
   }
   if (tissue_) BuildTissue(source.seed + 1);
@@ -109,36 +127,27 @@ void SimulatedModel::BuildTissue(uint64_t seed) {
   static constexpr Layer kLayers[] = {{0, 70, 0.030, 0.0030},   {70, 160, 0.006, 0.0085}, {160, 215, 0.010, 0.0022},
                                       {215, 330, 0.012, 0.0065}, {330, 390, 0.008, 0.0025}, {390, 900, 0.014, 0.0055}};
   constexpr double kFadeUm = 420, kStepUm = 3;
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> normal;
   const size_t n = static_cast<size_t>(samples_);
-  tissue_re_.assign(kSpeckle * n, 0.0f);
-  tissue_im_.assign(kSpeckle * n, 0.0f);
-  std::vector<double> re(n), im(n);
-  for (size_t m = 0; m < kSpeckle; ++m) {
-    std::fill(re.begin(), re.end(), 0.0);
-    std::fill(im.begin(), im.end(), 0.0);
-    const auto add = [&](double depth, double amplitude_re, double amplitude_im) {
-      const double fade = std::exp(-depth / kFadeUm);
-      // exp(i 2 dk z) by rotation would drift; the table is made once.
-      for (size_t j = 0; j < n; ++j) {
-        const double angle = kTurn * (static_cast<double>(dk_[j]) * depth + static_cast<double>(psi_[j]));
-        const double c = std::cos(angle), s = std::sin(angle);
-        re[j] += fade * (amplitude_re * c - amplitude_im * s);
-        im[j] += fade * (amplitude_re * s + amplitude_im * c);
-      }
+  speckle_ = std::clamp<size_t>((size_t{1} << 18) / n, 7, 61);  // long records repeat sooner: the table stays small
+  tissue_re_.assign(speckle_ * n, 0.0f);
+  tissue_im_.assign(speckle_ * n, 0.0f);
+  tbb::parallel_for(size_t{0}, speckle_, [&](size_t m) {
+    std::mt19937_64 random(seed + 0x9E3779B97F4A7C15u * m);
+    std::normal_distribution<double> normal;
+    std::uniform_real_distribution<double> within(0, kStepUm);
+    const auto add = [&](double depth, double re, double im) {
+      const double gain = 2 * std::exp(-depth / kFadeUm);
+      AddAnalytic(dk_.data(), psi_.data(), samples_, static_cast<float>(phantom_scale_ * depth), static_cast<float>(gain * re),
+                  static_cast<float>(gain * im), tissue_re_.data() + m * n, tissue_im_.data() + m * n);
     };
     for (const Layer& layer : kLayers) {
-      add(layer.from_um, 2 * layer.interface, 0);
+      add(layer.from_um, layer.interface, 0);
       for (double z = layer.from_um; z < layer.to_um; z += kStepUm) {
-        add(z + kStepUm * 0.9 * std::abs(std::fmod(normal(random), 1.0)), 2 * layer.scatter * normal(random), 2 * layer.scatter * normal(random));
+        const double depth = z + within(random), re = layer.scatter * normal(random);
+        add(depth, re, layer.scatter * normal(random));
       }
     }
-    for (size_t j = 0; j < n; ++j) {
-      tissue_re_[m * n + j] = static_cast<float>(re[j]);
-      tissue_im_[m * n + j] = static_cast<float>(im[j]);
-    }
-  }
+  });
 }
 
 SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
@@ -158,7 +167,7 @@ SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
 
 double SimulatedModel::SurfaceUm(double x_um, double y_um) const {
   const double u = x_um / (pattern_.extent_x_mm * 1e3), v = y_um / (pattern_.extent_y_mm * 1e3);
-  return 330 + 70 * std::cos(kTurn * (0.9 * u + 0.1)) + 35 * std::cos(kTurn * (0.7 * v - 0.2));
+  return phantom_scale_ * (330 + 70 * std::cos(kTurn * (0.9 * u + 0.1)) + 35 * std::cos(kTurn * (0.7 * v - 0.2)));
 }
 
 // Two vessel-like bands across the field.
@@ -192,8 +201,8 @@ void SimulatedModel::Render(int64_t record, void* out) const {
   };
   if (tissue_) {
     const double surface = SurfaceUm(place.x_um, place.y_um);
-    const uint32_t speckle = Hash(static_cast<uint32_t>(place.x) * 7919u + Hash(static_cast<uint32_t>(place.y) + static_cast<uint32_t>(source_.seed)));
-    const size_t m = speckle % kSpeckle;
+    const uint32_t speckle = Hash(static_cast<uint32_t>(place.x) * 7919u + Hash(static_cast<uint32_t>(place.y) + noise_key_));
+    const size_t m = speckle % speckle_;
     const auto n = static_cast<size_t>(samples_);
     AddTissue(dk_.data(), tissue_re_.data() + m * n, tissue_im_.data() + m * n, spectrum_.data(), samples_,
               static_cast<float>(surface), phase(surface), Texture(place.x_um, place.y_um), signal.data());
@@ -206,22 +215,23 @@ void SimulatedModel::Render(int64_t record, void* out) const {
   const double pitch_x = field_x / static_cast<double>(pattern_.ascans_per_bscan);
   const double pitch_y = pattern_.extent_y_mm * 1e3 / static_cast<double>(pattern_.bscans_per_volume);
   for (const Scatterer& s : scatterers_) {
-    const double dx = (place.x_um - std::fmod(s.x_um + motion, field_x)) / (2.2 * pitch_x), dy = (place.y_um - s.y_um) / (2.2 * pitch_y);
-    const double far = dx * dx + dy * dy;
+    const double dy = (place.y_um - s.y_um) / (2.2 * pitch_y);
+    if (dy * dy >= 9) continue;
+    const double dx = (place.x_um - std::fmod(s.x_um + motion, field_x)) / (2.2 * pitch_x), far = dx * dx + dy * dy;
     if (far < 9) add(SurfaceUm(s.x_um, s.y_um) + s.below_um, s.amplitude * static_cast<float>(std::exp(-0.5 * far)));
   }
-  AddNoise(samples_, Hash(static_cast<uint32_t>(record) ^ Hash(static_cast<uint32_t>(record >> 32) + static_cast<uint32_t>(source_.seed * 31))),
+  AddNoise(samples_, Hash(static_cast<uint32_t>(record) ^ Hash(static_cast<uint32_t>(record >> 32) + noise_key_)),
            read_noise_, signal.data());
   switch (raw_type_) {
-    case DType::kU8: Digitise(signal.data(), record, static_cast<uint8_t*>(out)); break;
-    case DType::kI16: Digitise(signal.data(), record, static_cast<int16_t*>(out)); break;
-    case DType::kF32: Digitise(signal.data(), record, static_cast<float*>(out)); break;
-    default: Digitise(signal.data(), record, static_cast<uint16_t*>(out)); break;
+    case DType::kU8: Digitise(signal.data(), static_cast<uint8_t*>(out)); break;
+    case DType::kI16: Digitise(signal.data(), static_cast<int16_t*>(out)); break;
+    case DType::kF32: Digitise(signal.data(), static_cast<float*>(out)); break;
+    default: Digitise(signal.data(), static_cast<uint16_t*>(out)); break;
   }
 }
 
 template <typename T>
-void SimulatedModel::Digitise(const float* signal, int64_t, T* out) const {
+void SimulatedModel::Digitise(const float* signal, T* out) const {
   const float top = static_cast<float>(full_scale_);
   const float less = std::is_same_v<T, int16_t> ? std::floor(0.5f * (top + 1)) : 0.0f;
   for (int64_t j = 0; j < samples_; ++j) {

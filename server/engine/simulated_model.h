@@ -12,7 +12,9 @@ namespace octavo::engine {
 /// A: 45 % of the ADC range; S: source spectrum; k(j) = 2π/λ(j), λ falling along the record; ψ = a2 d² + a3 d³ with d the
 /// sample's position on the k-linear axis counted from the middle, so that processing with the same a2, a3 compensates;
 /// f: fixed pattern; shot noise for 100 electrons a count and read noise. Deterministic in (seed, record): independent of
-/// block size and threads. Raw values: 0 ... 2^bits-1 (U8, U16, F32), I16 less half the range.
+/// block size and threads; between kinds of CPU a count may round the other way. Raw values: whole numbers 0 ... 2^bits-1
+/// (U8, U16, F32), I16 less half the range. Depths beyond the spectrometer's range alias, as they do in the instrument; the
+/// default phantom shrinks until it fits.
 class SimulatedModel {
  public:
   /// `source` and geometry must have been checked (InspectSource).
@@ -28,10 +30,6 @@ class SimulatedModel {
   double full_scale() const { return full_scale_; }
 
  private:
-  struct Reflector {
-    double depth_um;
-    float amplitude;
-  };
   struct Scatterer {
     double x_um, y_um, below_um;
     float amplitude;
@@ -45,21 +43,23 @@ class SimulatedModel {
   float Texture(double x_um, double y_um) const;
   void BuildTissue(uint64_t seed);
   template <typename T>
-  void Digitise(const float* signal, int64_t record, T* out) const;
+  void Digitise(const float* signal, T* out) const;
 
   const SimulatedSource source_;
   const RasterPattern pattern_;
   const int64_t samples_;
   const DType raw_type_;
   bool tissue_ = false;             // the default phantom, not explicit layers
+  double phantom_scale_ = 1;        // of the phantom's depths, <= 1
+  uint32_t noise_key_ = 0;
   double full_scale_ = 0, k_centre_ = 0;  // rad/µm
   float read_noise_ = 0;
   std::vector<float> dk_;           // [S] k(j) - k_centre, rad/µm, in turns: divided by 2π, times 2
-  std::vector<float> psi_;          // [S] dispersion phase, turns
+  std::vector<float> psi_;          // [S] dispersion phase, turns, -1/2 ... 1/2
   std::vector<float> spectrum_;     // [S] A S(j) (1 + f(j)), counts
   std::vector<Scatterer> scatterers_;
-  static constexpr int kSpeckle = 61;     // realisations of the tissue below the surface
-  std::vector<float> tissue_re_, tissue_im_;  // [kSpeckle][S] analytic fringe with the surface at depth 0
+  size_t speckle_ = 0;                        // realisations of the tissue below the surface
+  std::vector<float> tissue_re_, tissue_im_;  // [speckle_][S] analytic fringe with the surface at depth 0
 };
 
 }  // namespace octavo::engine

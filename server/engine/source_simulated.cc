@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
@@ -19,7 +21,9 @@ class SimulatedRecords final : public Source {
         pacer_(source.as_fast_as_possible ? 0 : spec.acquisition.record_rate_hz), clock_(clock) {}
 
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
-    tbb::parallel_for(int64_t{0}, max_records, [&](int64_t r) { model_.Render(next_ + r, static_cast<char*>(slot) + r * record_bytes_); });
+    tbb::parallel_for(int64_t{0}, max_records, [&](int64_t r) {
+      if (!stop.stop_requested()) model_.Render(next_ + r, static_cast<char*>(slot) + r * record_bytes_);
+    });
     return Take(max_records, stop);
   }
   absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(records, stop); }
@@ -40,7 +44,7 @@ class SimulatedRecords final : public Source {
   int64_t next_ = 0;
 };
 
-absl::Status InRange(const char* field, double value, double lo, double hi) {
+absl::Status InRange(const std::string& field, double value, double lo, double hi) {
   if (std::isfinite(value) && value >= lo && value <= hi) return absl::OkStatus();
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
 }
@@ -68,7 +72,10 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   }
   const SimulatedSource s = WithDefaults(given, traits.raw_type);
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.centre_wavelength_nm", s.centre_wavelength_nm, 400, 2000));
-  OCTAVO_RETURN_IF_ERROR(InRange("simulated.bandwidth_nm", s.bandwidth_nm, 1, s.centre_wavelength_nm * 0.99));
+  if (!(s.bandwidth_nm > 0 && s.bandwidth_nm < s.centre_wavelength_nm)) {
+    return InvalidField("simulated.bandwidth_nm", absl::StrCat("is ", s.bandwidth_nm, "; allowed > 0 and < ", s.centre_wavelength_nm,
+                                                               ", the centre wavelength"));
+  }
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.nonlinearity", s.nonlinearity, -0.2, 0.2));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a2", s.dispersion_a2, -1, 1));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a3", s.dispersion_a3, -1, 1));
@@ -78,17 +85,23 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
   if (s.layers.size() > 64) return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed 64"));
-  for (const SimulatedLayer& layer : s.layers) {
-    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.depth_um", layer.depth_um, 1e-3, 1e6));
-    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.reflectivity", layer.reflectivity, 1e-9, 0.2));
-    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.tilt_um_per_mm", layer.tilt_um_per_mm, -1e4, 1e4));
-    OCTAVO_RETURN_IF_ERROR(InRange("simulated.layers.waviness_um", layer.waviness_um, -1e4, 1e4));
+  for (size_t i = 0; i < s.layers.size(); ++i) {
+    const SimulatedLayer& layer = s.layers[i];
+    const std::string at = absl::StrCat("simulated.layers[", i, "].");
+    OCTAVO_RETURN_IF_ERROR(InRange(at + "depth_um", layer.depth_um, 1e-3, 1e6));
+    OCTAVO_RETURN_IF_ERROR(InRange(at + "reflectivity", layer.reflectivity, 1e-9, 0.2));
+    OCTAVO_RETURN_IF_ERROR(InRange(at + "tilt_um_per_mm", layer.tilt_um_per_mm, -1e4, 1e4));
+    OCTAVO_RETURN_IF_ERROR(InRange(at + "waviness_um", layer.waviness_um, -1e4, 1e4));
   }
   const double rate = spec.acquisition.record_rate_hz;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", rate, 0, 1e9));
-  traits.record_rate_hz = rate == 0 ? 100e3 : rate;
+  traits.record_rate_hz = s.as_fast_as_possible ? 0 : rate == 0 ? 100e3 : rate;
   traits.full_scale_counts = std::exp2(static_cast<double>(s.adc_bits)) - 1;
   traits.wavelength_nm = SimulatedModel::WavelengthNm(s, traits.samples_per_record);
+  if (std::adjacent_find(traits.wavelength_nm.begin(), traits.wavelength_nm.end(), std::less_equal<>()) != traits.wavelength_nm.end()) {
+    return InvalidField("simulated.bandwidth_nm", absl::StrCat("is ", s.bandwidth_nm, ", too little to tell ", traits.samples_per_record,
+                                                               " samples apart"));
+  }
   return traits;
 }
 

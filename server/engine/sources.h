@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to source*.cc: one Inspect and one Open per kind of source.
+// Private to source*.cc and resolve.cc: one Inspect and one Open per kind of source.
 
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace octavo::engine {
 
-/// Zeros replaced by the documented defaults.
+/// Zeros replaced by the documented defaults. Idempotent.
 SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type);
 absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const SimulatedSource& given);
 std::unique_ptr<Source> OpenSimulated(const ScanSpec& resolved, const SimulatedSource& source, const Clock* clock);
