@@ -7,20 +7,24 @@
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
+#include "server/engine/sources.h"
 
 namespace octavo::engine {
 namespace {
 
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
+constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24, kMostWindowRecords = 1 << 20;
+constexpr int64_t kMostHoldSlots = 65536;
+constexpr double kMostExtentMm = 1e4;
 
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
 }
 
-absl::Status FiniteAtLeast(const std::string& field, double value, double lo) {
-  if (std::isfinite(value) && value >= lo) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed >= ", lo));
+absl::Status InRange(const std::string& field, double value, double lo, double hi) {
+  if (std::isfinite(value) && value >= lo && value <= hi) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
 }
 
 // The chain's own names for its fields → the request's.
@@ -28,8 +32,10 @@ absl::Status InRequestWords(const absl::Status& status) {
   if (status.ok()) return status;
   ErrorInfo info = InfoOf(status);
   const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type";
-  const bool products = info.field == "slab";
-  const std::string field = absl::StrCat(acquisition ? "acquisition." : products ? "products." : "processing.", info.field);
+  const std::string field = info.field == "slab"                    ? "products.slab_end_um"
+                            : info.field == "max_records_per_block" ? "acquisition.records_per_block"
+                            : acquisition                           ? absl::StrCat("acquisition.", info.field)
+                                                                    : absl::StrCat("processing.", info.field);
   const std::string message(status.message().substr(info.field.size()));
   return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
 }
@@ -38,11 +44,11 @@ absl::Status ResolvePattern(RasterPattern& p) {
   const std::string at = "pattern.raster.";
   OCTAVO_RETURN_IF_ERROR(InRange(at + "ascans_per_bscan", p.ascans_per_bscan, 1, 1 << 20));
   OCTAVO_RETURN_IF_ERROR(InRange(at + "bscans_per_volume", p.bscans_per_volume, 1, 1 << 20));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "volumes", p.volumes, 0, int64_t{1} << 32));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "volumes", p.volumes, 0, (int64_t{1} << 32) - 1));
   OCTAVO_RETURN_IF_ERROR(InRange(at + "flyback_records", p.flyback_records, 0, 1 << 20));
   OCTAVO_RETURN_IF_ERROR(InRange(at + "volume_flyback_records", p.volume_flyback_records, 0, 1 << 24));
-  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast(at + "extent_x_mm", p.extent_x_mm, 0));
-  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast(at + "extent_y_mm", p.extent_y_mm, 0));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "extent_x_mm", p.extent_x_mm, 0.0, kMostExtentMm));
+  OCTAVO_RETURN_IF_ERROR(InRange(at + "extent_y_mm", p.extent_y_mm, 0.0, kMostExtentMm));
   if (p.extent_x_mm == 0) p.extent_x_mm = 1e-3 * static_cast<double>(p.ascans_per_bscan);
   if (p.extent_y_mm == 0) p.extent_y_mm = 1e-3 * static_cast<double>(p.bscans_per_volume);
   return absl::OkStatus();
@@ -65,11 +71,13 @@ absl::Status ResolveAcquisition(ResolvedScan& scan) {
   if (a.records_per_block == 0) {
     // About 4 MiB, whole lines, and no more than a volume, so that small volumes come out at once.
     const int64_t lines = std::max<int64_t>(1, (4 << 20) / (record_bytes * line));
-    a.records_per_block = std::min(lines * line, scan.volume_records);
+    a.records_per_block = std::min({lines * line, scan.volume_records, kMostBlockBytes / record_bytes});
   }
-  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.records_per_block", a.records_per_block, 1, (int64_t{1} << 30) / record_bytes));
+  OCTAVO_RETURN_IF_ERROR(
+      InRange("acquisition.records_per_block", a.records_per_block, 1, std::min(kMostBlockBytes / record_bytes, kMostBlockRecords)));
   if (a.ring_blocks == 0) a.ring_blocks = 8;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.ring_blocks", a.ring_blocks, 3, 1024));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", a.record_rate_hz, 0.0, 1e9));
   a.record_rate_hz = scan.source.record_rate_hz;
   return absl::OkStatus();
 }
@@ -84,7 +92,12 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
   switch (p.k_mode) {
     case KMode::kDefault:
     case KMode::kNone: break;
-    case KMode::kIndex: c.k_index = p.k_index; break;
+    case KMode::kIndex:
+      if (p.k_index.size() < 16 || p.k_index.size() > 65536) {
+        return InvalidField("processing.k_linearisation.index", absl::StrCat("has ", p.k_index.size(), " values; allowed 16 to 65536"));
+      }
+      c.k_index = p.k_index;
+      break;
     case KMode::kPolynomial: {
       auto index = KIndexFromPolynomial(p.k_polynomial, samples);
       if (!index.ok()) return InRequestWords(index.status());
@@ -143,15 +156,20 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   c.background = p.background == BackgroundMode::kNone     ? math::Background::kNone
                  : p.background == BackgroundMode::kStatic ? math::Background::kStatic
                                                            : math::Background::kRolling;
-  if (p.background == BackgroundMode::kStatic) c.background_spectrum = p.background_spectrum;
+  if (p.background == BackgroundMode::kStatic) {
+    c.background_spectrum = p.background_spectrum;
+  } else if (!p.background_spectrum.empty()) {
+    return InvalidField("processing.background.spectrum", "is given; it needs mode STATIC");
+  }
   if (p.background == BackgroundMode::kRolling) {
-    if (p.background_window_records == 0) p.background_window_records = a.records_per_block;
+    if (p.background_window_records == 0) p.background_window_records = std::min(a.records_per_block, kMostWindowRecords);
     c.background_window_records = p.background_window_records;
   }
   std::vector<double> wavelength_nm;
   OCTAVO_RETURN_IF_ERROR(ResolveK(scan, &wavelength_nm));
   const int64_t n = c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
   if (!p.window_values.empty() && p.window != 0) return InvalidField("processing.window_values", "and window are both given; allowed is one");
+  OCTAVO_RETURN_IF_ERROR(InRange("processing.window", int64_t{p.window}, 0, 1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
   c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n) : p.window_values;
   const bool polynomial = p.dispersion_a2 != 0 || p.dispersion_a3 != 0;
@@ -161,6 +179,10 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   if (p.fft_length == 0) p.fft_length = NextFastLength(n);
   c.fft_length = p.fft_length;
   c.first_bin = p.first_bin;
+  if (p.depth == 0 && p.first_bin >= p.fft_length / 2 && p.first_bin < p.fft_length) {
+    return InvalidField("processing.depth", absl::StrCat("is not given and fft_length / 2 - first_bin is ", p.fft_length / 2 - p.first_bin,
+                                                         "; allowed 1 to ", p.fft_length - p.first_bin));
+  }
   if (p.depth == 0) p.depth = std::max<int64_t>(p.fft_length / 2 - p.first_bin, 1);
   c.depth = p.depth;
   if (p.value == ValueKind::kDefault) p.value = ValueKind::kDb;
@@ -181,20 +203,17 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   scan.display_lo = c.has_levels ? 0 : lo;
   scan.display_hi = !c.has_levels ? hi : c.output == DType::kU8 ? 255 : c.output == DType::kU16 ? 65535 : 1;
 
-  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("processing.axial_spacing_um", p.axial_spacing_um, 0));
-  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("processing.refractive_index", p.refractive_index, 0));
+  OCTAVO_RETURN_IF_ERROR(InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
   if (p.refractive_index == 0) p.refractive_index = 1;
-  if (p.refractive_index < 1 || p.refractive_index > 5) {
-    return InvalidField("processing.refractive_index", absl::StrCat("is ", p.refractive_index, "; allowed 1 to 5"));
-  }
+  OCTAVO_RETURN_IF_ERROR(InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
   double axial = p.axial_spacing_um;
   if (axial == 0 && wavelength_nm.empty()) axial = 1;
   if (axial == 0) axial = AxialSpacingUm(wavelength_nm, p.fft_length, p.refractive_index);
   scan.spacing_um[2] = axial;
 
   Products& products = scan.spec.products;
-  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("products.slab_begin_um", products.slab_begin_um, 0));
-  OCTAVO_RETURN_IF_ERROR(FiniteAtLeast("products.slab_end_um", products.slab_end_um, 0));
+  OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
+  OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
     const auto to_sample = [&](double um) {  // clamped before it becomes an integer
       return static_cast<int64_t>(std::min(std::round(um / axial - static_cast<double>(p.first_bin)), 1e9));
@@ -217,11 +236,15 @@ absl::Status ResolveRetention(ScanSpec& spec) {
   if (r.disposition == Disposition::kDefault) r.disposition = Disposition::kAsk;
   if (r.on_full == OnFull::kDefault) r.on_full = r.mode == RetentionMode::kCapture ? OnFull::kStopAtVolume : OnFull::kDropNew;
   if (r.hold_slots == 0) {
-    r.hold_slots = r.disposition == Disposition::kAutoDiscard ? 2
-                   : r.mode == RetentionMode::kCapture && counted && r.disposition == Disposition::kAsk ? spec.pattern.volumes
-                                                                                                        : 4;
+    // A capture holds all it makes; what is committed as it completes needs but a few.
+    const bool all = r.mode == RetentionMode::kCapture && counted && r.disposition == Disposition::kAsk;
+    if (all && spec.pattern.volumes > kMostHoldSlots) {
+      return InvalidField("retention.hold_slots", absl::StrCat("is not given and all ", spec.pattern.volumes,
+                                                               " volumes would be held; allowed 1 to ", kMostHoldSlots));
+    }
+    r.hold_slots = r.disposition == Disposition::kAutoDiscard ? 2 : all ? spec.pattern.volumes : 4;
   }
-  OCTAVO_RETURN_IF_ERROR(InRange("retention.hold_slots", r.hold_slots, 1, 65536));
+  OCTAVO_RETURN_IF_ERROR(InRange("retention.hold_slots", r.hold_slots, 1, kMostHoldSlots));
   if (spec.overrun == Overrun::kDefault) spec.overrun = r.mode == RetentionMode::kCapture ? Overrun::kFailScan : Overrun::kDropBlock;
   if (r.disposition == Disposition::kAutoCommit && r.auto_commit.destination.empty()) {
     return InvalidField("retention.auto_commit.destination", "is empty; AUTO_COMMIT needs one, for example \"{title}_{index:05}\"");
@@ -256,9 +279,11 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   }
   OCTAVO_RETURN_IF_ERROR(ResolvePattern(scan.spec.pattern));
   OCTAVO_ASSIGN_OR_RETURN(scan.source, InspectSource(spec, replay_roots));
+  if (auto* simulated = std::get_if<SimulatedSource>(&scan.spec.source)) *simulated = WithDefaults(*simulated, scan.source.raw_type);
   OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
+  OCTAVO_RETURN_IF_ERROR(InRange("products.preview_rate_hz", scan.spec.products.preview_rate_hz, -1e9, 1e6));
   if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
   return scan;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -26,55 +28,89 @@ struct File {
   DType raw_type = DType::kU16;
 };
 
-// The path inside one of the roots, links resolved.
-absl::StatusOr<std::string> Confine(const std::string& path, const std::vector<std::string>& roots) {
+bool Inside(const std::string& path, const std::string& folder) {
+  return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
+}
+
+// The path with links resolved, or empty with errno set.
+std::string RealPath(const std::string& path) {
+  char* resolved = ::realpath(path.c_str(), nullptr);
+  if (resolved == nullptr) return "";
+  const std::string real = resolved;
+  std::free(resolved);
+  return real;
+}
+
+absl::Status Outside(const std::string& path) { return InvalidField("replay.path", absl::StrCat("'", path, "' lies outside the replay roots")); }
+
+absl::Status NoAccess(const std::string& path, const char* what) {
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat("replay.path: '", path, "' ", what)),
+                  {.reason = "NO_ACCESS", .field = "replay.path", .numbers = {}});
+}
+
+// A path inside one of the roots, links resolved.
+struct Confined {
+  std::string path, root;
+};
+
+absl::StatusOr<Confined> Confine(const std::string& path, const std::vector<std::string>& roots) {
   constexpr char kField[] = "replay.path";
   if (path.empty()) return InvalidField(kField, "is empty");
+  if (path.find('\0') != std::string::npos) return InvalidField(kField, "holds a zero byte");
   if (roots.empty()) {
     return WithInfo(absl::FailedPreconditionError("replay.path: this server has no replay roots; set storage.replay_roots"),
                     {.reason = "NO_REPLAY_ROOT", .field = kField, .numbers = {}});
   }
-  int error = ENOENT;
+  bool inside = false, denied = false;
   for (const std::string& root : roots) {
-    const std::string candidate = path[0] == '/' ? path : absl::StrCat(root, "/", path);
-    char* resolved = ::realpath(candidate.c_str(), nullptr);
-    if (resolved == nullptr) {
-      if (errno != ENOENT) error = errno;
+    const std::string real_root = RealPath(root);
+    if (real_root.empty()) continue;
+    const std::string candidate = path[0] == '/' ? path : absl::StrCat(real_root, "/", path);
+    // By its letters first: whether a file outside exists is nobody's business.
+    const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
+    if (!Inside(plain, std::filesystem::path(absl::StrCat(root, "/.")).lexically_normal().parent_path().string()) && !Inside(plain, real_root)) {
       continue;
     }
-    const std::string real = resolved;
-    std::free(resolved);
-    char* resolved_root = ::realpath(root.c_str(), nullptr);
-    const std::string real_root = resolved_root == nullptr ? root : resolved_root;
-    std::free(resolved_root);
-    if (absl::StartsWith(real, absl::StrCat(real_root, "/"))) return real;
-    error = EXDEV;
+    const std::string real = RealPath(candidate);
+    if (real.empty()) {
+      inside = true;
+      denied = denied || errno == EACCES;
+      continue;
+    }
+    if (Inside(real, real_root)) return Confined{real, real_root};
   }
-  if (error == EXDEV) return InvalidField(kField, absl::StrCat("'", path, "' lies outside the replay roots"));
-  if (error == EACCES) {
-    return WithInfo(absl::PermissionDeniedError(absl::StrCat("replay.path: '", path, "' may not be read")),
-                    {.reason = "NO_ACCESS", .field = kField, .numbers = {}});
-  }
+  if (!inside) return Outside(path);
+  if (denied) return NoAccess(path, "may not be read");
   return WithInfo(absl::NotFoundError(absl::StrCat("replay.path: no file '", path, "' under the replay roots")),
                   {.reason = "NO_FILE", .field = kField, .numbers = {}});
+}
+
+// Opens a regular file inside the roots.
+absl::StatusOr<UniqueFd> OpenConfined(const std::string& path, const std::vector<std::string>& roots, std::string* real, struct stat* info) {
+  OCTAVO_ASSIGN_OR_RETURN(const Confined confined, Confine(path, roots));
+  // Not blocking: opening a named pipe would wait for its writer.
+  UniqueFd fd(::open(confined.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (!fd || ::fstat(fd.get(), info) != 0) return NoAccess(path, absl::StrCat("cannot be opened: errno ", errno).c_str());
+  // A folder of the path may have become a link since: ask what was opened.
+  char opened[PATH_MAX];
+  const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), opened, sizeof opened);
+  if (n > 0 && !Inside(std::string(opened, static_cast<size_t>(n)), confined.root)) return Outside(path);
+  if (!S_ISREG(info->st_mode)) return InvalidField("replay.path", absl::StrCat("'", path, "' is no regular file"));
+  *real = confined.path;
+  return fd;
 }
 
 absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
   constexpr char kField[] = "replay.path";
   File file;
-  OCTAVO_ASSIGN_OR_RETURN(file.path, Confine(replay.path, roots));
-  file.fd = UniqueFd(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
-  if (!file.fd || ::fstat(file.fd.get(), &info) != 0) {
-    return WithInfo(absl::PermissionDeniedError(absl::StrCat("replay.path: '", replay.path, "' cannot be opened: errno ", errno)),
-                    {.reason = "NO_ACCESS", .field = kField, .numbers = {}});
-  }
-  if (!S_ISREG(info.st_mode)) return InvalidField(kField, absl::StrCat("'", replay.path, "' is no regular file"));
+  OCTAVO_ASSIGN_OR_RETURN(file.fd, OpenConfined(replay.path, roots, &file.path, &info));
   const Acquisition& a = spec.acquisition;
   if (absl::EndsWith(file.path, ".npy")) {
     std::string head(65536 + 12, '\0');
     const ssize_t n = ::pread(file.fd.get(), head.data(), head.size(), 0);
-    head.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0) return NoAccess(replay.path, absl::StrCat("cannot be read: errno ", errno).c_str());
+    head.resize(static_cast<size_t>(n));
     OCTAVO_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(head));
     file.samples = header.shape.back();
     file.raw_type = header.dtype;
@@ -106,6 +142,14 @@ absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, cons
   return file;
 }
 
+constexpr int64_t kReadBytes = 32 << 20;  // of one read, between looks at the stop token
+
+// Records in all loops; a file that is read until the scan has enough has a number beyond reach.
+int64_t TotalRecords(int64_t records, uint32_t loops) {
+  constexpr int64_t kEndless = std::numeric_limits<int64_t>::max() / 2;
+  return loops == 0 || records > kEndless / static_cast<int64_t>(loops) ? kEndless : records * static_cast<int64_t>(loops);
+}
+
 class ReplayRecords final : public Source {
  public:
   ReplayRecords(File file, int64_t total_records, double rate_hz, const Clock* clock)
@@ -117,7 +161,9 @@ class ReplayRecords final : public Source {
     const int64_t records = std::min(max_records, total_ - next_);
     auto* out = static_cast<char*>(slot);
     for (int64_t done = 0; done < records;) {
-      const int64_t at = (next_ + done) % file_.records, count = std::min(records - done, file_.records - at);
+      if (stop.stop_requested()) return SourceBlock{};
+      const int64_t at = (next_ + done) % file_.records;
+      const int64_t count = std::min({records - done, file_.records - at, std::max<int64_t>(1, kReadBytes / record_bytes_)});
       OCTAVO_RETURN_IF_ERROR(Read(out + done * record_bytes_, count * record_bytes_, file_.data_offset + at * record_bytes_));
       done += count;
     }
@@ -165,14 +211,14 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
                       .raw_type = file.raw_type,
                       .record_rate_hz = replay.rate_hz,
                       .full_scale_counts = 0,
-                      .total_records = replay.loops == 0 ? 0 : file.records * replay.loops,
+                      .total_records = replay.loops == 0 ? 0 : TotalRecords(file.records, replay.loops),
                       .wavelength_nm = {}};
 }
 
 absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay,
                                                    const std::vector<std::string>& roots, const Clock* clock) {
   OCTAVO_ASSIGN_OR_RETURN(File file, Open(resolved, replay, roots));
-  const int64_t total = replay.loops == 0 ? std::numeric_limits<int64_t>::max() / 2 : file.records * static_cast<int64_t>(replay.loops);
+  const int64_t total = TotalRecords(file.records, replay.loops);
   return std::make_unique<ReplayRecords>(std::move(file), total, replay.rate_hz, clock);
 }
 
