@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
+#include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -16,7 +17,12 @@ namespace {
 
 class RpcServerImpl final : public RpcServer {
  public:
-  RpcServerImpl() : workers_("oct-stream-out", 4) {}
+  RpcServerImpl() : workers_("oct-stream-out", 4) {
+    // Kept until the process ends: the library's own shutdown, which the last user's destructor would run, joins a poller
+    // thread that sleeps for up to ten seconds after a connection with a blocked write.
+    static const bool kept = (grpc_init(), true);
+    (void)kept;
+  }
   ~RpcServerImpl() override { Shutdown(std::chrono::milliseconds(500)); }
 
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
@@ -67,8 +73,10 @@ class RpcServerImpl final : public RpcServer {
     if (server_ == nullptr) return;
     if (unix_ != nullptr) unix_->Stop();
     auto done = std::async(std::launch::async, [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
-    // A Unix peer that has stopped reading survives gRPC's own deadline: cut it.
-    if (done.wait_for(grace + std::chrono::milliseconds(300)) != std::future_status::ready && unix_ != nullptr) unix_->CutAll();
+    // A Unix peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all the same, the server's
+    // destructor waits for it: cut what is left in any case.
+    done.wait_for(grace + std::chrono::milliseconds(300));
+    if (unix_ != nullptr) unix_->CutAll();
     done.wait();
     unix_ = nullptr;
     server_ = nullptr;
