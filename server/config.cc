@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -21,48 +22,72 @@
 namespace octavo {
 namespace {
 
+using Values = std::vector<std::string>;  // one for a scalar key, any number for a list
+
 struct Key {
   const char* name;
   const char* help;
-  std::function<absl::Status(Config*, const std::string&)> set;
+  bool list;
+  std::function<absl::Status(Config*, const Values&)> set;
 };
 
 absl::Status Bad(const char* key, const std::string& value, const std::string& allowed) {
   return InvalidField(key, absl::StrCat("is '", value, "'; allowed ", allowed));
 }
 
-template <class Member>
-Key Text(const char* name, const char* help, Member member, std::vector<std::string> allowed = {}) {
-  return {name, help, [=](Config* config, const std::string& value) -> absl::Status {
-            if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
-              return Bad(name, value, absl::StrJoin(allowed, ", "));
-            }
-            config->*member = value;
+// What a value must look like beyond its type; null = anything.
+using Check = absl::Status (*)(const char* key, const std::string& value);
+
+absl::Status CheckAddress(const char* key, const std::string& value) {
+  const size_t colon = value.rfind(':');
+  int32_t port = -1;
+  const std::string host = value.substr(0, colon);
+  const bool plain = host.find(':') == std::string::npos;
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (colon == std::string::npos || host.empty() || !(plain || bracketed) || !absl::SimpleAtoi(value.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return Bad(key, value, "host:port with port 0 to 65535 (IPv6: [::1]:50051)");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPage(const char* key, const std::string& value) { return value == "none" ? absl::OkStatus() : CheckAddress(key, value); }
+
+Key Text(const char* name, const char* help, std::string Config::*member, Check check = nullptr) {
+  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
+            if (check != nullptr) OCTAVO_RETURN_IF_ERROR(check(name, values[0]));
+            config->*member = values[0];
             return absl::OkStatus();
           }};
 }
-template <class Member>
-Key List(const char* name, const char* help, Member member) {
-  return {name, help, [=](Config* config, const std::string& value) -> absl::Status {
-            config->*member = std::vector<std::string>();
-            for (const absl::string_view part : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
-              (config->*member).emplace_back(absl::StripAsciiWhitespace(part));
+Key Choice(const char* name, const char* help, std::string Config::*member, Values allowed) {
+  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
+            if (std::find(allowed.begin(), allowed.end(), values[0]) == allowed.end()) return Bad(name, values[0], absl::StrJoin(allowed, ", "));
+            config->*member = values[0];
+            return absl::OkStatus();
+          }};
+}
+Key List(const char* name, const char* help, Values Config::*member, Check check = nullptr) {
+  return {name, help, true, [=](Config* config, const Values& values) -> absl::Status {
+            for (const auto& value : values) {
+              if (check != nullptr) OCTAVO_RETURN_IF_ERROR(check(name, value));
             }
+            config->*member = values;
             return absl::OkStatus();
           }};
 }
 Key Number(const char* name, const char* help, double Config::*member, double lo, double hi) {
-  return {name, help, [=](Config* config, const std::string& value) -> absl::Status {
+  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
             double number = 0;
-            if (!absl::SimpleAtod(value, &number) || !(number >= lo && number <= hi)) return Bad(name, value, absl::StrCat(lo, " to ", hi));
+            if (!absl::SimpleAtod(values[0], &number) || !(number >= lo && number <= hi)) return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
             config->*member = number;
             return absl::OkStatus();
           }};
 }
 Key Integer(const char* name, const char* help, int64_t Config::*member, int64_t lo, int64_t hi) {
-  return {name, help, [=](Config* config, const std::string& value) -> absl::Status {
+  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
             int64_t number = 0;
-            if (!absl::SimpleAtoi(value, &number) || number < lo || number > hi) return Bad(name, value, absl::StrCat(lo, " to ", hi));
+            if (!absl::SimpleAtoi(values[0], &number) || number < lo || number > hi) return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
             config->*member = number;
             return absl::OkStatus();
           }};
@@ -70,19 +95,19 @@ Key Integer(const char* name, const char* help, int64_t Config::*member, int64_t
 
 const std::vector<Key>& Keys() {
   static const auto& keys = *new std::vector<Key>{
-      List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp),
+      List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp, CheckAddress),
       Text("listen.unix", "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock", &Config::listen_unix),
-      Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen),
+      Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity", &Config::state_dir),
       List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),
       List("storage.replay_roots", "directories that replay files are confined to; default: the storage roots", &Config::replay_roots),
-      Text("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend, {"auto", "host", "cuda"}),
+      Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend, {"auto", "host", "cuda"}),
       Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
       Integer("device.frame_pool_bytes", "page-locked host memory for frames and reads per device, bytes", &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
-      Text("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
-      Text("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
+      Choice("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
+      Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
       Number("drain.seconds", "how long running scans and commits may take to end on SIGTERM, 0 to 3600", &Config::drain_seconds, 0, 3600),
   };
   return keys;
@@ -107,32 +132,48 @@ absl::Status Unknown(const std::string& key, const std::string& where) {
   return InvalidField(key, absl::StrCat("is no configuration key", where, "; did you mean ", nearest->name, "?"));
 }
 
-// A TOML value as the text that a flag would carry.
+const Key* Find(const std::string& name) {
+  const auto it = std::find_if(Keys().begin(), Keys().end(), [&](const Key& key) { return key.name == name; });
+  return it == Keys().end() ? nullptr : &*it;
+}
+
+// A scalar of TOML as the text that a flag would carry.
 std::string TextOf(const toml::node& node) {
-  if (const auto* array = node.as_array()) {
-    std::vector<std::string> parts;
-    for (const auto& item : *array) parts.push_back(TextOf(item));
-    return absl::StrJoin(parts, ",");
-  }
   if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_floating_point()) {
+    char digits[40];  // the shortest that reads back the same: an error shows 0.96 as it was written
+    return std::string(digits, std::to_chars(digits, digits + sizeof digits, number->get()).ptr);
+  }
   std::ostringstream out;
   node.visit([&](const auto& value) { out << value; });
   return out.str();
 }
 
+absl::Status ApplyNode(Config* config, const Key& key, const toml::node& node) {
+  const auto* array = node.as_array();
+  if (array == nullptr) return ApplySetting(config, key.name, TextOf(node));
+  if (!key.list) return InvalidField(key.name, "is a list; allowed one value");
+  Values values;  // not joined to one text: a path may hold a comma
+  for (const auto& item : *array) {
+    if (!item.is_string()) return InvalidField(key.name, "holds something other than text; allowed a list of texts");
+    values.push_back(TextOf(item));
+  }
+  return key.set(config, values);
+}
+
 absl::Status ApplyTable(Config* config, const toml::table& table, const std::string& prefix, const std::string& path) {
   for (const auto& [name, node] : table) {
     const std::string key = absl::StrCat(prefix, std::string(name.str()));
+    const std::string where = absl::StrCat(" (", path, ", line ", node.source().begin.line, ")");
     if (const auto* inner = node.as_table()) {
+      const bool section = std::any_of(Keys().begin(), Keys().end(), [&](const Key& k) { return absl::StartsWith(k.name, absl::StrCat(key, ".")); });
+      if (!section && inner->empty()) return Unknown(key, where);
       OCTAVO_RETURN_IF_ERROR(ApplyTable(config, *inner, absl::StrCat(key, "."), path));
       continue;
     }
-    const std::string where = absl::StrCat(" (", path, ", line ", node.source().begin.line, ")");
-    const bool known = std::any_of(Keys().begin(), Keys().end(), [&](const Key& k) { return k.name == key; });
-    if (!known) return Unknown(key, where);
-    if (absl::Status set = ApplySetting(config, key, TextOf(node)); !set.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(set.message(), where));
-    }
+    const Key* known = Find(key);
+    if (known == nullptr) return Unknown(key, where);
+    if (absl::Status set = ApplyNode(config, *known, node); !set.ok()) return absl::InvalidArgumentError(absl::StrCat(set.message(), where));
   }
   return absl::OkStatus();
 }
@@ -153,13 +194,18 @@ const std::vector<ConfigKey>& ConfigKeys() {
 }
 
 absl::Status ApplySetting(Config* config, const std::string& key, const std::string& value) {
-  for (const Key& known : Keys()) {
-    if (known.name == key) return known.set(config, value);
-  }
-  return Unknown(key, "");
+  const Key* known = Find(key);
+  if (known == nullptr) return Unknown(key, "");
+  if (!known->list) return known->set(config, {value});
+  Values values;
+  for (const absl::string_view part : absl::StrSplit(value, ',', absl::SkipWhitespace())) values.emplace_back(absl::StripAsciiWhitespace(part));
+  return known->set(config, values);
 }
 
 absl::Status ApplyFile(Config* config, const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
+  if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
   try {
     return ApplyTable(config, toml::parse_file(path), "", path);
   } catch (const toml::parse_error& e) {
@@ -167,38 +213,44 @@ absl::Status ApplyFile(Config* config, const std::string& path) {
   }
 }
 
-absl::Status ApplyEnvironment(Config* config, char** environment) {
+absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<std::string>* unknown) {
   for (char** entry = environment; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (equals == std::string::npos || !absl::StartsWith(name, "OCTAVO_")) continue;
+    bool known = false, section = false;
     for (const Key& key : Keys()) {
-      if (text.substr(0, equals) == EnvironmentName(key.name)) {
-        OCTAVO_RETURN_IF_ERROR(Annotate(ApplySetting(config, key.name, text.substr(equals + 1)), "environment"));
-      }
+      const std::string full = EnvironmentName(key.name);
+      section |= absl::StartsWith(name, full.substr(0, full.find('_', sizeof "OCTAVO_" - 1) + 1));
+      if (name != full) continue;
+      known = true;
+      OCTAVO_RETURN_IF_ERROR(Annotate(ApplySetting(config, key.name, text.substr(equals + 1)), absl::StrCat("environment ", name)));
     }
+    if (section && !known) unknown->push_back(name);
   }
   return absl::OkStatus();
 }
 
 absl::Status Finalise(Config* config) {
-  const char* home = std::getenv("HOME");
-  const char* xdg_data = std::getenv("XDG_DATA_HOME");
-  const char* xdg_state = std::getenv("XDG_STATE_HOME");
-  const bool root = ::geteuid() == 0;
-  const std::string base = home == nullptr ? "." : home;
-  if (config->state_dir.empty()) {
-    config->state_dir = root ? "/var/lib/octavo/state" : xdg_state != nullptr ? absl::StrCat(xdg_state, "/octavo") : absl::StrCat(base, "/.local/state/octavo");
-  }
-  if (config->storage_roots.empty()) {
-    config->storage_roots = {root ? "/var/lib/octavo/data" : xdg_data != nullptr ? absl::StrCat(xdg_data, "/octavo") : absl::StrCat(base, "/.local/share/octavo")};
-  }
-  for (auto* list : {&config->storage_roots, &config->replay_roots}) {
-    for (std::string& path : *list) path = std::filesystem::absolute(path).lexically_normal().string();
-  }
-  config->state_dir = std::filesystem::absolute(config->state_dir).lexically_normal().string();
+  const auto directory = [root = ::geteuid() == 0](const char* of_root, const char* variable, const char* under_home) -> std::string {
+    if (root) return of_root;
+    if (const char* base = std::getenv(variable); base != nullptr && *base != '\0') return absl::StrCat(base, "/octavo");
+    const char* home = std::getenv("HOME");
+    return absl::StrCat(home == nullptr || *home == '\0' ? "." : home, under_home);
+  };
+  if (config->state_dir.empty()) config->state_dir = directory("/var/lib/octavo/state", "XDG_STATE_HOME", "/.local/state/octavo");
+  if (config->storage_roots.empty()) config->storage_roots = {directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
+  const auto make_absolute = [](std::string* path) { *path = std::filesystem::absolute(*path).lexically_normal().string(); };
+  for (Values* list : {&config->storage_roots, &config->replay_roots}) std::for_each(list->begin(), list->end(), [&](auto& p) { make_absolute(&p); });
+  make_absolute(&config->state_dir);
   if (config->replay_roots.empty()) config->replay_roots = config->storage_roots;
   if (config->listen_unix.empty()) config->listen_unix = absl::StrCat(config->state_dir, "/octavo.sock");
-  if (config->listen_unix == "none") config->listen_unix.clear();
+  if (config->listen_unix == "none") {
+    config->listen_unix.clear();
+  } else {
+    make_absolute(&config->listen_unix);  // ready lines and logs name it to programs in other directories
+  }
   if (config->listen_tcp.empty() && config->listen_unix.empty()) return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");
   return absl::OkStatus();
 }

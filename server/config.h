@@ -25,26 +25,30 @@ struct Config {
   std::string log_level = "info";           // debug, info, warning, error
   std::string log_format = "auto";          // auto (json unless a terminal), json, text
   double drain_seconds = 20;                // 0 ... 3600
+  bool operator==(const Config&) const = default;
 };
 
-/// One key: its name in the file ("storage.roots"), its environment variable follows (OCTAVO_STORAGE_ROOTS, lists separated
-/// by ':' … see ApplySetting), what it means, in a line.
+/// One key: its name in the file ("storage.roots") and as a flag (--storage.roots); its environment variable follows
+/// (OCTAVO_STORAGE_ROOTS); what it means, with unit and range, in a line.
 struct ConfigKey {
   std::string name;
   std::string help;
 };
 const std::vector<ConfigKey>& ConfigKeys();
 
-/// Sets one key from text; lists are separated by commas. InvalidArgument names the key and what is allowed.
+/// Sets one key from text; the parts of a list are separated by commas (only the file can carry a path with a comma in it).
+/// InvalidArgument names the key and what is allowed.
 absl::Status ApplySetting(Config* config, const std::string& key, const std::string& value);
 
 /// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the nearest known one.
 absl::Status ApplyFile(Config* config, const std::string& path);
 
-/// Environment variables OCTAVO_<KEY>, dots as underscores. `environment` is the process' by default.
-absl::Status ApplyEnvironment(Config* config, char** environment);
+/// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section but are none go to
+/// `unknown`; no error, because container platforms put names of their own there (OCTAVO_METRICS_PORT).
+absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<std::string>* unknown);
 
-/// Fills in what depends on the machine (directories) and checks ranges.
+/// Fills in what depends on the machine (directories: root has /var/lib/octavo, others $XDG_STATE_HOME and $XDG_DATA_HOME)
+/// and makes paths absolute. InvalidArgument if nothing would listen.
 absl::Status Finalise(Config* config);
 
 }  // namespace octavo

@@ -1,19 +1,23 @@
-// octavod: flags → Config → Daemon → wait for a signal → drain. Exit codes: 0 drained, 1 cannot start, 2 bad flags or
-// configuration, 3 did not end within the drain bound.
+// octavod: flags → Config → Daemon → wait for a signal → drain. Exit codes: 0 ended on a signal (what still ran after
+// drain.seconds was cancelled; the last log record says so), 1 cannot start, 2 bad flags or configuration, 3 did not end
+// within drain.seconds + 5.
 
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <thread>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gpu/base/log.h"
 #include "server/daemon.h"
@@ -32,9 +36,38 @@ int Fail(int code, const absl::Status& status) {
   return code;
 }
 
-}  // namespace
+// Beside it and renamed, so that whoever waits for the file never reads half of it.
+absl::Status WriteReadyFile(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  std::ofstream out(temporary);
+  out << text;
+  out.close();
+  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("--ready-file: cannot write ", path, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
 
-int main(int argc, char** argv) {
+absl::Status WriteReadyFd(int fd, const std::string& text) {
+  const ssize_t written = ::write(fd, text.data(), text.size());
+  const int error = errno;
+  ::close(fd);
+  if (written == static_cast<ssize_t>(text.size())) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--ready-fd: cannot write to descriptor ", fd, ": ", written < 0 ? std::strerror(error) : "cut short"));
+}
+
+// Whatever hangs (a write to dead storage, a driver, an exit handler): the process ends. A signal, not a thread, because it
+// must work until the very last instruction.
+void ArmBackstop(double drain_seconds) {
+  std::signal(SIGALRM, [](int) {
+    constexpr char kText[] = "octavod: did not end within drain.seconds + 5; exiting at once\n";
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    ::_exit(3);
+  });
+  ::alarm(static_cast<unsigned>(std::ceil(drain_seconds)) + 5);
+}
+
+int Run(int argc, char** argv) {
   CLI::App app{"octavod: the Octavo imaging daemon"};
   app.set_version_flag("--version", octavo::kVersion);
   std::string file, ready_file;
@@ -55,13 +88,15 @@ int main(int argc, char** argv) {
   if (!file.empty()) {
     if (absl::Status status = octavo::ApplyFile(&config, file); !status.ok()) return Fail(2, status);
   }
-  if (absl::Status status = octavo::ApplyEnvironment(&config, environ); !status.ok()) return Fail(2, status);
+  std::vector<std::string> unknown;
+  if (absl::Status status = octavo::ApplyEnvironment(&config, environ, &unknown); !status.ok()) return Fail(2, status);
   for (const auto& [key, value] : flags) {
     if (app.count("--" + key) == 0) continue;
     if (absl::Status status = octavo::ApplySetting(&config, key, value); !status.ok()) return Fail(2, status);
   }
   if (absl::Status status = octavo::Finalise(&config); !status.ok()) return Fail(2, status);
   octavo::SetUpLog(LevelOf(config.log_level), config.log_format == "json" || (config.log_format == "auto" && isatty(STDERR_FILENO) == 0));
+  for (const auto& name : unknown) octavo::Log(octavo::LogLevel::kWarning, "environment variable is no configuration key", {{"name", name}});
 
   // Signals are read, not handled: blocked here, before any thread exists, so that all threads inherit it.
   sigset_t signals;
@@ -77,12 +112,10 @@ int main(int argc, char** argv) {
   std::unique_ptr<octavo::Daemon> daemon = *std::move(started);
   const std::string ready = daemon->ReadyJson() + "\n";
   if (!ready_file.empty()) {
-    std::ofstream(ready_file + ".tmp") << ready;
-    std::filesystem::rename(ready_file + ".tmp", ready_file);
+    if (absl::Status status = WriteReadyFile(ready_file, ready); !status.ok()) return Fail(1, status);
   }
   if (ready_fd >= 0) {
-    if (write(ready_fd, ready.data(), ready.size()) < 0) std::perror("octavod: --ready-fd");
-    close(ready_fd);
+    if (absl::Status status = WriteReadyFd(ready_fd, ready); !status.ok()) return Fail(1, status);
   }
   octavo::Log(octavo::LogLevel::kInfo, "octavod ready", {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::kVersion}});
 
@@ -90,12 +123,7 @@ int main(int argc, char** argv) {
   while (read(signal_fd, &info, sizeof info) != sizeof info) {
   }
   octavo::Log(octavo::LogLevel::kInfo, "draining", {{"signal", info.ssi_signo}});
-  // Whatever hangs: the process ends.
-  std::thread([bound = config.drain_seconds + 5] {
-    std::this_thread::sleep_for(std::chrono::duration<double>(bound));
-    octavo::Log(octavo::LogLevel::kError, "drain bound passed; exiting at once");
-    _exit(3);
-  }).detach();
+  ArmBackstop(config.drain_seconds);
   const bool idle = daemon->Drain([&] {
     pollfd again{.fd = signal_fd, .events = POLLIN, .revents = 0};
     return poll(&again, 1, 0) > 0;  // a second signal: do not wait any longer
@@ -103,4 +131,14 @@ int main(int argc, char** argv) {
   daemon = nullptr;
   octavo::Log(octavo::LogLevel::kInfo, "octavod ended", {{"idle", idle}});
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& e) {  // bad_alloc and the like: a message and a code instead of a core
+    return Fail(1, absl::InternalError(e.what()));
+  }
 }

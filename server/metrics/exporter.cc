@@ -1,9 +1,16 @@
 #include "server/metrics/exporter.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <chrono>
 #include <limits>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "gpu/base/unique_fd.h"
 #include "prometheus/collectable.h"
 #include "prometheus/exposer.h"
 #include "prometheus/metric_family.h"
@@ -113,18 +120,46 @@ class Page final : public prometheus::Collectable {
   const std::string version_, backend_;
 };
 
+// Connects and hangs up, without waiting for an answer.
+void Knock(std::string host, const std::string& port) {
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return;
+  const UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  (void)::connect(fd.get(), found->ai_addr, found->ai_addrlen);
+  ::freeaddrinfo(found);
+}
+
 class ExporterImpl final : public Exporter {
  public:
+  // A connection that sends nothing holds a thread until the time-out: a few threads and a short time, so that it does not
+  // keep the scraper out.
   ExporterImpl(const std::string& address, std::shared_ptr<Page> page)
-      : page_(std::move(page)), exposer_(address, /*num_threads=*/1), host_(address.substr(0, address.rfind(':'))) {
-    exposer_.RegisterCollectable(page_);
+      : page_(std::move(page)),
+        exposer_(std::in_place, std::vector<std::string>{"listening_ports", address, "num_threads", "4", "request_timeout_ms", "2000"}),
+        host_(address.substr(0, address.rfind(':'))),
+        port_(exposer_->GetListeningPorts()[0]) {
+    exposer_->RegisterCollectable(page_);
   }
-  std::string address() const override { return absl::StrCat(host_, ":", exposer_.GetListeningPorts()[0]); }
+  // The library's listener looks whether it should stop only when its poll ends: every 2 s, or when somebody connects.
+  ~ExporterImpl() override {
+    const std::jthread knocking([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        Knock(host_, absl::StrCat(port_));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    });
+    exposer_.reset();
+  }
+  std::string address() const override { return absl::StrCat(host_, ":", port_); }
 
  private:
   const std::shared_ptr<Page> page_;
-  prometheus::Exposer exposer_;
+  std::optional<prometheus::Exposer> exposer_;
   const std::string host_;
+  const int port_;
 };
 
 }  // namespace

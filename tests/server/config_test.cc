@@ -1,0 +1,175 @@
+#include "server/config.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "toml++/toml.h"
+
+namespace octavo {
+namespace {
+
+using ::octavo::testing::IsError;
+using ::octavo::testing::IsOk;
+using ::testing::ElementsAre;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest() : path_(::testing::TempDir() + "octavo-config-" + std::to_string(::getpid()) + ".toml") {}
+  ~ConfigTest() override { ::unlink(path_.c_str()); }
+
+  absl::Status File(const std::string& text) {
+    std::ofstream(path_) << text;
+    return ApplyFile(&config_, path_);
+  }
+  absl::Status Environment(std::vector<std::string> entries) {
+    std::vector<char*> pointers;
+    for (auto& entry : entries) pointers.push_back(entry.data());
+    pointers.push_back(nullptr);
+    return ApplyEnvironment(&config_, pointers.data(), &unknown_);
+  }
+
+  Config config_;
+  std::vector<std::string> unknown_;
+  const std::string path_;
+};
+
+TEST_F(ConfigTest, EveryKindOfValueComesFromAFile) {
+  ASSERT_THAT(File("[listen]\ntcp = ['0.0.0.0:1', '[::1]:2']\n[device]\nbackend = 'host'\nmemory_fraction = 0.5\nmemory_bytes = 1_000\n"
+                   "[drain]\nseconds = 7\n"),
+              IsOk());
+  EXPECT_THAT(config_.listen_tcp, ElementsAre("0.0.0.0:1", "[::1]:2"));
+  EXPECT_EQ(config_.backend, "host");
+  EXPECT_EQ(config_.memory_fraction, 0.5);
+  EXPECT_EQ(config_.memory_bytes, 1000);
+  EXPECT_EQ(config_.drain_seconds, 7);
+}
+
+TEST_F(ConfigTest, LaterSourcesWin) {
+  ASSERT_THAT(File("[log]\nlevel = 'debug'\nformat = 'json'\n[drain]\nseconds = 1\n"), IsOk());
+  ASSERT_THAT(Environment({"OCTAVO_LOG_LEVEL=warning", "OCTAVO_DRAIN_SECONDS=2"}), IsOk());
+  ASSERT_THAT(ApplySetting(&config_, "log.level", "error"), IsOk());
+  EXPECT_EQ(config_.log_level, "error");
+  EXPECT_EQ(config_.drain_seconds, 2);
+  EXPECT_EQ(config_.log_format, "json");
+}
+
+TEST_F(ConfigTest, APathInAFileMayHoldAComma) {
+  ASSERT_THAT(File("[storage]\nroots = ['/a,b', '/c']\n"), IsOk());
+  EXPECT_THAT(config_.storage_roots, ElementsAre("/a,b", "/c"));
+  ASSERT_THAT(ApplySetting(&config_, "storage.roots", "/x, /y,"), IsOk());
+  EXPECT_THAT(config_.storage_roots, ElementsAre("/x", "/y"));
+}
+
+TEST_F(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearest) {
+  EXPECT_THAT(File("[device]\n\nmemory_fracton = 0.5\n"), IsError(kInvalid, "device.memory_fracton: is no configuration key (" + path_ + ", line 3)"));
+  EXPECT_THAT(File("[device]\nmemory_fracton = 0.5\n"), IsError(kInvalid, "did you mean device.memory_fraction?"));
+  EXPECT_THAT(File("[nonsense]\n"), IsError(kInvalid, "nonsense"));
+  EXPECT_THAT(File("[log.level]\nx = 1\n"), IsError(kInvalid, "log.level.x"));
+  EXPECT_THAT(ApplySetting(&config_, "log.levl", "info"), IsError(kInvalid, "did you mean log.level?"));
+}
+
+TEST_F(ConfigTest, WrongValuesNameTheKeyAndWhatIsAllowed) {
+  EXPECT_THAT(File("[device]\nmemory_fraction = 0.96\n"), IsError(kInvalid, "device.memory_fraction: is '0.96'; allowed 0.05 to 0.95"));
+  EXPECT_THAT(File("[device]\nmemory_fraction = nan\n"), IsError(kInvalid, "device.memory_fraction"));
+  EXPECT_THAT(File("[storage]\ncommit_threads = 2.5\n"), IsError(kInvalid, "1 to 64"));
+  EXPECT_THAT(File("[log]\nlevel = ['info']\n"), IsError(kInvalid, "log.level: is a list"));
+  EXPECT_THAT(File("[storage]\nroots = [1]\n"), IsError(kInvalid, "storage.roots"));
+  EXPECT_THAT(File("[log]\nlevel =\n"), IsError(kInvalid, "line 2"));
+  for (const char* address : {"nonsense", ":1", "host:", "host:65536", "host:-1", "::1:50051", "host:1x", ""}) {
+    EXPECT_THAT(File(std::string("[listen]\ntcp = ['") + address + "']\n"), IsError(kInvalid, "host:port")) << address;
+  }
+  EXPECT_THAT(ApplySetting(&config_, "metrics.listen", "none"), IsOk());
+  EXPECT_THAT(ApplySetting(&config_, "metrics.listen", "None"), IsError(kInvalid, "metrics.listen"));
+}
+
+TEST_F(ConfigTest, EveryRangeHoldsAtBothEnds) {
+  const struct {
+    const char* key;
+    const char* fine[2];
+    const char* bad[2];
+  } ranges[] = {{"device.memory_fraction", {"0.05", "0.95"}, {"0.049", "0.951"}},
+                {"device.memory_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
+                {"device.frame_pool_bytes", {"16777216", "1099511627776"}, {"16777215", "1099511627777"}},
+                {"storage.commit_threads", {"1", "64"}, {"0", "65"}},
+                {"drain.seconds", {"0", "3600"}, {"-0.1", "3600.1"}}};
+  for (const auto& range : ranges) {
+    for (const char* value : range.fine) EXPECT_THAT(ApplySetting(&config_, range.key, value), IsOk());
+    for (const char* value : range.bad) EXPECT_THAT(ApplySetting(&config_, range.key, value), IsError(kInvalid, range.key));
+  }
+}
+
+TEST_F(ConfigTest, AFileThatIsNotThereSaysSo) {
+  EXPECT_THAT(ApplyFile(&config_, "/nonexistent/octavod.toml"), IsError(kInvalid, "no such file"));
+  EXPECT_THAT(ApplyFile(&config_, "/"), IsError(kInvalid, "is a directory"));
+}
+
+TEST_F(ConfigTest, EnvironmentErrorsNameTheVariableAndNearMissesAreCollected) {
+  EXPECT_THAT(Environment({"OCTAVO_LOG_LEVEL=loud"}), IsError(kInvalid, "environment OCTAVO_LOG_LEVEL"));
+  ASSERT_THAT(Environment({"OCTAVO_STORAGE_ROOT=/x", "OCTAVO_ADDRESS=127.0.0.1:1", "PATH=/bin", "OCTAVO_LOG_FORMAT=text", "OCTAVO_"}), IsOk());
+  EXPECT_THAT(unknown_, ElementsAre("OCTAVO_STORAGE_ROOT"));
+}
+
+TEST_F(ConfigTest, DefaultsNeedNoFileAndPathsBecomeAbsolute) {
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_THAT(config_.listen_tcp, ElementsAre("127.0.0.1:50051"));
+  EXPECT_EQ(config_.state_dir.front(), '/');
+  EXPECT_EQ(config_.listen_unix, config_.state_dir + "/octavo.sock");
+  EXPECT_EQ(config_.replay_roots, config_.storage_roots);
+
+  Config relative;
+  relative.state_dir = "s";
+  relative.storage_roots = {"./d/../e"};
+  relative.listen_unix = "u.sock";
+  ASSERT_THAT(Finalise(&relative), IsOk());
+  EXPECT_EQ(relative.storage_roots[0].front(), '/');
+  EXPECT_THAT(relative.storage_roots[0], ::testing::EndsWith("/e"));
+  EXPECT_EQ(relative.listen_unix.front(), '/');
+}
+
+TEST_F(ConfigTest, SomethingMustListen) {
+  config_.listen_tcp.clear();
+  config_.listen_unix = "none";
+  EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "nothing to listen on"));
+}
+
+// deploy/octavod.toml shows each key once: as it stands where the default is fixed, behind '#' where it depends on the machine.
+TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
+  const char* source = std::getenv("OCTAVO_SOURCE_DIR");
+  ASSERT_NE(source, nullptr) << "run by ctest";
+  const std::string path = std::string(source) + "/deploy/octavod.toml";
+  ASSERT_THAT(ApplyFile(&config_, path), IsOk());
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  Config plain;
+  ASSERT_THAT(Finalise(&plain), IsOk());
+  EXPECT_EQ(config_, plain) << "a value in the example file is not the default";
+
+  std::ifstream file(path);
+  std::stringstream all;
+  for (std::string line; std::getline(file, line);) {
+    const bool key_behind_hash = line.size() > 1 && line[0] == '#' && line[1] != ' ';
+    all << (key_behind_hash ? line.substr(1) : line) << "\n";
+  }
+  std::set<std::string> shown, known;
+  for (const auto& [section, table] : toml::parse(all.str())) {
+    ASSERT_TRUE(table.is_table());
+    for (const auto& [key, value] : *table.as_table()) shown.insert(std::string(section.str()) + "." + std::string(key.str()));
+  }
+  for (const auto& key : ConfigKeys()) {
+    known.insert(key.name);
+    EXPECT_FALSE(key.help.empty()) << key.name;
+  }
+  EXPECT_EQ(shown, known);
+}
+
+}  // namespace
+}  // namespace octavo
