@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Throughput of the daemon as clients see it: ReadVolume and Subscribe over TCP and the Unix socket beside a raw socket, commits
+beside fio (or a plain write) on the same directory, a scrape. One JSON object a line; every result is checked.
+  OCTAVO_BUILD_DIR=build/default tests/bench/bench_service.py
+"""
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
+
+import numpy as np  # noqa: E402
+from harness import Daemon, octavo  # noqa: E402
+from octavo.v1 import scan_pb2, volume_pb2, volume_pb2_grpc  # noqa: E402
+
+MIB = 1 << 20
+
+
+def line(name, **values):
+    print(json.dumps({"name": name, **values}), flush=True)
+
+
+def cpu_seconds(pid):
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def raw_socket(family, bytes_total=512 * MIB):
+    """GB/s of a plain socket between two threads' processes' worth of copies: the ceiling of this run."""
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    path = f"/tmp/octavo-bench-{os.getpid()}.sock"
+    listener.bind(path if family == socket.AF_UNIX else ("127.0.0.1", 0))
+    listener.listen(1)
+    address = path if family == socket.AF_UNIX else listener.getsockname()
+    child = os.fork()
+    if child == 0:
+        out = socket.socket(family, socket.SOCK_STREAM)
+        out.connect(address)
+        chunk = bytes(2 * MIB)
+        for _ in range(bytes_total // len(chunk)):
+            out.sendall(chunk)
+        os._exit(0)
+    connection, _ = listener.accept()
+    buffer = bytearray(2 * MIB)
+    got, began = 0, time.perf_counter()
+    while got < bytes_total:
+        n = connection.recv_into(buffer)
+        if n == 0:
+            break
+        got += n
+    seconds = time.perf_counter() - began
+    os.waitpid(child, 0)
+    connection.close()
+    listener.close()
+    if family == socket.AF_UNIX:
+        os.unlink(path)
+    return got / seconds * 1e-9
+
+
+def volume_of(client, bscans=256):
+    scan = client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(512, bscans, volumes=1))
+    client.wait(scan.name)
+    return client.volumes(scan.name)[0]
+
+
+def read_rates(daemon, client):
+    volume = volume_of(client)
+    wanted = client.read(volume.name)
+    for kind, address, family in (("tcp", daemon.address, socket.AF_INET), ("unix", "unix:" + daemon.ready["unix"], socket.AF_UNIX)):
+        ceiling = raw_socket(family)
+        with octavo.Client(address) as other:
+            rates, before = [], cpu_seconds(daemon.process.pid)
+            for _ in range(5):
+                began = time.perf_counter()
+                array = other.read(volume.name)
+                rates.append(array.nbytes / (time.perf_counter() - began) * 1e-9)
+            used = cpu_seconds(daemon.process.pid) - before
+            np.testing.assert_array_equal(array, wanted)
+            # The same without assembling: what the server and the wire give.
+            raw_rates = []
+            method = other.channel.unary_stream("/octavo.v1.VolumeService/ReadVolume", request_serializer=volume_pb2.ReadVolumeRequest.SerializeToString,
+                                                response_deserializer=lambda b: len(b))
+            for _ in range(5):
+                began = time.perf_counter()
+                total = sum(method(volume_pb2.ReadVolumeRequest(name=volume.name)))
+                raw_rates.append(total / (time.perf_counter() - began) * 1e-9)
+        line("read_volume", socket=kind, bytes=volume.bytes, gb_per_s=round(statistics.median(rates), 3), undecoded_gb_per_s=round(statistics.median(raw_rates), 3),
+             server_cpu_s_per_gb=round(used / (5 * volume.bytes * 1e-9), 3), raw_socket_gb_per_s=round(ceiling, 3),
+             of_ceiling=round(statistics.median(raw_rates) / ceiling, 3))
+    client.discard(volume.name)
+
+
+def subscribe_rate(daemon, client):
+    scan = client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(512, 32, volumes=40), samples=512,
+                              retention=dict(disposition=scan_pb2.AUTO_DISCARD))
+    received, began = 0, time.perf_counter()
+    for frame in client.subscribe(scan.name, ["volume"], delivery="drop_oldest", queue_length=4):
+        received += frame.array.nbytes
+    seconds = time.perf_counter() - began
+    line("subscribe_volumes", gb_per_s=round(received / seconds * 1e-9, 3), note="bound by the simulated scan beside it on the same cores",
+         ascans_per_s=round(client.scan(scan.name).records_per_second))
+
+
+def commit_rates(daemon, client):
+    for name, options in (("npy", dict(format="npy")), ("zarr raw", dict(uncompressed=True)), ("zarr zstd 1", {}), ("zarr zstd 1, shards", dict(chunk=[64, 128, 128], shard=[64, 512, 512]))):
+        rates, sizes = [], 0
+        for i in range(3):
+            volume = volume_of(client)
+            began = time.perf_counter()
+            result = client.commit(volume.name, f"bench/{name.replace(' ', '_').replace(',', '')}_{i}", **options)
+            rates.append(volume.bytes / (time.perf_counter() - began) * 1e-6)
+            sizes = result.bytes
+        line("commit", format=name, volume_bytes=volume.bytes, disk_bytes=sizes, mb_per_s=round(statistics.median(rates), 1))
+    directory = os.path.join(daemon.root, "fio")
+    os.makedirs(directory)
+    if shutil.which("fio"):
+        out = subprocess.run(["fio", "--name=w", f"--directory={directory}", "--rw=write", "--bs=1M", "--size=64M", "--numjobs=1", "--ioengine=psync", "--end_fsync=1",
+                              "--output-format=json"], capture_output=True, text=True, check=True)
+        rate = json.loads(out.stdout)["jobs"][0]["write"]["bw_bytes"]
+        line("fio", what="1 MiB blocks, 64 MiB, buffered, fsync at the end: what a commit does", mb_per_s=round(rate * 1e-6, 1))
+        out = subprocess.run(["fio", "--name=d", f"--directory={directory}", "--rw=write", "--bs=1M", "--size=256M", "--direct=1", "--ioengine=psync", "--output-format=json"],
+                             capture_output=True, text=True, check=True)
+        line("fio", what="1 MiB blocks, 256 MiB, direct", mb_per_s=round(json.loads(out.stdout)["jobs"][0]["write"]["bw_bytes"] * 1e-6, 1))
+    data = os.urandom(64 * MIB)
+    began = time.perf_counter()
+    with open(os.path.join(directory, "plain"), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    line("plain_write", what="64 MiB write and fsync", mb_per_s=round(len(data) / (time.perf_counter() - began) * 1e-6, 1))
+
+
+def scrape(daemon):
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        size = len(urllib.request.urlopen(f"http://{daemon.metrics}/metrics").read())
+        times.append(time.perf_counter() - began)
+    line("scrape", ms=round(statistics.median(times) * 1e3, 2), bytes=size)
+
+
+def main():
+    daemon = Daemon()
+    try:
+        with daemon.client() as client:
+            read_rates(daemon, client)
+            subscribe_rate(daemon, client)
+            commit_rates(daemon, client)
+            scrape(daemon)
+    finally:
+        daemon.remove()
+
+
+if __name__ == "__main__":
+    main()
