@@ -1,0 +1,378 @@
+#include "server/engine/resolve.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::engine {
+namespace {
+
+using ::octavo::testing::IsError;
+using ::octavo::testing::IsOk;
+using ::octavo::testing::TempFolder;
+using ::testing::StartsWith;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+ScanSpec Good() {
+  ScanSpec spec;
+  spec.source = SimulatedSource();
+  spec.acquisition.samples_per_record = 1024;
+  spec.pattern = {.ascans_per_bscan = 100, .bscans_per_volume = 50, .volumes = 3};
+  return spec;
+}
+SimulatedSource& Simulated(ScanSpec& spec) { return std::get<SimulatedSource>(spec.source); }
+
+TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(Good(), {}));
+  const ScanSpec& s = scan.spec;
+  const auto& source = std::get<SimulatedSource>(s.source);
+  EXPECT_EQ(source.centre_wavelength_nm, 840);
+  EXPECT_EQ(source.bandwidth_nm, 94);
+  EXPECT_EQ(source.noise_counts, 2);
+  EXPECT_EQ(source.fixed_pattern, 0.002);
+  EXPECT_EQ(source.adc_bits, 12u);
+  EXPECT_EQ(source.motion_um_per_volume, 4);
+  EXPECT_EQ(source.scatterers, 64u);
+  EXPECT_EQ(s.acquisition.raw_type, DType::kU16);
+  EXPECT_EQ(s.acquisition.record_rate_hz, 100e3);
+  EXPECT_EQ(s.acquisition.ring_blocks, 8);
+  EXPECT_EQ(s.acquisition.records_per_block % 100, 0) << "whole B-scans";
+  EXPECT_LE(s.acquisition.records_per_block * 2048, 4 << 20);
+  EXPECT_GT(s.acquisition.records_per_block * 2048, 3 << 20);
+  EXPECT_EQ(s.pattern.extent_x_mm, 0.1);
+  EXPECT_EQ(s.pattern.extent_y_mm, 0.05);
+  EXPECT_EQ(s.processing.background, BackgroundMode::kRolling);
+  EXPECT_EQ(s.processing.background_window_records, s.acquisition.records_per_block);
+  EXPECT_EQ(s.processing.k_mode, KMode::kFromSource);
+  EXPECT_EQ(s.processing.k_interpolation, KInterpolation::kCubic);
+  EXPECT_EQ(s.processing.window, 1 + static_cast<int>(WindowKind::kHann));
+  EXPECT_EQ(s.processing.fft_length, 1024);
+  EXPECT_EQ(s.processing.depth, 512);
+  EXPECT_EQ(s.processing.value, ValueKind::kDb);
+  EXPECT_EQ(s.processing.dtype, DType::kU8);
+  EXPECT_TRUE(s.processing.has_levels);
+  EXPECT_LT(s.processing.level_lo, s.processing.level_hi);
+  EXPECT_EQ(s.processing.refractive_index, 1);
+  EXPECT_EQ(s.products.preview_rate_hz, 10);
+  EXPECT_EQ(s.retention.mode, RetentionMode::kCapture);
+  EXPECT_EQ(s.retention.hold_slots, 3);
+  EXPECT_EQ(s.retention.on_full, OnFull::kStopAtVolume);
+  EXPECT_EQ(s.retention.disposition, Disposition::kAsk);
+  EXPECT_EQ(s.overrun, Overrun::kFailScan);
+  EXPECT_EQ(scan.volume_records, 5000);
+  EXPECT_EQ(scan.shape[0], 50);
+  EXPECT_EQ(scan.shape[1], 100);
+  EXPECT_EQ(scan.shape[2], 512);
+  EXPECT_EQ(scan.volume_bytes, 50 * 100 * 512);
+  EXPECT_NEAR(scan.spacing_um[0], 1, 1e-12);
+  EXPECT_NEAR(scan.spacing_um[1], 1, 1e-12);
+  EXPECT_NEAR(scan.spacing_um[2], 3.738, 1e-3);  // π / (k span · 1024/1023), 793 to 887 nm
+  EXPECT_EQ(scan.display_lo, 0);
+  EXPECT_EQ(scan.display_hi, 255);
+  EXPECT_THAT(SpectralProcessor::Validate(scan.chain), IsOk());
+}
+
+TEST(ResolveTest, ContinuousScansAreLive) {
+  ScanSpec spec = Good();
+  spec.pattern.volumes = 0;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.spec.retention.mode, RetentionMode::kLive);
+  EXPECT_EQ(scan.spec.retention.hold_slots, 4);
+  EXPECT_EQ(scan.spec.retention.on_full, OnFull::kDropNew);
+  EXPECT_EQ(scan.spec.overrun, Overrun::kDropBlock);
+}
+
+TEST(ResolveTest, AutoDiscardNeedsTwoSlots) {
+  ScanSpec spec = Good();
+  spec.retention.disposition = Disposition::kAutoDiscard;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.spec.retention.hold_slots, 2);
+}
+
+TEST(ResolveTest, WhatWasResolvedResolvesToItself) {
+  for (const bool fast : {false, true}) {
+    ScanSpec spec = Good();
+    Simulated(spec).as_fast_as_possible = fast;
+    spec.products.slab_begin_um = 100;
+    ASSERT_OK_AND_ASSIGN(const ResolvedScan once, ResolveScan(spec, {}));
+    ASSERT_OK_AND_ASSIGN(const ResolvedScan twice, ResolveScan(once.spec, {}));
+    EXPECT_EQ(once.spec.acquisition.record_rate_hz, fast ? 0 : 100e3);
+    EXPECT_EQ(twice.spec.acquisition.record_rate_hz, once.spec.acquisition.record_rate_hz);
+    EXPECT_EQ(twice.spec.acquisition.records_per_block, once.spec.acquisition.records_per_block);
+    EXPECT_EQ(twice.spec.processing.level_lo, once.spec.processing.level_lo);
+    EXPECT_EQ(twice.chain.slab_begin, once.chain.slab_begin);
+    EXPECT_EQ(twice.chain.k_index, once.chain.k_index);
+    EXPECT_EQ(twice.chain.window, once.chain.window);
+    EXPECT_EQ(twice.volume_bytes, once.volume_bytes);
+  }
+}
+
+TEST(ResolveTest, FlybackCountsAsRecords) {
+  ScanSpec spec = Good();
+  spec.pattern.flyback_records = 20;
+  spec.pattern.volume_flyback_records = 7;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.volume_records, 120 * 50 + 7);
+  EXPECT_EQ(scan.spec.acquisition.records_per_block % 120, 0);
+}
+
+TEST(ResolveTest, ASlabBecomesDepthSamples) {
+  ScanSpec spec = Good();
+  spec.processing.axial_spacing_um = 2;
+  spec.processing.first_bin = 10;
+  spec.products.slab_begin_um = 100;
+  spec.products.slab_end_um = 300;
+  ASSERT_OK_AND_ASSIGN(ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.spacing_um[2], 2);
+  EXPECT_EQ(scan.spec.processing.depth, 502);
+  EXPECT_EQ(scan.chain.slab_begin, 40);
+  EXPECT_EQ(scan.chain.slab_end, 140);
+  spec.products.slab_end_um = 0;  // to the end
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.chain.slab_end, 502);
+}
+
+TEST(ResolveTest, FloatOutputIsNotScaledUnlessAsked) {
+  ScanSpec spec = Good();
+  spec.processing.dtype = DType::kF32;
+  spec.processing.dtype_given = true;
+  ASSERT_OK_AND_ASSIGN(ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_FALSE(scan.chain.has_levels);
+  EXPECT_NEAR(scan.display_hi, 20 * std::log10(4095.0 / 60), 1e-9);
+  EXPECT_NEAR(scan.display_hi - scan.display_lo, 52, 1e-9);
+  spec.processing.has_levels = true;
+  spec.processing.level_lo = -10;
+  spec.processing.level_hi = 40;
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.display_lo, 0);
+  EXPECT_EQ(scan.display_hi, 1);
+}
+
+TEST(ResolveTest, RefractiveIndexShortensTheDepthStep) {
+  ScanSpec spec = Good();
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan air, ResolveScan(spec, {}));
+  spec.processing.refractive_index = 1.38;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan tissue, ResolveScan(spec, {}));
+  EXPECT_NEAR(tissue.spacing_um[2], air.spacing_um[2] / 1.38, 1e-9);
+}
+
+// Values that the client left open must not break bounds that it never heard of.
+TEST(ResolveTest, ChosenValuesStayInTheirOwnBounds) {
+  ScanSpec spec = Good();
+  spec.acquisition.samples_per_record = 65536;
+  spec.pattern = {.ascans_per_bscan = 1 << 20, .bscans_per_volume = 1, .volumes = 1};
+  ASSERT_OK_AND_ASSIGN(ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_LE(scan.spec.acquisition.records_per_block * 131072, int64_t{1} << 30);
+  spec.acquisition.samples_per_record = 16;
+  spec.acquisition.records_per_block = 1 << 22;
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.spec.processing.background_window_records, 1 << 20);
+}
+
+struct Bad {
+  const char* field;
+  std::function<void(ScanSpec&)> change;
+};
+
+std::vector<Bad> BadSpecs() {
+  return {
+      {"source", [](ScanSpec& s) { s.source = std::monostate(); }},
+      {"pattern.raster.ascans_per_bscan", [](ScanSpec& s) { s.pattern.ascans_per_bscan = 0; }},
+      {"pattern.raster.ascans_per_bscan", [](ScanSpec& s) { s.pattern.ascans_per_bscan = -4; }},
+      {"pattern.raster.ascans_per_bscan", [](ScanSpec& s) { s.pattern.ascans_per_bscan = int64_t{1} << 40; }},
+      {"pattern.raster.bscans_per_volume", [](ScanSpec& s) { s.pattern.bscans_per_volume = 0; }},
+      {"pattern.raster.bscans_per_volume", [](ScanSpec& s) { s.pattern.bscans_per_volume = s.pattern.ascans_per_bscan = 1 << 20; }},
+      {"pattern.raster.bscans_per_volume",  // 2^31 records, but 2^41 bytes
+       [](ScanSpec& s) {
+         s.pattern.bscans_per_volume = s.pattern.ascans_per_bscan = 46000;
+         s.processing.dtype = DType::kF32;
+         s.processing.dtype_given = true;
+       }},
+      {"pattern.raster.volumes", [](ScanSpec& s) { s.pattern.volumes = int64_t{1} << 32; }},
+      {"pattern.raster.volumes", [](ScanSpec& s) { s.pattern.volumes = -1; }},
+      {"pattern.raster.flyback_records", [](ScanSpec& s) { s.pattern.flyback_records = -1; }},
+      {"pattern.raster.flyback_records", [](ScanSpec& s) { s.pattern.flyback_records = 1 << 30; }},
+      {"pattern.raster.volume_flyback_records", [](ScanSpec& s) { s.pattern.volume_flyback_records = int64_t{1} << 40; }},
+      {"pattern.raster.extent_x_mm", [](ScanSpec& s) { s.pattern.extent_x_mm = kNan; }},
+      {"pattern.raster.extent_x_mm", [](ScanSpec& s) { s.pattern.extent_x_mm = -1; }},
+      {"pattern.raster.extent_y_mm", [](ScanSpec& s) { s.pattern.extent_y_mm = 1e300; }},
+      {"acquisition.samples_per_record", [](ScanSpec& s) { s.acquisition.samples_per_record = 15; }},
+      {"acquisition.samples_per_record", [](ScanSpec& s) { s.acquisition.samples_per_record = 65537; }},
+      {"acquisition.record_rate_hz", [](ScanSpec& s) { s.acquisition.record_rate_hz = -1; }},
+      {"acquisition.record_rate_hz", [](ScanSpec& s) { s.acquisition.record_rate_hz = kNan; }},
+      {"acquisition.records_per_block", [](ScanSpec& s) { s.acquisition.records_per_block = -1; }},
+      {"acquisition.records_per_block", [](ScanSpec& s) { s.acquisition.records_per_block = int64_t{1} << 33; }},
+      {"acquisition.records_per_block",
+       [](ScanSpec& s) {
+         s.acquisition.samples_per_record = 16;
+         s.acquisition.records_per_block = (1 << 24) + 1;
+       }},
+      {"acquisition.ring_blocks", [](ScanSpec& s) { s.acquisition.ring_blocks = 2; }},
+      {"acquisition.ring_blocks", [](ScanSpec& s) { s.acquisition.ring_blocks = 100000; }},
+      {"acquisition.raw_type",
+       [](ScanSpec& s) {
+         s.acquisition.raw_type = DType::kF64;
+         s.acquisition.raw_type_given = true;
+       }},
+      {"simulated.centre_wavelength_nm", [](ScanSpec& s) { Simulated(s).centre_wavelength_nm = 399; }},
+      {"simulated.centre_wavelength_nm", [](ScanSpec& s) { Simulated(s).centre_wavelength_nm = kNan; }},
+      {"simulated.bandwidth_nm", [](ScanSpec& s) { Simulated(s).bandwidth_nm = 840; }},
+      {"simulated.bandwidth_nm", [](ScanSpec& s) { Simulated(s).bandwidth_nm = -5; }},
+      {"simulated.bandwidth_nm", [](ScanSpec& s) { Simulated(s).bandwidth_nm = 1e-12; }},
+      {"simulated.nonlinearity", [](ScanSpec& s) { Simulated(s).nonlinearity = 0.21; }},
+      {"simulated.dispersion_a2", [](ScanSpec& s) { Simulated(s).dispersion_a2 = kNan; }},
+      {"simulated.dispersion_a3", [](ScanSpec& s) { Simulated(s).dispersion_a3 = 2; }},
+      {"simulated.noise_counts", [](ScanSpec& s) { Simulated(s).noise_counts = 1e6; }},
+      {"simulated.fixed_pattern", [](ScanSpec& s) { Simulated(s).fixed_pattern = 0.6; }},
+      {"simulated.adc_bits", [](ScanSpec& s) { Simulated(s).adc_bits = 7; }},
+      {"simulated.adc_bits",
+       [](ScanSpec& s) {
+         s.acquisition.raw_type = DType::kU8;
+         s.acquisition.raw_type_given = true;
+         Simulated(s).adc_bits = 9;
+       }},
+      {"simulated.scatterers", [](ScanSpec& s) { Simulated(s).scatterers = 20000; }},
+      {"simulated.layers", [](ScanSpec& s) { Simulated(s).layers.resize(100, {.depth_um = 5}); }},
+      {"simulated.layers[0].depth_um", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 0}}; }},
+      {"simulated.layers[1].reflectivity", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9}, {.depth_um = 9, .reflectivity = 0.3}}; }},
+      {"simulated.layers[0].reflectivity", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .reflectivity = 0}}; }},
+      {"simulated.layers[0].tilt_um_per_mm", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .tilt_um_per_mm = kNan}}; }},
+      {"processing.background.spectrum", [](ScanSpec& s) { s.processing.background = BackgroundMode::kStatic; }},
+      {"processing.background.spectrum",
+       [](ScanSpec& s) {
+         s.processing.background = BackgroundMode::kStatic;
+         s.processing.background_spectrum.assign(1024, NAN);
+       }},
+      {"processing.background.spectrum", [](ScanSpec& s) { s.processing.background_spectrum.assign(1024, 1.0f); }},
+      {"processing.background.window_records", [](ScanSpec& s) { s.processing.background_window_records = (1 << 20) + 1; }},
+      {"processing.k_linearisation.index", [](ScanSpec& s) { s.processing.k_mode = KMode::kIndex; }},
+      {"processing.k_linearisation.index",
+       [](ScanSpec& s) {
+         s.processing.k_mode = KMode::kIndex;
+         s.processing.k_index.assign(1024, 1024.0f);
+       }},
+      {"processing.k_linearisation.index",
+       [](ScanSpec& s) {
+         s.processing.k_mode = KMode::kIndex;
+         s.processing.k_index.assign(1024, 5.0f);
+         s.processing.k_index[70] = 4;
+       }},
+      {"processing.k_linearisation.polynomial", [](ScanSpec& s) { s.processing.k_mode = KMode::kPolynomial; }},
+      {"processing.k_linearisation.polynomial",
+       [](ScanSpec& s) {
+         s.processing.k_mode = KMode::kPolynomial;
+         s.processing.k_polynomial = {0, 2};
+       }},
+      {"processing.k_linearisation.wavelength_nm",
+       [](ScanSpec& s) {
+         s.processing.k_mode = KMode::kWavelength;
+         s.processing.k_wavelength_nm = {800};
+       }},
+      {"processing.k_linearisation.wavelength_nm",
+       [](ScanSpec& s) {
+         s.processing.k_mode = KMode::kWavelength;
+         s.processing.k_wavelength_nm.assign(1024, 800);
+       }},
+      {"processing.window", [](ScanSpec& s) { s.processing.window = 9; }},
+      {"processing.window_values", [](ScanSpec& s) { s.processing.window_values = {1, 2, 3}; }},
+      {"processing.window_values",
+       [](ScanSpec& s) {
+         s.processing.window = 1;
+         s.processing.window_values.assign(1024, 1.0f);
+       }},
+      {"processing.dispersion", [](ScanSpec& s) { s.processing.dispersion_a2 = kNan; }},
+      {"processing.dispersion.phase", [](ScanSpec& s) { s.processing.dispersion_phase = {1}; }},
+      {"processing.dispersion.phase",
+       [](ScanSpec& s) {
+         s.processing.dispersion_a3 = 1e-9;
+         s.processing.dispersion_phase.assign(1024, 0.0f);
+       }},
+      {"processing.fft_length", [](ScanSpec& s) { s.processing.fft_length = 1000; }},
+      {"processing.fft_length", [](ScanSpec& s) { s.processing.fft_length = 1031; }},
+      {"processing.fft_length", [](ScanSpec& s) { s.processing.fft_length = 1 << 20; }},
+      {"processing.first_bin", [](ScanSpec& s) { s.processing.first_bin = 1024; }},
+      {"processing.first_bin", [](ScanSpec& s) { s.processing.first_bin = -1; }},
+      {"processing.depth", [](ScanSpec& s) { s.processing.depth = 1025; }},
+      {"processing.depth", [](ScanSpec& s) { s.processing.first_bin = 600; }},
+      {"processing.dtype",
+       [](ScanSpec& s) {
+         s.processing.dtype = DType::kF64;
+         s.processing.dtype_given = true;
+       }},
+      {"processing.levels",
+       [](ScanSpec& s) {
+         s.processing.has_levels = true;
+         s.processing.level_lo = s.processing.level_hi = 3;
+       }},
+      {"processing.axial_spacing_um", [](ScanSpec& s) { s.processing.axial_spacing_um = -1; }},
+      {"processing.refractive_index", [](ScanSpec& s) { s.processing.refractive_index = 0.9; }},
+      {"products.slab_begin_um", [](ScanSpec& s) { s.products.slab_begin_um = -3; }},
+      {"products.slab_end_um",
+       [](ScanSpec& s) {
+         s.products.slab_begin_um = 500;
+         s.products.slab_end_um = 400;
+       }},
+      {"products.slab_end_um", [](ScanSpec& s) { s.products.slab_begin_um = 1e8; }},
+      {"products.preview_rate_hz", [](ScanSpec& s) { s.products.preview_rate_hz = kNan; }},
+      {"retention.hold_slots", [](ScanSpec& s) { s.retention.hold_slots = 1 << 20; }},
+      {"retention.hold_slots", [](ScanSpec& s) { s.pattern.volumes = 100000; }},
+      {"retention.auto_commit.destination", [](ScanSpec& s) { s.retention.disposition = Disposition::kAutoCommit; }},
+      {"replay.path", [](ScanSpec& s) { s.source = ReplaySource(); }},
+      {"replay.rate_hz", [](ScanSpec& s) { s.source = ReplaySource{.path = "x", .rate_hz = -1}; }},
+  };
+}
+
+TEST(ResolveTest, BadSpecsAreRefusedByTheNameOfTheirField) {
+  for (const Bad& bad : BadSpecs()) {
+    SCOPED_TRACE(bad.field);
+    ScanSpec spec = Good();
+    bad.change(spec);
+    const auto scan = ResolveScan(spec, {"/"});
+    EXPECT_THAT(scan, IsError(absl::StatusCode::kInvalidArgument, bad.field));
+    EXPECT_EQ(InfoOf(scan.status()).field, bad.field) << scan.status();
+    EXPECT_THAT(std::string(scan.status().message()), StartsWith(bad.field));
+  }
+}
+
+TEST(ResolveTest, FromSourceNeedsASourceThatKnows) {
+  const TempFolder folder;
+  folder.Write("some.raw", std::string(64, '\0'));
+  ScanSpec spec = Good();
+  spec.source = ReplaySource{.path = "some.raw"};
+  spec.acquisition.samples_per_record = 16;
+  ASSERT_THAT(ResolveScan(spec, {folder.path()}), IsOk());
+  spec.processing.k_mode = KMode::kFromSource;
+  const auto scan = ResolveScan(spec, {folder.path()});
+  EXPECT_EQ(InfoOf(scan.status()).field, "processing.k_linearisation.from_source");
+}
+
+TEST(ResolveUpdateTest, KeepsShapeAndType) {
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(Good(), {}));
+  Processing other;
+  other.window = 1;
+  other.dispersion_a2 = 1e-5;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan updated, ResolveUpdate(scan, other));
+  EXPECT_EQ(updated.chain.phase_rad.size(), 1024u);
+  EXPECT_EQ(updated.chain.window[0], 1);
+  EXPECT_EQ(updated.volume_bytes, scan.volume_bytes);
+  Processing shorter;
+  shorter.depth = 100;
+  EXPECT_THAT(ResolveUpdate(scan, shorter), IsError(absl::StatusCode::kInvalidArgument, "processing.depth"));
+  Processing wider;
+  wider.dtype = DType::kU16;
+  wider.dtype_given = true;
+  EXPECT_THAT(ResolveUpdate(scan, wider), IsError(absl::StatusCode::kInvalidArgument, "processing.dtype"));
+  Processing wrong;
+  wrong.window_values = {1};
+  EXPECT_THAT(ResolveUpdate(scan, wrong), IsError(absl::StatusCode::kInvalidArgument, "processing.window_values"));
+}
+
+}  // namespace
+}  // namespace octavo::engine
