@@ -90,7 +90,7 @@ class Mirror31(unittest.TestCase):
             np.save(file, np.zeros((4, 64), np.uint16))
             file.truncate(200)
         for path, code, fields in (("odd.raw", "INVALID_ARGUMENT", dict(samples=1024)), ("none.npy", "NOT_FOUND", {}),
-                                   ("etc/passwd", "INVALID_ARGUMENT", dict(samples=16)), ("../x", "NOT_FOUND", dict(samples=16)),
+                                   ("etc/passwd", "INVALID_ARGUMENT", dict(samples=16)), ("../x", "INVALID_ARGUMENT", dict(samples=16)),
                                    ("/etc/passwd", "INVALID_ARGUMENT", dict(samples=16)), ("f64.npy", "INVALID_ARGUMENT", {}),
                                    ("fortran.npy", "INVALID_ARGUMENT", {}), ("short.npy", "INVALID_ARGUMENT", {}), ("", "INVALID_ARGUMENT", {}),
                                    ("spectra_u16.npy", "INVALID_ARGUMENT", dict(samples=512))):
