@@ -1,9 +1,11 @@
 #include "gpu/spectral.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,19 @@ struct Freer {
   void operator()(float* p) const { std::free(p); }
 };
 using Scratch = std::unique_ptr<float, Freer>;
+
+constexpr int64_t kRollColumns = 256, kRollRecords = 64;
+
+// sum[c] += sign · Σ rows in[row][c]. Integers are summed as integers first: 64 of 16 bits fit 32, and that vectorises.
+template <typename T>
+void AddRecords(const T* __restrict in, int64_t rows, int64_t columns, int64_t stride, double sign, double* __restrict sum) {
+  using Partial = std::conditional_t<std::is_same_v<T, float>, double, int32_t>;
+  Partial partial[kRollColumns] = {};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) partial[c] += static_cast<Partial>(in[r * stride + c]);
+  }
+  for (int64_t c = 0; c < columns; ++c) sum[c] += sign * static_cast<double>(partial[c]);
+}
 
 class HostSpectralPlan final : public SpectralPlan {
  public:
@@ -134,21 +149,21 @@ class HostSpectralPlan final : public SpectralPlan {
     const int64_t fresh = std::min(records, window);  // older ones of the block fall out again at once
     const T* newest = raw + (records - fresh) * samples;
     const int64_t leaving = std::max<int64_t>(0, seen_ + fresh - window);
-    tbb::parallel_for(tbb::blocked_range<int64_t>(0, samples, 64), [&](const tbb::blocked_range<int64_t>& range) {
+    const double count = static_cast<double>(std::min(seen_ + fresh, window));
+    tbb::parallel_for(int64_t{0}, (samples + kRollColumns - 1) / kRollColumns, [&](int64_t part) {
+      const int64_t first = part * kRollColumns, columns = std::min(kRollColumns, samples - first);
+      double* sum = sums_.data() + first;
+      if (fresh == window) std::fill(sum, sum + columns, 0.0);  // every old record leaves: nothing to subtract
+      for (int64_t r = 0; r < fresh; r += kRollRecords) {
+        const int64_t rows = std::min(kRollRecords, fresh - r);
+        AddRecords(newest + r * samples + first, rows, columns, samples, +1.0, sum);
+      }
       for (int64_t r = 0; r < fresh; ++r) {
-        T* slot = history + (next_ + r) % window * samples;
-        const bool leaves = r >= fresh - leaving;
-        for (int64_t j = range.begin(); j != range.end(); ++j) {
-          auto& sum = sums_[static_cast<size_t>(j)];
-          if (leaves) sum -= static_cast<double>(slot[j]);
-          sum += static_cast<double>(newest[r * samples + j]);
-          slot[j] = newest[r * samples + j];
-        }
+        T* slot = history + (next_ + r) % window * samples + first;
+        if (fresh < window && r >= fresh - leaving) AddRecords(slot, 1, columns, samples, -1.0, sum);
+        std::memcpy(slot, newest + r * samples + first, static_cast<size_t>(columns) * sizeof(T));
       }
-      const double count = static_cast<double>(std::min(seen_ + fresh, window));
-      for (int64_t j = range.begin(); j != range.end(); ++j) {
-        background_[static_cast<size_t>(j)] = static_cast<float>(sums_[static_cast<size_t>(j)] / count);
-      }
+      for (int64_t c = 0; c < columns; ++c) background_[static_cast<size_t>(first + c)] = static_cast<float>(sum[c] / count);
     });
     next_ = (next_ + fresh) % window;
     seen_ = std::min(seen_ + fresh, window);
