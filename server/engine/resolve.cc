@@ -32,10 +32,7 @@ absl::Status InRequestWords(const absl::Status& status) {
   if (status.ok()) return status;
   ErrorInfo info = InfoOf(status);
   const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type";
-  const std::string field = info.field == "slab"                    ? "products.slab_end_um"
-                            : info.field == "max_records_per_block" ? "acquisition.records_per_block"
-                            : acquisition                           ? absl::StrCat("acquisition.", info.field)
-                                                                    : absl::StrCat("processing.", info.field);
+  const std::string field = absl::StrCat(acquisition ? "acquisition." : "processing.", info.field);
   const std::string message(status.message().substr(info.field.size()));
   return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
 }
