@@ -28,50 +28,93 @@ ALLOWED = {
 }
 # The one file that knows which backends exist.
 EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}}
-OURS = ("gpu/", "server/", "client/")
+OURS = ("gpu/", "server/", "client/", "tests/")
+TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
+
+
+# Absolute paths of somebody's machine.
+MACHINE_PATHS = ("/home/", "/work/", "/root/", "/Users/")
+
+
+def include_problems(path, text):
+    """What is wrong with the include lines of one file of ours."""
+    folder = os.path.dirname(path)
+    if folder.startswith("tests"):
+        allowed, forbidden = None, CUDA  # tests look at everything, through the same headers as everybody
+    elif folder in ALLOWED:
+        allowed, forbidden = ALLOWED[folder]
+        allowed = allowed | EXCEPTIONS.get(path, set())
+    else:
+        return [f"{path}: {folder} is not in the table of tests/layering_test.py"]
+    problems = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s+[<"]([^>"]+)[>"]', line)
+        if not match:
+            continue
+        included = match.group(1)
+        ours = included.startswith(OURS)
+        if (ours and allowed is not None and os.path.dirname(included) not in allowed) or (not ours and included.startswith(forbidden)):
+            problems.append(f"{path}:{number}: {folder} may not include {included}")
+    return problems
+
+
+def readme_problems(text):
+    """The files that "Life of a block" names must be there, and it must name the whole path."""
+    parts = text.split("\n## Life of a block\n", 1)
+    names = re.findall(r"`((?:gpu|server|client)/[\w/.]+)`", parts[1].split("\n## ", 1)[0]) if len(parts) == 2 else []
+    problems = [f"README.md names {name} in 'Life of a block', which is not there" for name in names if not os.path.exists(os.path.join(ROOT, name))]
+    if len(names) < 10:
+        problems.append(f"README.md: 'Life of a block' names {len(names)} files; is it still the whole path?")
+    return problems
+
+
+def path_problems(path, text):
+    return [f"{path} holds a path of a machine ({bad})" for bad in MACHINE_PATHS if bad in text]
+
+
+def self_check():
+    """Each rule sees what it is there to see."""
+    planted = [
+        include_problems("gpu/spectral.cc", '#include "server/engine/engine.h"'),
+        include_problems("gpu/backend.cc", '#include "server/config.h"'),
+        include_problems("gpu/host/x.cc", '#include "gpu/cuda/handles.h"'),
+        include_problems("gpu/project.cc", "#  include <cuda_runtime.h>"),
+        include_problems("server/engine/x.cc", "#include <grpcpp/server.h>"),
+        include_problems("server/engine/x.cc", '#include "octavo/v1/scan.pb.h"'),
+        include_problems("server/rpc/x.cc", '#include "server/storage/commit_store.h"'),
+        include_problems("server/daemon.cc", '#include "octavo/v1/scan.grpc.pb.h"'),
+        include_problems("tests/gpu/x.cc", "#include <cufft.h>"),
+        include_problems("new/x.cc", ""),
+        readme_problems("\n## Life of a block\n`gpu/none.cc`\n"),
+        path_problems("a", "/home/" + "someone/x"),
+    ]
+    fine = [include_problems("gpu/cuda/x.cc", "#include <cuda_runtime.h>"), include_problems("gpu/backend.cc", '#include "gpu/cuda/cuda_device.h"'),
+            include_problems("server/daemon.cc", '#include "server/rpc/rpc_server.h"'), path_problems("a", "x/home.html")]
+    return [f"self-check: rule {i} sees nothing" for i, found in enumerate(planted) if not found] + [p for found in fine for p in found]
 
 
 def main():
-    problems = []
-    files = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    problems = self_check()
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0:
+        files = listed.stdout.split("\n")
+    else:  # an unpacked archive
+        files = [os.path.relpath(os.path.join(folder, name), ROOT) for top in TOP for folder, _, names in os.walk(os.path.join(ROOT, top)) for name in names]
     seen = 0
     for path in files:
-        folder = os.path.dirname(path)
-        if not path.endswith((".h", ".cc", ".cu", ".cuh")) or path.startswith("tests/"):
+        full = os.path.join(ROOT, path)
+        if not os.path.isfile(full) or path == "tests/layering_test.py":
             continue
-        if folder not in ALLOWED:
-            problems.append(f"{path}: {folder} is not in the table of tests/layering_test.py")
-            continue
-        seen += 1
-        allowed, forbidden = ALLOWED[folder]
-        allowed = allowed | EXCEPTIONS.get(path, set())
-        for number, line in enumerate(open(os.path.join(ROOT, path), errors="replace"), 1):
-            match = re.match(r'\s*#\s*include\s+[<"]([^>"]+)[>"]', line)
-            if not match:
-                continue
-            included = match.group(1)
-            if included.startswith(OURS):
-                if os.path.dirname(included) not in allowed:
-                    problems.append(f"{path}:{number}: {folder} may not include {included}")
-            elif included.startswith(forbidden):
-                problems.append(f"{path}:{number}: {folder} may not include {included}")
-    if seen < 50:
+        with open(full, errors="replace") as file:
+            text = file.read()
+        problems += path_problems(path, text)
+        if path.endswith((".h", ".cc", ".cu", ".cuh")):
+            problems += include_problems(path, text)
+            seen += 1
+    if seen < 100:
         problems.append(f"only {seen} files looked at; is this a checkout?")
-
-    readme = os.path.join(ROOT, "README.md")
-    if os.path.exists(readme):
-        text = open(readme).read()
-        life = text.split("## Life of a block", 1)
-        if len(life) == 2:
-            for name in re.findall(r"`((?:gpu|server|client)/[\w/.{},]+)`", life[1].split("\n## ", 1)[0]):
-                if not os.path.exists(os.path.join(ROOT, name)):
-                    problems.append(f"README.md names {name} in 'Life of a block', which is not there")
-    for path in files:
-        if os.path.isfile(os.path.join(ROOT, path)) and path != "tests/layering_test.py":
-            text = open(os.path.join(ROOT, path), errors="replace").read()
-            for bad in ("/home/", "/work/", "/root/"):
-                if bad in text:
-                    problems.append(f"{path} holds a path of a machine ({bad})")
+    with open(os.path.join(ROOT, "README.md")) as file:
+        problems += readme_problems(file.read())
     print("\n".join(problems) if problems else f"{seen} files keep to the layers")
     return 1 if problems else 0
 

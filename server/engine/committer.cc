@@ -212,6 +212,8 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   const VolumeStatus& volume = pinned.status;
   const auto [device, pool] = context_.device_of(pinned.device);
   const int64_t begun = context_.clock->Now().monotonic_ns;
+  CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "preparing"};
+  job.Tell(progress, *context_.clock, /*force=*/true);  // before the first touch of a storage that may be slow
   const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
   OCTAVO_ASSIGN_OR_RETURN(auto transaction, context_.storage->Begin(commit_id, job.destination, context_.meta_of(volume),
                                                                     job.options.writer));
@@ -234,7 +236,6 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
     return device->CopyToHost(stream.ref(), memory[buffer].get(), pinned.slot->volume.as<uint8_t>() + y * plane_bytes,
                               count * plane_bytes);
   };
-  CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "writing"};
   const auto tell = [&](const char* stage, bool force) {
     progress.stage = stage;
     progress.disk_bytes = transaction->DiskBytes();

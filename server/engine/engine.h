@@ -40,7 +40,7 @@ class Handle {
 struct CommitProgress {
   int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
   double seconds = 0;
-  std::string stage;  // "writing", "syncing", "done"
+  std::string stage;  // "preparing", "writing", "syncing", "done"
 };
 struct CommitCallbacks {
   std::function<void(const CommitProgress&)> on_progress;                   // from an engine thread, at most ~10 a second

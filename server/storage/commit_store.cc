@@ -1,91 +1,28 @@
 #include "server/storage/commit_store.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "gpu/base/status.h"
-#include "gpu/digest.h"
-#include "server/storage/crc32c.h"
+#include "server/storage/checksum_stream.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
 #include "server/storage/journal.h"
 #include "server/storage/manifest.h"
+#include "server/storage/publish.h"
 #include "tbb/parallel_invoke.h"
 
 namespace octavo::storage {
 namespace {
-
-/// sum64 of a stream whose pieces need not be multiples of eight bytes.
-class DigestStream {
- public:
-  void Add(const char* data, int64_t bytes) {
-    if (held_ > 0) {  // complete the word that the last piece left open
-      const int64_t take = std::min<int64_t>(8 - held_, bytes);
-      std::memcpy(word_ + held_, data, static_cast<size_t>(take));
-      held_ += take;
-      data += take;
-      bytes -= take;
-      if (held_ < 8) return;
-      sum_ += DigestBytes(word_, 8, at_);
-      at_ += 8;
-      held_ = 0;
-    }
-    const int64_t whole = bytes / 8 * 8;
-    sum_ += DigestBytes(data, whole, at_);
-    at_ += whole;
-    held_ = bytes - whole;
-    std::memcpy(word_, data + whole, static_cast<size_t>(held_));
-  }
-  uint64_t Sum() const { return sum_ + (held_ > 0 ? DigestBytes(word_, held_, at_) : 0); }
-
- private:
-  uint64_t sum_ = 0;
-  int64_t at_ = 0, held_ = 0;
-  char word_[8] = {};
-};
-
-void RemoveTree(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
-}
-
-struct Paths {
-  std::string final, temporary;
-  Format format;
-};
-
-/// Gives the finished files of `paths.temporary` their final names, without replacing, and makes that durable.
-absl::Status PublishFiles(const Paths& paths) {
-  if (paths.format == Format::kNpy) {
-    const std::string side = absl::StrCat(paths.final, ".json");
-    const std::string data = absl::StrCat(paths.temporary, "/", kNpyData), meta = absl::StrCat(paths.temporary, "/", kNpyMeta);
-    if (PathExists(paths.final) && PathExists(data)) return ErrnoStatus(EEXIST, "renaming to", paths.final);
-    if (PathExists(meta)) OCTAVO_RETURN_IF_ERROR(RenameNoReplace(meta, side));
-    if (PathExists(data)) {
-      if (absl::Status renamed = RenameNoReplace(data, paths.final); !renamed.ok()) {
-        (void)RenameNoReplace(side, meta);
-        return renamed;
-      }
-    }
-  } else {
-    OCTAVO_RETURN_IF_ERROR(RenameNoReplace(paths.temporary, paths.final));
-  }
-  if (const int error = Failpoint("after_rename")) return ErrnoStatus(error, "renaming to", paths.final);
-  OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(paths.final)));
-  if (const int error = Failpoint("parent_synced")) return ErrnoStatus(error, "syncing", paths.final);
-  if (paths.format == Format::kNpy) RemoveTree(paths.temporary);
-  return absl::OkStatus();
-}
 
 class StoreImpl final : public CommitStore {
  public:
@@ -105,33 +42,48 @@ class StoreImpl final : public CommitStore {
     busy_.erase(path);
   }
   Journal& journal() { return *journal_; }
+  /// Held while directories are made or removed: a commit that gives up must not remove the parent that another one has
+  /// just found and is about to use.
+  Mutex& tree_mutex() { return tree_mutex_; }
 
  private:
   const std::vector<std::string> roots_;
   const std::unique_ptr<Journal> journal_;
-  Mutex mutex_;
-  std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);
+  Mutex tree_mutex_, mutex_;
+  std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
 };
 
 class Transaction final : public CommitTransaction {
  public:
-  Transaction(StoreImpl* store, std::string id, Paths paths, std::vector<std::string> made, const VolumeMeta& meta)
-      : store_(store), id_(std::move(id)), paths_(std::move(paths)), made_(std::move(made)), meta_(meta),
-        begun_(std::chrono::steady_clock::now()) {}
+  Transaction(StoreImpl* store, CommitPaths paths, const VolumeMeta& meta)
+      : store_(store), paths_(std::move(paths)), meta_(meta), begun_(std::chrono::steady_clock::now()) {}
 
   ~Transaction() override {
-    if (!published_) {
-      writer_ = nullptr;
-      RemoveTree(paths_.temporary);
-      for (auto it = made_.rbegin(); it != made_.rend(); ++it) ::rmdir(it->c_str());  // only if empty
-      (void)store_->journal().Append({{"op", "end"}, {"id", id_}, {"result", "abandoned"}});
-    }
+    writer_ = nullptr;
+    if (!published_ && journalled_) GiveUp();
+    store_->Unclaim(paths_.temporary);
     store_->Unclaim(paths_.final);
   }
 
+  /// Journal, parent directories, temporary directory.
   absl::Status Start(const WriterOptions& options) {
-    if (const int error = Failpoint("tmp_created")) return ErrnoStatus(error, "creating", paths_.temporary);
-    OCTAVO_ASSIGN_OR_RETURN(writer_, MakeWriter(paths_.temporary, meta_, options));
+    MutexLock lock(store_->tree_mutex());
+    for (std::string parent = ParentOf(paths_.final); !PathExists(parent); parent = ParentOf(parent)) paths_.made.insert(paths_.made.begin(), parent);
+    OCTAVO_RETURN_IF_ERROR(store_->journal().Append(paths_.ToJson("begin")));
+    journalled_ = true;
+    if (const int error = Failpoint("journal_begin")) return ErrnoStatus(error, "writing", "the journal");
+    for (const std::string& directory : paths_.made) {
+      OCTAVO_RETURN_IF_ERROR(MakeDirectory(directory));
+      OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(directory)));
+    }
+    // Nobody may have slipped a link into the way since the destination was checked.
+    std::error_code error;
+    const std::string parent = ParentOf(paths_.final);
+    if (std::filesystem::canonical(parent, error).string() != parent) {
+      return InvalidField("options.destination", absl::StrCat("leads through a link: ", parent));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(writer_, MakeFileListWriter(paths_.temporary, meta_, options));
+    if (const int failure = Failpoint("tmp_created")) return ErrnoStatus(failure, "creating", paths_.temporary);
     return absl::OkStatus();
   }
 
@@ -139,21 +91,29 @@ class Transaction final : public CommitTransaction {
   int64_t DiskBytes() const override { return writer_->DiskBytes(); }
 
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) override {
-    const int64_t bytes = bscans * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype);
+    OCTAVO_RETURN_IF_ERROR(status_);
+    if (bscans < 1 || y_begin < 0 || bscans > meta_.shape[0] - y_begin) {
+      return status_ = absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") of ", meta_.shape[0], " B-scans"));
+    }
     absl::Status written;
     tbb::parallel_invoke([&] { written = writer_->WriteSlab(y_begin, bscans, data); },
-                         [&] {
-                           crc_ = Crc32c(data, static_cast<size_t>(bytes), crc_);
-                           digest_.Add(static_cast<const char*>(data), bytes);
-                         });
-    raw_bytes_ += bytes;
-    return written;
+                         [&] { sums_.Add(data, bscans * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype)); });
+    return status_ = written;
   }
 
   absl::StatusOr<CommitOutcome> Publish() override {
+    OCTAVO_RETURN_IF_ERROR(status_);
+    auto outcome = WriteOut();
+    // Whatever failed, this transaction ends here: files that could not be synced are not to be trusted a second time.
+    status_ = outcome.ok() ? absl::FailedPreconditionError("the commit is published") : outcome.status();
+    return outcome;
+  }
+
+ private:
+  absl::StatusOr<CommitOutcome> WriteOut() {
     const int64_t wanted = meta_.shape[0] * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype);
-    if (raw_bytes_ != wanted) return absl::InternalError(absl::StrCat("got ", raw_bytes_, " of ", wanted, " bytes"));
-    const std::string digest = absl::StrFormat("sum64:%016x", digest_.Sum());
+    if (sums_.bytes() != wanted) return absl::InternalError(absl::StrCat("got ", sums_.bytes(), " of ", wanted, " bytes"));
+    const std::string digest = absl::StrFormat("sum64:%016x", sums_.Sum());
     if (!meta_.digest.empty() && meta_.digest != digest) {
       return WithInfo(absl::DataLossError(absl::StrCat(meta_.volume_name, " changed since it was sealed: its digest was ", meta_.digest,
                                                        " and is ", digest)),
@@ -161,122 +121,79 @@ class Transaction final : public CommitTransaction {
     }
     OCTAVO_RETURN_IF_ERROR(writer_->Finish());
     if (const int error = Failpoint("files_synced")) return ErrnoStatus(error, "syncing", paths_.temporary);
-    Manifest manifest{.files = static_cast<FileListWriter&>(*writer_).Files(), .raw_bytes = raw_bytes_,
-                      .checksum = absl::StrFormat("crc32c:%08x", crc_)};
+    const Manifest manifest{.commit = paths_.id, .files = writer_->Files(), .raw_bytes = wanted, .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
     const std::string text = manifest.ToJson(), path = absl::StrCat(paths_.temporary, "/", kManifestName);
     OCTAVO_RETURN_IF_ERROR(WriteNewFile(path, text.data(), text.size()));
     OCTAVO_RETURN_IF_ERROR(SyncFile(path));
     OCTAVO_RETURN_IF_ERROR(SyncDirectory(paths_.temporary));
     if (const int error = Failpoint("manifest_written")) return ErrnoStatus(error, "writing", path);
     if (const int error = Failpoint("before_rename")) return ErrnoStatus(error, "renaming to", paths_.final);
-    const int64_t disk_bytes = writer_->DiskBytes();
+    renaming_ = true;
     OCTAVO_RETURN_IF_ERROR(PublishFiles(paths_));
     published_ = true;
-    if (const int error = Failpoint("journal_end")) return ErrnoStatus(error, "writing", "the journal");
-    // The data is safe whether or not this line is: recovery would find the final name.
-    (void)store_->journal().Append({{"op", "end"}, {"id", id_}, {"result", "published"}});
+    // The data is safe whether or not the rest works: recovery would find the final name and accept it.
+    const bool clean = paths_.format != Format::kNpy || RemoveTree(paths_.temporary);
+    if (Failpoint("journal_end") == 0 && clean) (void)store_->journal().Append({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
-                         .raw_bytes = raw_bytes_,
-                         .disk_bytes = disk_bytes,
+                         .raw_bytes = wanted,
+                         .disk_bytes = writer_->DiskBytes(),
                          .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(),
                          .checksum = manifest.checksum};
   }
 
- private:
+  void GiveUp() {
+    // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
+    if (renaming_ && IsOursOnly() && !WithdrawFiles(paths_).ok()) return;
+    // Said before anything is removed: recovery must not take a half removed directory for a half published one.
+    if (!store_->journal().Append({{"op", "abandon"}, {"key", paths_.key}}).ok()) return;
+    MutexLock lock(store_->tree_mutex());
+    const bool removed = RemoveTree(paths_.temporary);
+    RemoveEmpty(paths_.made);
+    if (removed) (void)store_->journal().Append({{"op", "end"}, {"key", paths_.key}, {"result", "abandoned"}});
+  }
+  /// What is missing under a temporary name can only be under the final one.
+  bool IsOursOnly() const {
+    return paths_.format == Format::kNpy ? PathExists(paths_.temporary) : !PathExists(paths_.temporary);
+  }
+
   StoreImpl* const store_;
-  const std::string id_;
-  const Paths paths_;
-  const std::vector<std::string> made_;  // parent directories made for this commit
+  CommitPaths paths_;
   const VolumeMeta meta_;
   const std::chrono::steady_clock::time_point begun_;
-  std::unique_ptr<VolumeWriter> writer_;
-  uint32_t crc_ = 0;
-  DigestStream digest_;
-  int64_t raw_bytes_ = 0;
-  bool published_ = false;
+  std::unique_ptr<FileListWriter> writer_;
+  ChecksumStream sums_;
+  absl::Status status_;
+  bool journalled_ = false, renaming_ = false, published_ = false;
 };
 
 absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::string& commit_id, const std::string& destination,
                                                                     const VolumeMeta& meta, const WriterOptions& options) {
+  if (commit_id.empty() || commit_id.size() > 64 ||
+      commit_id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != std::string::npos) {
+    return InvalidField("commit_id", absl::StrCat("is '", commit_id, "'; allowed 1 to 64 letters, digits and '-'"));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
-  const char* extension = Extension(options.format);
-  const bool named = absl::EndsWith(final, extension) || (options.format == Format::kOmeZarr05 && absl::EndsWith(final, ".zarr"));
+  const char* extension = Extension(resolved.format);
+  const bool named = absl::EndsWith(final, extension) || (resolved.format == Format::kOmeZarr05 && absl::EndsWith(final, ".zarr"));
   if (!named) final += extension;
+  const std::string temporary = absl::StrCat(ParentOf(final), "/.octavo-", commit_id, ".tmp");
   OCTAVO_RETURN_IF_ERROR(Claim(final));
-  std::vector<std::string> made;
-  const auto fail = [&](absl::Status status) {
-    for (auto it = made.rbegin(); it != made.rend(); ++it) ::rmdir(it->c_str());
+  if (absl::Status claimed = Claim(temporary); !claimed.ok()) {
     Unclaim(final);
-    return status;
-  };
-  if (PathExists(final)) return fail(ErrnoStatus(EEXIST, "committing to", final));
-  std::vector<std::string> missing;
-  for (std::string parent = ParentOf(final); !PathExists(parent); parent = ParentOf(parent)) missing.push_back(parent);
-  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
-    absl::Status status = MakeDirectory(*it);
-    if (status.ok()) {
-      made.push_back(*it);
-      status = SyncDirectory(ParentOf(*it));
-    } else if (absl::IsAlreadyExists(status)) {  // another commit made it meanwhile
-      status = absl::OkStatus();
-    }
-    if (!status.ok()) return fail(status);
+    return claimed;
   }
-  const Paths paths{.final = final, .temporary = absl::StrCat(ParentOf(final), "/.octavo-", commit_id, ".tmp"), .format = options.format};
-  absl::Status begun = journal_->Append({{"op", "begin"}, {"id", commit_id}, {"final", final}, {"temporary", paths.temporary},
-                                         {"format", static_cast<int>(options.format)}, {"volume", meta.volume_name}});
-  if (const int error = Failpoint("journal_begin"); begun.ok() && error != 0) begun = ErrnoStatus(error, "writing", "the journal");
-  if (!begun.ok()) return fail(begun);
-  auto transaction = std::make_unique<Transaction>(this, commit_id, paths, std::move(made), meta);
-  OCTAVO_RETURN_IF_ERROR(transaction->Start(options));
+  static std::atomic<int> serial{0};  // with the time, unique over restarts
+  const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
+  const CommitPaths paths{.key = absl::StrCat(commit_id, ".", absl::Hex(now), ".", serial++), .id = commit_id, .volume = meta.volume_name,
+                          .final = final, .temporary = temporary, .format = resolved.format, .made = {}};
+  auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
+  if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
+  if (resolved.format == Format::kNpy && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
+  if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
+  OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));
   return transaction;
-}
-
-/// The manifest of what a crashed commit left, if all of it is there and right, under temporary or final names.
-absl::StatusOr<Manifest> VerifyLeft(const Paths& paths) {
-  if (paths.format != Format::kNpy) return VerifyDirectory(PathExists(paths.temporary) ? paths.temporary : paths.final);
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat(paths.temporary, "/", kManifestName)));
-  OCTAVO_ASSIGN_OR_RETURN(Manifest manifest, Manifest::FromJson(text));
-  for (const auto& file : manifest.files) {
-    const std::string temporary = absl::StrCat(paths.temporary, "/", file.path);
-    const std::string final = file.path == kNpyData ? paths.final : absl::StrCat(paths.final, ".json");
-    OCTAVO_RETURN_IF_ERROR(VerifyFile(PathExists(temporary) ? temporary : final, file));
-  }
-  return manifest;
-}
-
-std::string Quarantine(const std::vector<std::string>& roots, const std::string& path) {
-  for (const std::string& root : roots) {
-    std::error_code ignored;
-    const std::string real = std::filesystem::weakly_canonical(root, ignored).string();
-    if (!absl::StartsWith(path, absl::StrCat(real, "/"))) continue;
-    const std::string folder = absl::StrCat(real, "/.octavo-quarantine");
-    (void)MakeDirectory(folder);
-    std::string to = absl::StrCat(folder, "/", BaseOf(path));
-    for (int i = 1; PathExists(to); ++i) to = absl::StrCat(folder, "/", BaseOf(path), ".", i);
-    if (RenameNoReplace(path, to).ok()) return to;
-  }
-  return "";
-}
-
-std::string RecoverOne(const std::vector<std::string>& roots, const Paths& paths) {
-  const bool temporary = PathExists(paths.temporary);
-  if (!temporary && !PathExists(paths.final)) return absl::StrCat(paths.final, ": nothing was written; the destination is absent");
-  if (!temporary && paths.format == Format::kNpy) return absl::StrCat(paths.final, ": was complete");  // its directory goes last
-  const auto manifest = VerifyLeft(paths);
-  if (!temporary) {
-    if (manifest.ok()) return absl::StrCat(paths.final, ": was complete and verified");
-    return absl::StrCat(paths.final, ": does not verify (", manifest.status().message(), "); left untouched, not ours to judge");
-  }
-  std::string why(manifest.status().message());
-  if (manifest.ok()) {
-    const absl::Status published = PublishFiles(paths);
-    if (published.ok()) return absl::StrCat(paths.final, ": was written and is published now, verified");
-    why = std::string(published.message());
-  }
-  const std::string to = Quarantine(roots, paths.temporary);
-  return absl::StrCat(paths.final, ": incomplete (", why, "); ", to.empty() ? "could not be moved to quarantine" : absl::StrCat("moved to ", to));
 }
 
 }  // namespace
@@ -291,19 +208,33 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
   std::vector<nlohmann::json> records;
   OCTAVO_ASSIGN_OR_RETURN(auto journal, Journal::Open(absl::StrCat(state_dir, "/commits.journal"), &records));
   // Replayed in order: a begin opens, an end closes; a volume may have been tried more than once.
-  std::map<std::string, Paths> open;
+  struct Entry {
+    CommitPaths paths;
+    bool abandoned = false;
+  };
+  std::map<std::string, Entry> open;
+  std::vector<std::string> order;
   for (const auto& record : records) {
-    const std::string id = record.value("id", ""), op = record.value("op", "");
-    const Paths paths{.final = record.value("final", ""), .temporary = record.value("temporary", ""),
-                      .format = static_cast<Format>(record.value("format", 1))};
-    if (op == "end") open.erase(id);
-    if (op == "begin" && absl::StartsWith(BaseOf(paths.temporary), ".octavo-")) open[id] = paths;
+    const std::string key = record.value("key", ""), op = record.value("op", "");
+    if (op == "end") open.erase(key);
+    if (auto it = open.find(key); op == "abandon" && it != open.end()) it->second.abandoned = true;
+    if (op != "begin") continue;
+    const CommitPaths paths = CommitPaths::FromJson(record);
+    if (!absl::StartsWith(BaseOf(paths.temporary), ".octavo-")) continue;
+    open[key] = {.paths = paths};
+    order.push_back(key);
   }
-  for (const auto& [id, paths] : open) {
-    std::string line = RecoverOne(roots, paths);
-    if (report != nullptr) report->push_back(std::move(line));
+  std::vector<nlohmann::json> unsettled;
+  for (const std::string& key : order) {
+    const auto it = open.find(key);
+    if (it == open.end()) continue;
+    Recovered recovered = Recover(roots, it->second.paths, it->second.abandoned);
+    if (report != nullptr) report->push_back(std::move(recovered.line));
+    if (recovered.settled) continue;
+    unsettled.push_back(it->second.paths.ToJson("begin"));
+    if (it->second.abandoned) unsettled.push_back({{"op", "abandon"}, {"key", key}});
   }
-  OCTAVO_RETURN_IF_ERROR(journal->Clear());
+  OCTAVO_RETURN_IF_ERROR(journal->Replace(unsettled));
   return std::make_unique<StoreImpl>(roots, std::move(journal));
 }
 

@@ -67,14 +67,27 @@ uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc) {
 }
 
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes) {
-  Matrix m{};  // one zero bit
-  m[0] = kPolynomial;
-  for (size_t i = 1; i < 32; ++i) m[i] = 1u << (i - 1);
-  for (int i = 0; i < 3; ++i) m = Square(m);  // one zero byte
-  for (; second_bytes != 0; second_bytes >>= 1, m = Square(m)) {
-    if (second_bytes & 1) first = Times(m, first);
+  // Operator k advances a CRC over 2^k zero bytes; made once, so that a combination is a few matrix-vector products.
+  static const auto operators = [] {
+    std::array<Matrix, 64> powers{};
+    Matrix m{};  // one zero bit
+    m[0] = kPolynomial;
+    for (size_t i = 1; i < 32; ++i) m[i] = 1u << (i - 1);
+    for (int i = 0; i < 3; ++i) m = Square(m);  // one zero byte
+    for (Matrix& power : powers) {
+      power = m;
+      m = Square(m);
+    }
+    return powers;
+  }();
+  for (size_t k = 0; second_bytes != 0; second_bytes >>= 1, ++k) {
+    if (second_bytes & 1) first = Times(operators[k], first);
   }
   return first ^ second;
 }
+
+namespace internal {
+uint32_t Crc32cTable(const void* data, size_t bytes, uint32_t crc) { return ~Table(static_cast<const unsigned char*>(data), bytes, ~crc); }
+}  // namespace internal
 
 }  // namespace octavo::storage

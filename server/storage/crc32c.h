@@ -12,4 +12,9 @@ uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 /// CRC of the concatenation of two parts from the CRCs of the parts and the second's length.
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes);
 
+namespace internal {
+/// The table fallback of Crc32c, for tests to compare with.
+uint32_t Crc32cTable(const void* data, size_t bytes, uint32_t crc);
+}  // namespace internal
+
 }  // namespace octavo::storage

@@ -1,11 +1,14 @@
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gpu/base/status.h"
+#include "nlohmann/json.hpp"
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
 
@@ -25,19 +28,36 @@ std::string RealPath(const std::string& path) {
 
 absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& roots, const std::string& destination) {
   if (destination.empty()) return InvalidField(kField, "is empty; give a path relative to a storage root");
-  if (destination.find('\0') != std::string::npos) return InvalidField(kField, "holds a NUL character");
   if (destination.size() > PATH_MAX / 2) return InvalidField(kField, absl::StrCat("has ", destination.size(), " characters; allowed ", PATH_MAX / 2));
   if (roots.empty()) return absl::FailedPreconditionError("this server has no storage roots; set storage.roots");
-  for (const absl::string_view part : absl::StrSplit(destination, '/')) {
+  for (const char c : destination) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return InvalidField(kField, "holds a control character");
+  }
+  try {
+    (void)nlohmann::json(destination).dump();
+  } catch (const nlohmann::json::exception&) {  // the journal could not keep it
+    return InvalidField(kField, "is not UTF-8");
+  }
+  std::vector<absl::string_view> parts;  // a/./b and a//b are a/b: one file has one spelling
+  for (const absl::string_view part : absl::StrSplit(destination, '/', absl::SkipEmpty())) {
+    if (part == ".") continue;
+    parts.push_back(part);
     if (part == "..") return InvalidField(kField, absl::StrCat("'", destination, "' holds '..'; allowed are paths below ", absl::StrJoin(roots, ", ")));
     if (absl::StartsWith(part, ".octavo-")) return InvalidField(kField, "uses a name that starts with .octavo-, which is reserved");
     if (part.size() > 200) return InvalidField(kField, absl::StrCat("has a part of ", part.size(), " characters; allowed 200"));
   }
-  std::string path = destination[0] == '/' ? destination : absl::StrCat(roots[0], "/", destination);
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (parts.empty()) return InvalidField(kField, absl::StrCat("'", destination, "' names no file"));
+  std::string base;
+  if (destination[0] != '/') {
+    base = RealPath(roots[0]);
+    if (base.empty()) return ErrnoStatus(errno, "opening storage root", roots[0]);
+    if (base == "/") base.clear();
+  }
+  const std::string path = absl::StrCat(base, "/", absl::StrJoin(parts, "/"));
   // The deepest part that exists decides where the path really leads.
   std::string existing = ParentOf(path), rest = BaseOf(path);
   std::string real;
+  // (A name that is there but leads nowhere ends up in `rest`; making directories refuses it.)
   while ((real = RealPath(existing)).empty() && existing != "/") {
     rest = absl::StrCat(BaseOf(existing), "/", rest);
     existing = ParentOf(existing);
@@ -45,8 +65,8 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   const std::string full = absl::StrCat(real == "/" ? "" : real, "/", rest);
   for (const std::string& root : roots) {
     std::string real_root = RealPath(root);
-    if (real_root.empty()) real_root = root;
-    if (absl::StartsWith(full, absl::StrCat(real_root, "/")) && (real == real_root || absl::StartsWith(real, absl::StrCat(real_root, "/")))) return full;
+    if (real_root.empty()) continue;
+    if (real == real_root || real_root == "/" || absl::StartsWith(real, absl::StrCat(real_root, "/"))) return full;
   }
   return InvalidField(kField, absl::StrCat("'", destination, "' lies outside the storage roots ", absl::StrJoin(roots, ", ")));
 }

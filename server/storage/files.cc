@@ -15,17 +15,35 @@
 
 namespace octavo::storage {
 
-absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!fd) return ErrnoStatus(errno, "creating", path);
+absl::Status WriteAll(int fd, const std::string& path, const void* data, size_t bytes) {
   const auto* p = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t n = ::write(fd.get(), p, bytes);
+    const ssize_t n = ::write(fd, p, bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "writing", path);
     p += n;
     bytes -= static_cast<size_t>(n);
   }
+  return absl::OkStatus();
+}
+
+absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes, int64_t offset) {
+  const auto* p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(fd, p, bytes, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "writing", path);
+    p += n;
+    offset += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd) return ErrnoStatus(errno, "creating", path);
+  OCTAVO_RETURN_IF_ERROR(WriteAll(fd.get(), path, data, bytes));
   if (::close(fd.release()) != 0) return ErrnoStatus(errno, "closing", path);
   return absl::OkStatus();
 }
@@ -56,7 +74,8 @@ absl::Status SyncFile(const std::string& path) {
 absl::Status SyncDirectory(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, "opening", path);
-  return ::fsync(fd.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing", path);
+  // EINVAL: a file system that cannot sync directories keeps their entries by itself (some network ones).
+  return ::fsync(fd.get()) == 0 || errno == EINVAL ? absl::OkStatus() : ErrnoStatus(errno, "syncing", path);
 }
 
 absl::Status MakeDirectory(const std::string& path) {
@@ -65,6 +84,14 @@ absl::Status MakeDirectory(const std::string& path) {
 
 absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
   if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  if (errno == EEXIST) {
+    // Two names of one file: the way below was interrupted between its link and its unlink.
+    struct stat a {}, b {};
+    if (::lstat(from.c_str(), &a) == 0 && ::lstat(to.c_str(), &b) == 0 && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
+      return ::unlink(from.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "removing", from);
+    }
+    return ErrnoStatus(EEXIST, "renaming to", to);
+  }
   if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, "renaming to", to);
   // File systems without it. A hard link does not replace either; directories cannot be linked, but renaming one onto a
   // directory that was just created, and so is empty, cannot hit somebody else's.
@@ -72,7 +99,10 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
   if (::stat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "renaming", from);
   if (S_ISDIR(info.st_mode)) {
     OCTAVO_RETURN_IF_ERROR(MakeDirectory(to));
-    return ::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "renaming to", to);
+    if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+    const int error = errno;
+    ::rmdir(to.c_str());  // only if still empty
+    return ErrnoStatus(error, "renaming to", to);
   }
   if (::link(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "linking", to);
   return ::unlink(from.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "removing", from);
@@ -85,6 +115,7 @@ bool PathExists(const std::string& path) {
 
 std::string ParentOf(const std::string& path) {
   const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 std::string BaseOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }

@@ -9,13 +9,16 @@
 // Small file operations with Status; every message names the path and the system's reason.
 namespace octavo::storage {
 
+/// Writes all of it at the file's position, or at `offset`. `path` is for messages.
+absl::Status WriteAll(int fd, const std::string& path, const void* data, size_t bytes);
+absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes, int64_t offset);
 /// Creates `path` (must not exist), writes all, closes. No sync.
 absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes);
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 absl::Status SyncFile(const std::string& path);       // fdatasync
 absl::Status SyncDirectory(const std::string& path);  // fsync
 absl::Status MakeDirectory(const std::string& path);  // AlreadyExists if there
-/// Renames without replacing: AlreadyExists if `to` is there.
+/// Renames without replacing: AlreadyExists if `to` is there (unless both are names of one file: then `from` goes).
 absl::Status RenameNoReplace(const std::string& from, const std::string& to);
 bool PathExists(const std::string& path);
 std::string ParentOf(const std::string& path);

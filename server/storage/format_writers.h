@@ -3,11 +3,14 @@
 // Private to server/storage: the writers behind MakeWriter.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "gpu/base/mutex.h"
+#include "gpu/base/unique_fd.h"
 #include "server/storage/manifest.h"
 #include "server/storage/writer.h"
 
@@ -21,12 +24,31 @@ class FileListWriter : public VolumeWriter {
   std::vector<Manifest::File> Files();
 
  protected:
+  /// One file being written from front to back; listed when closed.
+  class Output {
+   public:
+    absl::Status Append(const void* data, size_t bytes);
+    /// Starts the way to the disk without waiting for it, and lists the file.
+    absl::Status Close();
+    int64_t bytes() const { return file_.bytes; }
+
+   private:
+    friend class FileListWriter;
+    FileListWriter* writer_ = nullptr;
+    std::string path_;
+    UniqueFd fd_;
+    Manifest::File file_;
+  };
+
   explicit FileListWriter(std::string path) : path_(std::move(path)) {}
-  /// Creates `relative` below the path with these bytes and lists it. Any thread.
+  /// Creates `relative` below the path. Any thread.
+  absl::StatusOr<Output> Create(const std::string& relative);
+  /// Creates, appends and closes.
   absl::Status WriteListed(const std::string& relative, const void* data, size_t bytes);
   void List(Manifest::File file);
   /// fdatasync of every listed file.
   absl::Status SyncListed();
+
   const std::string path_;
   std::atomic<int64_t> disk_bytes_{0};
 
@@ -35,8 +57,17 @@ class FileListWriter : public VolumeWriter {
   std::vector<Manifest::File> files_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeNpyWriter(const std::string& path, const VolumeMeta& meta);
+/// Runs `sync(i)` for i in [0, count) on a few threads of its own, because a sync waits and does not compute; journalling
+/// file systems then share one commit between several. The first error, if any.
+absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& sync);
+
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNpyWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+/// MakeWriter, as the commit needs it.
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+
+/// Threads for a oneTBB arena; -1 = as many as there are.
+inline int ArenaThreads(const WriterOptions& options) { return options.threads > 0 ? options.threads : -1; }
 
 /// Names of the files inside an .npy commit's temporary directory.
 inline constexpr char kNpyData[] = "data.npy", kNpyMeta[] = "data.json";

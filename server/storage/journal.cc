@@ -1,6 +1,8 @@
 #include "server/storage/journal.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,8 +16,25 @@
 #include "server/storage/files.h"
 
 namespace octavo::storage {
+namespace {
+
+std::string LineOf(const nlohmann::json& record) {
+  const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return absl::StrCat(absl::Hex(Crc32c(text.data(), text.size()), absl::kZeroPad8), " ", text, "\n");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, std::vector<nlohmann::json>* records) {
+  // The lock has a file of its own: the journal itself is replaced when compacted.
+  const std::string lock_path = absl::StrCat(path, ".lock");
+  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return ErrnoStatus(errno, "opening", lock_path);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "locking", lock_path);
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("another process uses the state directory of ", path)),
+                    {.reason = "STATE_IN_USE", .field = "", .numbers = {}});
+  }
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening journal", path);
   OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
@@ -26,25 +45,37 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
     if (record.is_object()) records->push_back(std::move(record));
   }
   // A torn line must not swallow the next record.
-  if (!text.empty() && text.back() != '\n' && ::write(fd.get(), "\n", 1) != 1) return ErrnoStatus(errno, "writing", path);
+  if (!text.empty() && text.back() != '\n') OCTAVO_RETURN_IF_ERROR(WriteAll(fd.get(), path, "\n", 1));
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(path)));
-  return std::unique_ptr<Journal>(new Journal(path, std::move(fd)));
+  return std::unique_ptr<Journal>(new Journal(path, std::move(lock), std::move(fd)));
 }
 
 absl::Status Journal::Append(const nlohmann::json& record) {
-  const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const std::string line = absl::StrCat(absl::Hex(Crc32c(text.data(), text.size()), absl::kZeroPad8), " ", text, "\n");
+  const std::string line = LineOf(record);
   MutexLock lock(mutex_);
-  const ssize_t n = ::write(fd_.get(), line.data(), line.size());
-  if (n != static_cast<ssize_t>(line.size())) return ErrnoStatus(n < 0 ? errno : ENOSPC, "writing journal", path_);
-  if (::fdatasync(fd_.get()) != 0) return ErrnoStatus(errno, "syncing journal", path_);
-  return absl::OkStatus();
+  struct stat before {};
+  if (::fstat(fd_.get(), &before) != 0) return ErrnoStatus(errno, "examining journal", path_);
+  absl::Status status = WriteAll(fd_.get(), path_, line.data(), line.size());
+  if (status.ok() && ::fdatasync(fd_.get()) != 0) status = ErrnoStatus(errno, "syncing journal", path_);
+  // A line that was refused must not stand there, nor half of it before the next one.
+  if (!status.ok() && ::ftruncate(fd_.get(), before.st_size) != 0) {
+    return Annotate(status, absl::StrCat("and the journal could not be cut back to ", before.st_size, " bytes"));
+  }
+  return status;
 }
 
-absl::Status Journal::Clear() {
+absl::Status Journal::Replace(const std::vector<nlohmann::json>& records) {
+  std::string text;
+  for (const auto& record : records) text += LineOf(record);
+  const std::string fresh = absl::StrCat(path_, ".new");
   MutexLock lock(mutex_);
-  if (::ftruncate(fd_.get(), 0) != 0 || ::fdatasync(fd_.get()) != 0) return ErrnoStatus(errno, "clearing journal", path_);
-  return absl::OkStatus();
+  UniqueFd fd(::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!fd) return ErrnoStatus(errno, "creating", fresh);
+  OCTAVO_RETURN_IF_ERROR(WriteAll(fd.get(), fresh, text.data(), text.size()));
+  if (::fdatasync(fd.get()) != 0) return ErrnoStatus(errno, "syncing", fresh);
+  if (::rename(fresh.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, "renaming to", path_);
+  fd_ = std::move(fd);
+  return SyncDirectory(ParentOf(path_));
 }
 
 }  // namespace octavo::storage

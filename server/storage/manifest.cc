@@ -1,23 +1,45 @@
 #include "server/storage/manifest.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
+#include "gpu/base/unique_fd.h"
 #include "nlohmann/json.hpp"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/writer.h"
 
 namespace octavo::storage {
+
+namespace {
+// Members are sorted and the form is compact, so that what was read can be written again to the same bytes.
+uint32_t CrcOf(const nlohmann::json& json) {
+  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return Crc32c(text.data(), text.size());
+}
+}  // namespace
 
 std::string Manifest::ToJson() const {
   nlohmann::json list = nlohmann::json::array();
   for (const File& file : files) list.push_back({{"path", file.path}, {"bytes", file.bytes}, {"crc32c", file.crc32c}});
-  return nlohmann::json{{"octavo_manifest", 1}, {"raw_bytes", raw_bytes}, {"checksum", checksum}, {"files", list}}.dump(1);
+  nlohmann::json json = {{"octavo_manifest", 1}, {"commit", commit}, {"raw_bytes", raw_bytes}, {"checksum", checksum}, {"files", list}};
+  json["manifest_crc32c"] = CrcOf(json);
+  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
   try {
-    const auto json = nlohmann::json::parse(text);
-    Manifest manifest{.files = {}, .raw_bytes = json.at("raw_bytes"), .checksum = json.at("checksum")};
+    auto json = nlohmann::json::parse(text);
+    const uint32_t crc = json.at("manifest_crc32c");
+    json.erase("manifest_crc32c");
+    if (CrcOf(json) != crc) return absl::DataLossError("damaged manifest: it has another CRC than it says");
+    Manifest manifest{.commit = json.at("commit"), .files = {}, .raw_bytes = json.at("raw_bytes"), .checksum = json.at("checksum")};
     for (const auto& file : json.at("files")) {
       manifest.files.push_back({.path = file.at("path"), .bytes = file.at("bytes"), .crc32c = file.at("crc32c")});
     }
@@ -28,12 +50,22 @@ absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
 }
 
 absl::Status VerifyFile(const std::string& path, const Manifest::File& file) {
-  const auto text = ReadWholeFile(path);
-  if (!text.ok()) return absl::DataLossError(absl::StrCat(path, ": ", text.status().message()));
-  if (static_cast<int64_t>(text->size()) != file.bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", text->size(), " bytes; the manifest says ", file.bytes));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
+  if (info.st_size != file.bytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; the manifest says ", file.bytes));
   }
-  if (Crc32c(text->data(), text->size()) != file.crc32c) return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
+  std::vector<char> piece(static_cast<size_t>(std::min<int64_t>(file.bytes, 1 << 20)));
+  uint32_t crc = 0;
+  for (int64_t left = file.bytes; left > 0;) {
+    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return absl::DataLossError(ErrnoStatus(n < 0 ? errno : EIO, "reading", path).message());
+    crc = Crc32c(piece.data(), static_cast<size_t>(n), crc);
+    left -= n;
+  }
+  if (crc != file.crc32c) return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
   return absl::OkStatus();
 }
 

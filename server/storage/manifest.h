@@ -19,10 +19,12 @@ struct Manifest {
     int64_t bytes = 0;
     uint32_t crc32c = 0;
   };
+  std::string commit;  // id: tells our files from anybody else's under the same name
   std::vector<File> files;
   int64_t raw_bytes = 0;
   std::string checksum;  // of the voxels
 
+  /// With a CRC of itself. FromJson: DataLoss if that does not fit.
   std::string ToJson() const;
   static absl::StatusOr<Manifest> FromJson(const std::string& text);
 };

@@ -1,11 +1,11 @@
 #include "server/storage/writer.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <thread>
-
-#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
@@ -50,6 +50,14 @@ const char* Extension(Format format) { return format == Format::kNpy ? ".npy" : 
 
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta) {
   WriterOptions out = options;
+  if (SizeOf(meta.dtype) == 0) return InvalidField("dtype", absl::StrCat("is ", static_cast<int>(meta.dtype), ", which is no element type"));
+  int64_t voxels = 1;
+  for (int d = 0; d < 3; ++d) {
+    if (meta.shape[d] < 1 || meta.shape[d] > (int64_t{1} << 40) / voxels) {
+      return InvalidField("shape", absl::StrCat("is ", meta.shape[d], " along axis ", d, "; allowed from 1, and 2^40 voxels together"));
+    }
+    voxels *= meta.shape[d];
+  }
   if (out.format != Format::kOmeZarr05 && out.format != Format::kNpy) {
     return InvalidField("options.format", absl::StrCat("is ", static_cast<int>(out.format), "; allowed OME_ZARR_05, NPY"));
   }
@@ -82,7 +90,12 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
 
 absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta,
                                                          const WriterOptions& resolved_options) {
-  return resolved_options.format == Format::kNpy ? MakeNpyWriter(path, meta) : MakeZarrWriter(path, meta, resolved_options);
+  return MakeFileListWriter(path, meta, resolved_options);
+}
+
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+  OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
+  return resolved.format == Format::kNpy ? MakeNpyWriter(path, meta, resolved) : MakeZarrWriter(path, meta, resolved);
 }
 
 nlohmann::json MetaJson(const VolumeMeta& meta) {
@@ -91,7 +104,7 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
   nlohmann::json out = {
       {"volume", meta.volume_name}, {"scan", meta.scan_name}, {"title", meta.title}, {"index", meta.index},
       {"shape", meta.shape}, {"axes", {"y", "x", "z"}}, {"dtype", Info(meta.dtype).name}, {"spacing_um", meta.spacing_um},
-      {"value", meta.value_kind}, {"labels", meta.labels},
+      {"value", meta.value_kind}, {"display", {meta.display_lo, meta.display_hi}}, {"labels", meta.labels},
       {"subject", {{"id", meta.subject_id}, {"site", meta.subject_site}, {"note", meta.subject_note}}},
       {"acquired_begin", IsoTime(meta.acquired_begin_unix_ns)}, {"acquired_end", IsoTime(meta.acquired_end_unix_ns)},
       {"acquired_begin_unix_ns", meta.acquired_begin_unix_ns}, {"acquired_end_unix_ns", meta.acquired_end_unix_ns},

@@ -35,7 +35,9 @@ class Daemon:
         with os.fdopen(read) as ready:
             line = ready.readline()  # returns at once if the daemon ends
         if not line:
-            raise RuntimeError(f"octavod did not start (exit code {self.process.wait()}): {self.text()}")
+            error = f"octavod did not start (exit code {self.process.wait()}): {self.text()}"
+            self.remove()
+            raise RuntimeError(error)
         self.ready = json.loads(line)
         self.address = self.ready["tcp"][0]
         self.metrics = self.ready["metrics"]

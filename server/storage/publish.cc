@@ -1,0 +1,71 @@
+#include "server/storage/publish.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+#include "server/storage/commit_store.h"
+#include "server/storage/files.h"
+#include "server/storage/format_writers.h"
+
+namespace octavo::storage {
+
+nlohmann::json CommitPaths::ToJson(const char* op) const {
+  return {{"op", op}, {"key", key}, {"id", id}, {"volume", volume}, {"final", final}, {"temporary", temporary},
+          {"format", static_cast<int>(format)}, {"made", made}};
+}
+
+CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
+  CommitPaths paths{.key = record.value("key", ""), .id = record.value("id", ""), .volume = record.value("volume", ""),
+                    .final = record.value("final", ""), .temporary = record.value("temporary", ""),
+                    .format = static_cast<Format>(record.value("format", 1)), .made = {}};
+  for (const auto& directory : record.value("made", nlohmann::json::array())) paths.made.push_back(directory.get<std::string>());
+  return paths;
+}
+
+absl::Status PublishFiles(const CommitPaths& paths) {
+  if (paths.format == Format::kNpy) {
+    const std::string data = absl::StrCat(paths.temporary, "/", kNpyData), meta = absl::StrCat(paths.temporary, "/", kNpyMeta);
+    // The metadata first: whoever sees the array finds them. The temporary directory with the manifest stays until both
+    // are there for good, so that recovery can tell whose they are.
+    if (PathExists(meta)) OCTAVO_RETURN_IF_ERROR(RenameNoReplace(meta, paths.Side()));
+    if (const int error = Failpoint("side_renamed")) return ErrnoStatus(error, "renaming to", paths.final);
+    if (PathExists(data)) {
+      if (absl::Status renamed = RenameNoReplace(data, paths.final); !renamed.ok()) {
+        if (const absl::Status back = RenameNoReplace(paths.Side(), meta); !back.ok()) return Annotate(renamed, back.message());
+        return renamed;
+      }
+    }
+  } else {
+    OCTAVO_RETURN_IF_ERROR(RenameNoReplace(paths.temporary, paths.final));
+  }
+  if (const int error = Failpoint("after_rename")) return ErrnoStatus(error, "renaming to", paths.final);
+  OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(paths.final)));
+  if (const int error = Failpoint("parent_synced")) return ErrnoStatus(error, "syncing", paths.final);
+  return absl::OkStatus();
+}
+
+absl::Status WithdrawFiles(const CommitPaths& paths) {
+  const auto take_back = [](const std::string& final, const std::string& temporary) {
+    return PathExists(temporary) || !PathExists(final) ? absl::OkStatus() : RenameNoReplace(final, temporary);
+  };
+  if (paths.format != Format::kNpy) return take_back(paths.final, paths.temporary);
+  const absl::Status data = take_back(paths.final, absl::StrCat(paths.temporary, "/", kNpyData));
+  const absl::Status side = take_back(paths.Side(), absl::StrCat(paths.temporary, "/", kNpyMeta));
+  return data.ok() ? side : data;
+}
+
+bool RemoveTree(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+  return !PathExists(path);
+}
+
+void RemoveEmpty(const std::vector<std::string>& directories) {
+  for (auto it = directories.rbegin(); it != directories.rend(); ++it) ::rmdir(it->c_str());
+}
+
+}  // namespace octavo::storage

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+#include "server/storage/writer.h"
+
+namespace octavo::storage {
+
+/// Where a commit's files are and will be, as the journal keeps it.
+struct CommitPaths {
+  std::string key;     // of the journal entry, unique
+  std::string id;      // of the commit
+  std::string volume;  // volumes/<id>
+  std::string final, temporary;
+  Format format = Format::kOmeZarr05;
+  std::vector<std::string> made;  // parent directories that the commit makes, outermost first
+
+  nlohmann::json ToJson(const char* op) const;
+  static CommitPaths FromJson(const nlohmann::json& record);
+  /// The metadata beside an .npy.
+  std::string Side() const { return final + ".json"; }
+};
+
+/// Gives the finished files of `paths.temporary` their final names, without replacing, and makes that durable. Goes on
+/// where an earlier call was interrupted. AlreadyExists: the name is taken (the files are under temporary names again).
+absl::Status PublishFiles(const CommitPaths& paths);
+/// Takes back what PublishFiles renamed: all is under temporary names again. Only for files known to be the commit's.
+absl::Status WithdrawFiles(const CommitPaths& paths);
+/// Removes a file or directory tree, symbolic links in it not followed; false if something is left.
+bool RemoveTree(const std::string& path);
+/// Removes those of the directories that are empty, innermost first.
+void RemoveEmpty(const std::vector<std::string>& directories);
+
+/// What became of a commit that an earlier process did not end.
+struct Recovered {
+  std::string line;     // for people
+  bool settled = true;  // false: the journal entry has to stay
+};
+/// `abandoned`: the process had given it up and was removing it.
+Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& paths, bool abandoned);
+
+}  // namespace octavo::storage
