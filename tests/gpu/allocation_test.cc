@@ -1,0 +1,77 @@
+// The block path allocates nothing: counted over every thread of the program while blocks go through the chain.
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "gpu/project.h"
+#include "gpu/spectral.h"
+#include "gpu/spectral_design.h"
+#include "tests/support/backend_param.h"
+#include "tests/support/status_matchers.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void* operator new[](size_t bytes) { return operator new(bytes); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  ++allocations;
+  const auto a = static_cast<size_t>(alignment);
+  if (void* p = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace octavo {
+namespace {
+
+using AllocationTest = testing::BackendTest;
+
+TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
+  SpectralConfig c;
+  c.samples_per_record = 1024;
+  c.max_records_per_block = 512;
+  c.window = MakeWindow(WindowKind::kHann, 1024);
+  c.phase_rad = MakeDispersionPhase(3e-5, 0, 1024);
+  c.background = math::Background::kRolling;
+  c.background_window_records = 1024;
+  c.fft_length = 1024;
+  c.depth = 512;
+  c.has_levels = true;
+  c.level_hi = 60;
+  ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
+  const DeviceBuffer raw = Upload(std::vector<uint16_t>(512 * 1024, 77)), volume = Poisoned(512 * 512), mip = Poisoned(512), front = Poisoned(512);
+  ASSERT_OK_AND_ASSIGN(Event event, device_.NewEvent());
+  const VolumeView view{.data = volume.data(), .dtype = DType::kU8, .shape = {1, 512, 512}};
+  const auto block = [&] {  // matchers allocate, ASSERT_TRUE does not
+    ASSERT_TRUE(processor->BeginBlock(stream_.ref(), raw.data(), 512).ok());
+    ASSERT_TRUE(processor->Process(stream_.ref(), raw.data(), 512, {.raster = {512, 1, 0, false}},
+                                   {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
+    ASSERT_TRUE(Mip(stream_.ref(), device_, view, Axis::kX, 0, 1, false, front.data()).ok());
+    ASSERT_TRUE(event.Record(stream_.ref()).ok());
+    ASSERT_TRUE(event.Synchronize().ok());
+  };
+  for (int i = 0; i < 20; ++i) block();
+  const int64_t before = allocations;
+  for (int i = 0; i < 50; ++i) block();
+  EXPECT_EQ(allocations - before, 0);
+  const int64_t again = allocations;
+  ::operator delete(::operator new(8));
+  EXPECT_GT(allocations - again, 0) << "the counter does not count";
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, AllocationTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+
+}  // namespace
+}  // namespace octavo
