@@ -1,0 +1,143 @@
+"""The whole chain through the daemon on random spectra against the double-precision NumPy model: every length and option."""
+
+import os
+import unittest
+
+import numpy as np
+
+import spectral_reference as model
+from harness import DaemonTest, octavo
+
+X, Y, FLYBACK = 9, 4, 2
+LENGTHS = (512, 1000, 1024, 1536)
+FULL_SCALE = {"u8": 256, "u16": 4096, "i16": 65536, "f32": 65536}
+
+
+def warp(n):
+    u = np.linspace(0, 1, n)
+    return np.clip((u + 0.08 * u * (1 - u)) * (n - 1), 0, n - 1).astype(np.float32)
+
+
+class Chain(DaemonTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.seed = int.from_bytes(os.urandom(4), "little")
+        print(f"random data from seed {cls.seed}", flush=True)
+        cls.random = np.random.default_rng(cls.seed)
+
+    def records(self, count, n, raw):
+        """Interference-like spectra with noise, so that both peaks and the floor are there."""
+        ranges = {"u8": (0, 256, np.uint8), "u16": (0, 4096, np.uint16), "i16": (-32768, 32768, np.int16)}
+        if raw == "f32":
+            return (self.random.random((count, n)) * 9000 - 1000).astype(np.float32)
+        low, high, dtype = ranges[raw]
+        return self.random.integers(low, high, (count, n)).astype(dtype)
+
+    def check(self, name, n, *, raw="u16", value="magnitude", dtype="f32", levels=None, block=0, rolling=0, background=None, wavelength_nm=None,
+              polynomial=None, r=None, interpolation=None, fft_length=0, first_bin=0, depth=0, bidirectional=False, **steps):
+        count = Y * (X + FLYBACK)
+        data = self.records(count, n, raw)
+        np.save(os.path.join(self.daemon.root, "random.npy"), data)
+        processing = dict(value=value, dtype=dtype, levels=levels, interpolation=interpolation, fft_length=fft_length, first_bin=first_bin,
+                          depth=depth, background="none", k="none", **steps)
+        if rolling:
+            processing["background"] = "rolling"
+        elif background is not None:
+            processing["background"] = background
+        if wavelength_nm is not None:
+            processing.update(wavelength_nm=wavelength_nm)
+        elif polynomial is not None:
+            processing.update(polynomial=polynomial)
+        elif r is not None:
+            processing.update(k=r)
+        message = octavo.processing(**processing)
+        if rolling:
+            message.background.window_records = rolling
+        scan = self.client.submit_scan(octavo.replay("random.npy"), octavo.raster(X, Y, volumes=1, flyback_records=FLYBACK, bidirectional=bidirectional),
+                                       processing=message, acquisition=dict(records_per_block=block), products=dict(aip=True, preview_rate_hz=-1))
+        end = self.client.wait(scan.name)
+        self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+        volume = self.client.volumes(scan.name)[0]
+        got = self.client.read(volume.name).astype(np.float64)
+        self.client.discard(volume.name)
+
+        subtract = model.rolling_background(data.astype(np.float64), rolling, block) if rolling else background
+        if wavelength_nm is not None:
+            r = model.positions_of_wavelength(wavelength_nm)
+        elif polynomial is not None:
+            r = np.clip(sum(c * np.arange(n, dtype=np.float64) ** i for i, c in enumerate(polynomial)), 0, n - 1)
+        z = model.depth_profiles(data, background=subtract, r=r, interpolation=interpolation or "cubic", fft_length=fft_length, first_bin=first_bin,
+                                 depth=depth, **steps)
+        z = z.reshape(Y, X + FLYBACK, -1)[:, :X].copy()
+        if bidirectional:
+            z[1::2] = z[1::2, ::-1]
+        wanted = model.stored(model.value_of(z, value), levels, dtype)
+        self.assertEqual(got.shape, wanted.shape)
+        full = FULL_SCALE[raw]
+        if dtype != "f32":
+            tolerance = 1.0
+        elif value == "db":
+            loud = np.abs(z) > full * 1e-5
+            self.assertGreater(loud.mean(), 0.5)
+            got, wanted = got[loud], wanted[loud]
+            tolerance = 0.05 / (levels[1] - levels[0] if levels else 1)
+        else:
+            tolerance = 5e-6 * (full ** 2 if value == "power" else full) / (levels[1] - levels[0] if levels else 1)
+        worst = np.abs(got - wanted).max()
+        self.assertLessEqual(worst, tolerance, f"{name}, {n} samples, seed {self.seed}")
+        if dtype != "f32":  # not everything clipped
+            self.assertGreater(len(np.unique(got)), 20, name)
+
+    def every_length(self, name, options=lambda n: {}):
+        for n in LENGTHS:
+            with self.subTest(name=name, samples=n):
+                self.check(name, n, **options(n))
+
+    def test_raw_types(self):
+        for raw in FULL_SCALE:
+            self.every_length(raw, lambda n, raw=raw: dict(raw=raw))
+
+    def test_backgrounds(self):
+        self.every_length("static", lambda n: dict(background=(1500 + 500 * np.sin(np.arange(n) / 40)).astype(np.float32)))
+        for raw in ("u16", "u8", "f32"):
+            self.every_length("rolling", lambda n, raw=raw: dict(rolling=20, block=7, raw=raw))
+        self.every_length("rolling, longer than the scan", lambda n: dict(rolling=1000, block=13))
+
+    def test_k_linearisation(self):
+        for kind in ("linear", "cubic"):
+            self.every_length(f"positions, {kind}", lambda n, kind=kind: dict(r=warp(n), interpolation=kind))
+            self.every_length(f"wavelength, {kind}", lambda n, kind=kind: dict(wavelength_nm=np.linspace(800, 880, n), interpolation=kind))
+            self.every_length(f"polynomial, {kind}", lambda n, kind=kind: dict(polynomial=[0.0, 0.93, 0.07 / (n - 1)], interpolation=kind))
+        self.every_length("fewer positions than samples", lambda n: dict(r=np.linspace(3, n - 5, n // 2).astype(np.float32), interpolation="cubic"))
+
+    def test_windows(self):
+        for window in model.WINDOWS:
+            self.every_length(window, lambda n, window=window: dict(window=window))
+        self.every_length("values", lambda n: dict(window=np.linspace(0.1, 1, n).astype(np.float32)))
+
+    def test_dispersion(self):
+        self.every_length("a2, a3", lambda n: dict(a2=3e-5, a3=-2e-8))
+        self.every_length("phase", lambda n: dict(phase=np.cumsum(np.full(n, 0.01)).astype(np.float32)))
+        self.every_length("with k-linearisation", lambda n: dict(a2=2e-5, r=warp(n), rolling=16, block=8, value="db", dtype="u8", levels=(-20, 60)))
+
+    def test_transform_and_bins(self):
+        self.every_length("padded", lambda n: dict(fft_length=2 * n))
+        self.every_length("padded to 3000", lambda n: dict(fft_length=3000, depth=701))
+        self.every_length("some bins", lambda n: dict(first_bin=37, depth=200))
+        self.every_length("all bins", lambda n: dict(depth=n))
+
+    def test_values_types_levels(self):
+        for value, levels in (("db", (-20, 60)), ("magnitude", (0, 120)), ("power", (0, 5000))):
+            self.every_length(value, lambda n, value=value: dict(value=value))
+            for dtype in ("u8", "u16", "f32"):
+                if dtype == "u16" and value != "magnitude":
+                    continue  # one count of 65536 is finer there than 0.05 dB or float32 itself
+                self.every_length(f"{value} {dtype}", lambda n, value=value, dtype=dtype, levels=levels: dict(value=value, dtype=dtype, levels=levels))
+
+    def test_bidirectional_lines(self):
+        self.every_length("bidirectional", lambda n: dict(bidirectional=True, block=5))
+
+
+if __name__ == "__main__":
+    unittest.main()
