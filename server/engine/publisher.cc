@@ -51,11 +51,8 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   bool Push(const TopicKey& key, const FramePtr& frame) {
     MutexLock lock(mutex_);
     if (ended_) return false;
-    TopicState& topic = topics_[{frame->scan, key}];
-    if (!spec_.previews && !frame->complete) {
-      ++topic.dropped;  // asked for: not an event worth a metric, but the sequence arithmetic must come out
-      return false;
-    }
+    TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
+    if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
     if (!replay_.empty()) {
       replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
       return false;
@@ -68,18 +65,17 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
           queue_.push_back(frame);
         } else {
           *same = frame;
-          Dropped(topic, frame->product);
+          CountDrop(frame->product);
         }
         return true;
       }
       case Delivery::kDropOldest:
         if (TooEarly(topic)) {
-          Dropped(topic, frame->product);
+          CountDrop(frame->product);
           return false;
         }
         if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
-          const FramePtr& oldest = queue_.front();
-          Dropped(topics_[{oldest->scan, KeyOf(*oldest)}], oldest->product);
+          CountDrop(queue_.front()->product);
           queue_.pop_front();
         }
         break;
@@ -99,7 +95,8 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence) {
     MutexLock lock(mutex_);
     if (ended_) return false;
-    Dropped(topics_[{scan, key}], key.product);
+    (void)TopicOf(scan, key, sequence);
+    CountDrop(key.product);
     if (spec_.delivery != Delivery::kLossless) return false;
     Frame lost;
     lost.product = key.product;
@@ -140,15 +137,16 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
         }
       } else {
         for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-          if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(topics_[{(*it)->scan, KeyOf(**it)}])) continue;
+          if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
           frame = std::move(*it);
           queue_.erase(it);
           break;
         }
       }
       if (frame == nullptr) return false;
-      TopicState& topic = topics_[{frame->scan, KeyOf(*frame)}];
-      out->dropped_before = std::exchange(topic.dropped, 0);
+      TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
+      out->dropped_before = frame->sequence - topic.next_sequence;
+      topic.next_sequence = frame->sequence + 1;
       if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
       out->frame = std::move(frame);
     }
@@ -198,9 +196,15 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
 
  private:
   struct TopicState {
-    uint64_t dropped = 0;
+    uint64_t next_sequence = 0;  // that the consumer would get if nothing were dropped
     int64_t last_accepted_ns = 0;
   };
+
+  /// The topic's state, which begins with the first frame this subscription could have had.
+  TopicState& TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (spec_.resume) first_sequence = spec_.from_sequence;
+    return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence}).first->second;
+  }
 
   TopicKey KeyOf(const Frame& frame) const {
     return {.product = frame.product, .axis = frame.axis,
@@ -216,8 +220,7 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
     return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
            static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
   }
-  void Dropped(TopicState& topic, Product product) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    ++topic.dropped;
+  void CountDrop(Product product) {
     MutexLock lock(counters_->mutex);
     ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
   }

@@ -1,0 +1,241 @@
+#include "server/engine/publisher.h"
+
+#include <atomic>
+#include <thread>
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+const TopicKey kMipKey{.product = Product::kMip};
+
+class PublisherTest : public ::testing::Test {
+ protected:
+  PublisherTest() { publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {4, 8, 16}, /*has_aip=*/false); }
+
+  void Publish(int count, Product product = Product::kMip, const std::string& scan = "scans/a", bool complete = true) {
+    for (int i = 0; i < count; ++i) {
+      Frame frame;
+      frame.scan = scan;
+      frame.product = product;
+      frame.complete = complete;
+      frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+      publisher_.Publish({.product = product}, std::move(frame));
+    }
+  }
+  std::shared_ptr<Subscription> Subscribe(Delivery delivery, int64_t queue = 16, double rate = 0) {
+    auto subscription = publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = queue, .max_rate_hz = rate},
+                                             [this] { ++notified_; });
+    EXPECT_TRUE(subscription.ok()) << subscription.status();
+    return *subscription;
+  }
+  /// "sequence/dropped_before" of what there is to take.
+  static std::vector<std::string> TakeAll(Subscription& subscription) {
+    std::vector<std::string> taken;
+    for (Delivered d; subscription.Take(&d);) taken.push_back(absl::StrCat(d.frame->sequence, "/", d.dropped_before));
+    return taken;
+  }
+  using Strings = std::vector<std::string>;
+
+  FakeClock clock_;
+  std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
+  std::atomic<int> notified_{0};
+  Publisher publisher_{&clock_};
+};
+
+TEST_F(PublisherTest, LatestKeepsTheNewestAndCountsTheRest) {
+  const auto subscription = Subscribe(Delivery::kLatest);
+  Publish(1);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0"}));
+  Publish(5);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"5/4"}));
+  EXPECT_EQ(TakeAll(*subscription), Strings());
+}
+
+TEST_F(PublisherTest, LatestSeesAPictureAtOnce) {
+  Publish(3);
+  EXPECT_EQ(TakeAll(*Subscribe(Delivery::kLatest)), Strings({"2/0"}));
+  EXPECT_EQ(TakeAll(*Subscribe(Delivery::kDropOldest)), Strings());
+}
+
+TEST_F(PublisherTest, DropOldestKeepsTheLastOfItsQueue) {
+  const auto subscription = Subscribe(Delivery::kDropOldest, 3);
+  Publish(10);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"7/7", "8/0", "9/0"}));
+}
+
+TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
+  const auto subscription = Subscribe(Delivery::kLossless, 4);
+  Publish(7);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0", "1/0", "2/0", "3/0"}));
+  absl::Status status;
+  ASSERT_TRUE(subscription->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "queue of 4 frames is full"));
+  std::string resume_from;
+  for (const auto& [name, value] : InfoOf(status).numbers) {
+    if (name == "resume_from") resume_from = value;
+  }
+  EXPECT_EQ(resume_from, "4");
+  ASSERT_OK_AND_ASSIGN(const auto again, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kLossless, .queue_length = 4,
+                                                               .resume = true, .from_sequence = 4}, [] {}));
+  Publish(1);
+  EXPECT_EQ(TakeAll(*again), Strings({"4/0", "5/0", "6/0", "7/0"}));
+}
+
+TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
+  Publish(100);
+  const SubscribeSpec spec{.scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
+  EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+  SubscribeSpec future = spec;
+  future.from_sequence = 101;
+  EXPECT_THAT(publisher_.Subscribe(future, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+}
+
+TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
+  std::vector<uint64_t> loaded;
+  publisher_.SetLoader([&](FramePtr header, std::function<void(FramePtr)> done) {
+    EXPECT_EQ(header->payload.data, nullptr) << "a remembered volume holds no memory";
+    loaded.push_back(header->sequence);
+    auto full = std::make_shared<Frame>(*header);
+    full->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    done(header->sequence == 4 ? nullptr : full);
+  });
+  Publish(6, Product::kVolume);
+  ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kVolume}, .delivery = Delivery::kLossless,
+                                                                      .resume = true, .from_sequence = 2}, [] {}));
+  EXPECT_EQ(TakeAll(*subscription), Strings({"2/0", "3/0"}));
+  absl::Status status;
+  ASSERT_TRUE(subscription->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kOutOfRange, "volume frame 4"));
+  EXPECT_EQ(loaded, (std::vector<uint64_t>{2, 3, 4}));
+}
+
+TEST_F(PublisherTest, MaxRateLetsGoOfTheNewestInTime) {
+  const auto latest = Subscribe(Delivery::kLatest, 16, 10), oldest = Subscribe(Delivery::kDropOldest, 16, 10);
+  Publish(1);
+  EXPECT_EQ(TakeAll(*latest), Strings({"0/0"}));
+  Publish(3);
+  EXPECT_EQ(TakeAll(*latest), Strings()) << "too early";
+  EXPECT_EQ(TakeAll(*oldest), Strings({"0/0"}));
+  clock_.Advance(0.11);
+  const int before = notified_;
+  publisher_.Tick();
+  EXPECT_GT(notified_, before);
+  EXPECT_EQ(TakeAll(*latest), Strings({"3/2"}));
+  Publish(1);
+  EXPECT_EQ(TakeAll(*oldest), Strings({"4/3"}));
+}
+
+TEST_F(PublisherTest, LostFramesTakeASequenceNumberAndCount) {
+  const auto dropping = Subscribe(Delivery::kDropOldest), lossless = Subscribe(Delivery::kLossless);
+  Publish(1);
+  publisher_.Lost("scans/a", kMipKey);
+  Publish(1);
+  EXPECT_EQ(TakeAll(*dropping), Strings({"0/0", "2/1"}));
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "no memory for the frame"));
+}
+
+TEST_F(PublisherTest, LabelsChooseScansNowAndLater) {
+  std::vector<std::shared_ptr<Subscription>> all;
+  for (const auto& labels : std::vector<std::map<std::string, std::string>>{{}, {{"rig", "1"}}, {{"rig", "2"}}, {{"rig", "1"}, {"eye", "left"}}}) {
+    all.push_back(publisher_.Subscribe({.labels = labels, .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [] {}).value());
+  }
+  publisher_.ScanStarted("scans/b", {{"rig", "2"}}, {1, 1, 1}, false);
+  Publish(1);
+  Publish(2, Product::kMip, "scans/b");
+  EXPECT_EQ(TakeAll(*all[0]).size(), 3u);
+  EXPECT_EQ(TakeAll(*all[1]).size(), 1u);
+  EXPECT_EQ(TakeAll(*all[2]).size(), 2u);
+  EXPECT_EQ(TakeAll(*all[3]).size(), 0u);
+  publisher_.ScanEnded("scans/b");
+  absl::Status status;
+  EXPECT_FALSE(all[2]->Ended(&status)) << "more scans may come";
+}
+
+TEST_F(PublisherTest, EndsWhenTheScanHasAndTheQueueIsEmpty) {
+  const auto subscription = Subscribe(Delivery::kDropOldest);
+  Publish(1);
+  const int before = notified_;
+  publisher_.ScanEnded("scans/a");
+  EXPECT_GT(notified_, before);
+  absl::Status status = absl::UnknownError("");
+  EXPECT_FALSE(subscription->Ended(&status));
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0"}));
+  EXPECT_TRUE(subscription->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST_F(PublisherTest, RefusesBadRequestsByName) {
+  const auto with = [&](SubscribeSpec spec) { return publisher_.Subscribe(spec, [] {}); };
+  const std::vector<Product> mip = {Product::kMip};
+  EXPECT_THAT(with({.scan = "scans/a"}), IsError(absl::StatusCode::kInvalidArgument, "products"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .queue_length = 0}), IsError(absl::StatusCode::kInvalidArgument, "queue_length"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = -1}), IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = NAN}), IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
+  EXPECT_THAT(with({.scan = "scans/z", .products = mip}), IsError(absl::StatusCode::kNotFound, "no scan scans/z"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kAip}}), IsError(absl::StatusCode::kFailedPrecondition, "computes no AIP"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kBscan}, .plane_index = 4}), IsError(absl::StatusCode::kOutOfRange, "index is 4"));
+  EXPECT_THAT(with({.products = mip, .resume = true}), IsError(absl::StatusCode::kInvalidArgument, "resume"));
+}
+
+// Consumers of every kind beside a producer: each frame reaches each of them or is counted as dropped, in order.
+TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
+  constexpr uint64_t kFrames = 20'000;
+  struct Consumer {
+    std::shared_ptr<Subscription> subscription;
+    uint64_t received = 0, dropped = 0, next = 0;
+    bool ordered = true;
+  };
+  std::vector<Consumer> consumers(4);
+  for (size_t i = 0; i < consumers.size(); ++i) {
+    consumers[i].subscription = Subscribe(i % 2 == 0 ? Delivery::kLatest : Delivery::kDropOldest, static_cast<int64_t>(1 + 7 * i));
+  }
+  std::vector<std::thread> threads;
+  for (auto& consumer : consumers) {
+    threads.emplace_back([&consumer] {
+      absl::Status status;
+      do {
+        for (Delivered d; consumer.subscription->Take(&d);) {
+          ++consumer.received;
+          consumer.dropped += d.dropped_before;
+          consumer.ordered &= d.frame->sequence == consumer.next + d.dropped_before;
+          consumer.next = d.frame->sequence + 1;
+        }
+        std::this_thread::yield();
+      } while (!consumer.subscription->Ended(&status));
+    });
+  }
+  Publish(kFrames);
+  publisher_.ScanEnded("scans/a");
+  for (auto& thread : threads) thread.join();
+  for (const auto& consumer : consumers) {
+    EXPECT_EQ(consumer.received + consumer.dropped, kFrames);
+    EXPECT_TRUE(consumer.ordered);
+    EXPECT_EQ(consumer.next, kFrames) << "the last one always comes";
+  }
+}
+
+// Close promises silence: no callback runs after it returned.
+TEST_F(PublisherTest, NoNotificationAfterClose) {
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<bool> closed{false}, late{false};
+    auto subscription = publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [&] { late = late || closed; }).value();
+    std::thread producer([&] { Publish(20); });
+    subscription->Close();
+    closed = true;
+    producer.join();
+    EXPECT_FALSE(late);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::engine

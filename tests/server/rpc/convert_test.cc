@@ -1,0 +1,196 @@
+#include "server/rpc/convert.h"
+
+#include <random>
+
+#include "google/protobuf/message.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/rpc/paging.h"
+#include "server/rpc/payload.h"
+#include "server/rpc/status.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::rpc {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using octavo::testing::IsError;
+
+/// Sets every field of a message, whatever it has: a field that the conversion forgets shows as a difference.
+class Filler {
+ public:
+  explicit Filler(uint32_t seed) : random_(seed) {}
+
+  void Fill(google::protobuf::Message* message) {
+    const auto* descriptor = message->GetDescriptor();
+    for (int i = 0; i < descriptor->field_count(); ++i) {
+      const FieldDescriptor* field = descriptor->field(i);
+      if (const auto* oneof = field->containing_oneof(); oneof != nullptr && oneof->field(Below(oneof->field_count())) != field) continue;
+      const int count = field->is_repeated() ? 1 + Below(3) : 1;
+      for (int k = 0; k < count; ++k) Set(message, field, k);
+    }
+  }
+
+ private:
+  int Below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+  double Number() { return static_cast<double>(Below(2000)) / 8 - 60; }  // exact in float
+
+  void Set(google::protobuf::Message* message, const FieldDescriptor* field, int k) {
+    const auto* r = message->GetReflection();
+    const bool many = field->is_repeated();
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        if (field->is_map()) {
+          auto* entry = r->AddMessage(message, field);
+          entry->GetReflection()->SetString(entry, entry->GetDescriptor()->map_key(), "key-" + std::to_string(k));
+          entry->GetReflection()->SetString(entry, entry->GetDescriptor()->map_value(), "value " + std::to_string(Below(99)));
+        } else {
+          Fill(many ? r->AddMessage(message, field) : r->MutableMessage(message, field));
+        }
+        break;
+      case FieldDescriptor::CPPTYPE_ENUM: {
+        int number = field->enum_type()->value(1 + Below(field->enum_type()->value_count() - 1))->number();
+        if (field->enum_type()->full_name() == "octavo.v1.DType") number = (const int[]){v1::U8, v1::U16, v1::F32}[Below(3)];
+        many ? r->AddEnumValue(message, field, number) : r->SetEnumValue(message, field, number);
+        break;
+      }
+      case FieldDescriptor::CPPTYPE_STRING: {
+        const std::string text = "text-" + std::to_string(Below(1000));
+        many ? r->AddString(message, field, text) : r->SetString(message, field, text);
+        break;
+      }
+      case FieldDescriptor::CPPTYPE_BOOL: many ? r->AddBool(message, field, true) : r->SetBool(message, field, true); break;
+      case FieldDescriptor::CPPTYPE_DOUBLE: many ? r->AddDouble(message, field, Number()) : r->SetDouble(message, field, Number()); break;
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        many ? r->AddFloat(message, field, static_cast<float>(Number())) : r->SetFloat(message, field, static_cast<float>(Number()));
+        break;
+      case FieldDescriptor::CPPTYPE_UINT32: {
+        const auto value = static_cast<uint32_t>(1 + Below(4000));
+        // [y, x, z] of chunks and shards
+        if (many) for (int i = r->FieldSize(*message, field); i < 3; ++i) r->AddUInt32(message, field, value);
+        else r->SetUInt32(message, field, value);
+        break;
+      }
+      case FieldDescriptor::CPPTYPE_UINT64: r->SetUInt64(message, field, random_()); break;
+      case FieldDescriptor::CPPTYPE_INT32: r->SetInt32(message, field, 1 + Below(19)); break;
+      default: FAIL() << "no way to fill " << field->full_name();
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+TEST(ConvertScan, EveryFieldOfASpecSurvivesTheRoundTrip) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    v1::ScanSpec spec, back;
+    Filler(seed).Fill(&spec);
+    ASSERT_OK_AND_ASSIGN(const engine::ScanSpec decoded, DecodeScanSpec(spec));
+    EncodeScanSpec(decoded, &back);
+    google::protobuf::util::MessageDifferencer differencer;
+    differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
+    std::string difference;
+    differencer.ReportDifferencesToString(&difference);
+    ASSERT_TRUE(differencer.Compare(spec, back)) << "seed " << seed << ": " << difference;
+  }
+}
+
+TEST(ConvertScan, TheDigestTellsBodiesApartAndIgnoresTheId) {
+  v1::ScanSpec a;
+  Filler(1).Fill(&a);
+  v1::ScanSpec same_body = a, other = a;
+  same_body.set_request_id("another");
+  (*other.mutable_labels())["key-0"] += "x";
+  ASSERT_OK_AND_ASSIGN(const auto digest, DecodeScanSpec(a));
+  EXPECT_EQ(DecodeScanSpec(same_body)->request_digest, digest.request_digest);
+  EXPECT_NE(DecodeScanSpec(other)->request_digest, digest.request_digest);
+}
+
+TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
+  v1::ScanSpec good;
+  Filler(2).Fill(&good);
+  const std::vector<std::pair<const char*, std::function<void(v1::ScanSpec&)>>> bad = {
+      {"request_id", [](auto& s) { s.set_request_id(std::string(129, 'x')); }},
+      {"title", [](auto& s) { s.set_title(std::string(257, 'x')); }},
+      {"labels", [](auto& s) { (*s.mutable_labels())["Not a key"] = "v"; }},
+      {"labels", [](auto& s) { (*s.mutable_labels())["k"] = std::string(257, 'x'); }},
+      {"labels", [](auto& s) { for (int i = 0; i < 65; ++i) (*s.mutable_labels())[absl::StrCat("k", i)] = "v"; }},
+      {"subject.note", [](auto& s) { s.mutable_subject()->set_note(std::string(4097, 'x')); }},
+      {"simulated.bandwidth_nm", [](auto& s) { s.mutable_simulated()->set_bandwidth_nm(NAN); }},
+      {"replay.rate_hz", [](auto& s) { s.mutable_replay()->set_rate_hz(INFINITY); }},
+      {"acquisition.raw_type", [](auto& s) { s.mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(99)); }},
+      {"pattern", [](auto& s) { s.clear_pattern(); }},
+      {"pattern.raster.extent_x_mm", [](auto& s) { s.mutable_pattern()->mutable_raster()->set_extent_x_mm(NAN); }},
+      {"processing.background.mode", [](auto& s) { s.mutable_processing()->mutable_background()->set_mode(static_cast<v1::Processing::Background::Mode>(9)); }},
+      {"processing.value", [](auto& s) { s.mutable_processing()->set_value(static_cast<v1::Value>(-1)); }},
+      {"processing.levels.hi", [](auto& s) { s.mutable_processing()->mutable_levels()->set_hi(NAN); }},
+      {"processing.dtype", [](auto& s) { s.mutable_processing()->set_dtype(v1::F64); }},
+      {"retention.mode", [](auto& s) { s.mutable_retention()->set_mode(static_cast<v1::RetentionMode>(7)); }},
+      {"retention.auto_commit.chunk", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->add_chunk(1); }},
+      {"overrun", [](auto& s) { s.set_overrun(static_cast<v1::Overrun>(5)); }},
+  };
+  for (const auto& [field, change] : bad) {
+    v1::ScanSpec spec = good;
+    change(spec);
+    EXPECT_THAT(DecodeScanSpec(spec), IsError(absl::StatusCode::kInvalidArgument, field)) << field;
+  }
+}
+
+TEST(Paging, CutsTheListAndRefusesWhatIsNotItsOwn) {
+  ASSERT_OK_AND_ASSIGN(const Page first, PageOf(0, "", 250));
+  EXPECT_EQ(first.end, 100u);
+  ASSERT_OK_AND_ASSIGN(const Page last, PageOf(1000, first.next_token, 250));
+  EXPECT_EQ(last.begin, 100u);
+  EXPECT_EQ(last.end, 250u);
+  EXPECT_EQ(last.next_token, "");
+  EXPECT_EQ(PageOf(10, "9999", 250)->begin, 250u) << "a list that has shrunk";
+  EXPECT_THAT(PageOf(-1, "", 1), IsError(absl::StatusCode::kInvalidArgument, "page_size"));
+  EXPECT_THAT(PageOf(1001, "", 1), IsError(absl::StatusCode::kInvalidArgument, "page_size"));
+  for (const char* token : {"x", "-1", "1x", "99999999999999999999999"}) {
+    EXPECT_THAT(PageOf(1, token, 1), IsError(absl::StatusCode::kInvalidArgument, "page_token")) << token;
+  }
+}
+
+// What goes out by reference parses as the message that protobuf itself would have written.
+TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
+  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{127}, int64_t{128}, int64_t{100'000}, int64_t{3'000'000}}) {
+    auto memory = std::make_shared<std::string>(static_cast<size_t>(size) + 5, 'x');
+    for (size_t i = 0; i < memory->size(); ++i) (*memory)[i] = static_cast<char>(i * 7);
+    v1::Frame header;
+    header.set_scan("scans/a");
+    header.set_total_bytes(size);
+    {
+      grpc::ByteBuffer buffer =
+          WithPayload(header, v1::Frame::kDataFieldNumber, {.owner = memory, .data = memory->data(), .size = size + 5}, 5, size);
+      v1::Frame parsed;
+      ASSERT_TRUE(ParseRequest(buffer, &parsed));
+      v1::Frame wanted = header;
+      wanted.set_data(memory->substr(5));
+      EXPECT_EQ(parsed.SerializeAsString(), wanted.SerializeAsString());
+      if (size > 0) EXPECT_GT(memory.use_count(), 1) << "by reference";
+    }
+    EXPECT_EQ(memory.use_count(), 1) << size;
+  }
+}
+
+TEST(ToGrpc, CarriesTheDetailAndTheReport) {
+  const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "retention", .numbers = {{"wanted", "7"}}});
+  engine::AdmissionReport report;
+  report.wanted_bytes = 7;
+  const grpc::Status out = ToGrpc(status, &report);
+  EXPECT_EQ(out.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(out.error_message(), "full");
+  v1::RpcStatus rich;
+  ASSERT_TRUE(rich.ParseFromString(out.error_details()));
+  ASSERT_EQ(rich.details_size(), 2);
+  v1::ErrorDetail detail;
+  ASSERT_TRUE(rich.details(0).UnpackTo(&detail));
+  EXPECT_EQ(detail.reason(), "DEVICE_FULL");
+  EXPECT_EQ(detail.field(), "retention");
+  EXPECT_EQ(detail.numbers().at("wanted"), "7");
+  v1::AdmissionReport encoded;
+  ASSERT_TRUE(rich.details(1).UnpackTo(&encoded));
+  EXPECT_EQ(encoded.wanted_bytes(), 7);
+  EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
+}
+
+}  // namespace
+}  // namespace octavo::rpc
