@@ -34,3 +34,4 @@ for test in real_spectra chain main_path streaming storage; do
 done
 run "$bundle/bin/bench_chain" --backend cuda --seconds 0.5 | tee "$logs/bench_chain.jsonl"
 run "$bundle/bin/bench_chain" --backend host --seconds 0.5 >>"$logs/bench_chain.jsonl"
+python3 tests/bench/bench_service.py | tee "$logs/bench_service.jsonl"
