@@ -1,12 +1,26 @@
 #include "server/rpc/status.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "octavo/v1/types.pb.h"
 #include "server/rpc/convert.h"
 
 namespace octavo::rpc {
+
+namespace {
+
+// Messages travel in HTTP/2 trailers, which clients take only up to 8 KiB: what quotes a huge field must not hide the error.
+constexpr size_t kMostMessage = 1500;
+std::string Shortened(absl::string_view message) {
+  if (message.size() <= kMostMessage) return std::string(message);
+  return absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (", message.size(), " bytes in all) ... ",
+                      absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4)));
+}
+
+}  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report) {
   if (status.ok()) return grpc::Status::OK;
@@ -16,17 +30,17 @@ grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* r
   detail.set_domain("octavo");
   detail.set_reason(info.reason.empty() ? absl::StatusCodeToString(status.code()) : info.reason);
   detail.set_field(info.field);
-  for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = value;
+  for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = Shortened(value);
   v1::RpcStatus rich;
   rich.set_code(static_cast<int>(status.code()));
-  rich.set_message(std::string(status.message()));
+  rich.set_message(Shortened(status.message()));
   rich.add_details()->PackFrom(detail);
   if (report != nullptr && absl::IsResourceExhausted(status)) {
     v1::AdmissionReport encoded;
     EncodeAdmissionReport(*report, &encoded);
     rich.add_details()->PackFrom(encoded);
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()), rich.SerializeAsString());
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(), rich.SerializeAsString());
 }
 
 }  // namespace octavo::rpc
