@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -43,16 +44,15 @@ void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
 struct SubscribeOptions {
   engine::SubscribeSpec spec;
   v1::Encoding encoding = v1::RAW;
-  ImageOptions image;  // PNG, JPEG
+  std::optional<ImageOptions> image;  // nothing = frames as they are
   int64_t chunk_bytes = 0;
 };
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& request);
 absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes);
-/// `encoding` is one of PNG and JPEG, which `options` are for.
 absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& options, v1::Encoding encoding);
 /// Everything but encoding, offset, total, crc and data.
 void EncodeFrameHeader(const engine::Frame& frame, uint64_t dropped_before, v1::Frame* out);
-/// Puts the picture's own shape, axes, spacing, levels and scale bar in place of the frame's.
+/// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the frame's.
 void EncodePictureHeader(const Picture& picture, v1::Frame* out);
 
 }  // namespace octavo::rpc

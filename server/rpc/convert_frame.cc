@@ -18,7 +18,14 @@ absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
 
 absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::Encoding encoding) {
   ImageOptions out;
-  out.encoding = encoding == v1::JPEG ? ImageOptions::Encoding::kJpeg : ImageOptions::Encoding::kPng;
+  out.encoding = encoding == v1::JPEG ? ImageOptions::Encoding::kJpeg : encoding == v1::PNG ? ImageOptions::Encoding::kPng : ImageOptions::Encoding::kRaw;
+  const auto for_files = [&](const char* field) { return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG"); };
+  if (encoding == v1::RAW) {
+    if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
+    if (in.has_levels()) return for_files("image.levels");
+    if (in.has_percentiles()) return for_files("image.percentiles");
+    if (in.scale_bar()) return for_files("image.scale_bar");
+  }
   if (!v1::ColourMap_IsValid(in.colour_map())) {
     return InvalidField("image.colour_map", absl::StrCat("has the unknown value ", static_cast<int>(in.colour_map())));
   }
@@ -48,7 +55,7 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
   out.depth_down = in.depth_down();
   out.scale_bar = in.scale_bar();
   if (in.jpeg_quality() > 100) return InvalidField("image.jpeg_quality", absl::StrCat("is ", in.jpeg_quality(), "; allowed 0 (85) or 1 to 100"));
-  if (in.jpeg_quality() > 0 && encoding != v1::JPEG) return InvalidField("image.jpeg_quality", "is given, but encoding is PNG; allowed with JPEG");
+  if (in.jpeg_quality() > 0 && encoding != v1::JPEG) return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
   if (in.jpeg_quality() > 0) out.jpeg_quality = static_cast<int>(in.jpeg_quality());
   return out;
 }
@@ -81,10 +88,9 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   if (out.encoding != v1::RAW && !images) {
     return InvalidField("encoding", absl::StrCat("is ", v1::Encoding_Name(out.encoding), ", which is for images only, not for VOLUME and EVENT"));
   }
-  if (out.encoding != v1::RAW) {
+  if (in.has_image() && !images) return InvalidField("image", "is for images only, not for VOLUME and EVENT");
+  if (out.encoding != v1::RAW || in.has_image()) {
     OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
-  } else if (in.has_image()) {
-    return InvalidField("image", "is given, but encoding is RAW; allowed with PNG and JPEG");
   }
   if (!v1::Delivery_IsValid(in.delivery())) return InvalidField("delivery", absl::StrCat("has the unknown value ", static_cast<int>(in.delivery())));
   spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED ? static_cast<engine::Delivery>(in.delivery())
@@ -127,6 +133,7 @@ void EncodeFrameHeader(const engine::Frame& in, uint64_t dropped_before, v1::Fra
 
 void EncodePictureHeader(const Picture& in, v1::Frame* out) {
   out->mutable_shape()->Assign(in.shape.begin(), in.shape.end());
+  out->set_dtype(static_cast<v1::DType>(in.dtype));
   out->mutable_axes()->Assign(in.axes.begin(), in.axes.end());
   out->mutable_spacing_um()->Assign(in.spacing_um.begin(), in.spacing_um.end());
   out->mutable_display()->set_lo(static_cast<float>(in.display_lo));

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <limits>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -152,6 +153,35 @@ Pixels Coloured(const Values& values, double lo, double hi, ColourMap map) {
   return pixels;
 }
 
+// The values as an array of `dtype`, or of F32 where values of that type would not be exact.
+engine::Bytes Raw(const Values& values, DType* dtype) {
+  const auto write = [&](auto sample) {
+    using Sample = decltype(sample);
+    auto out = std::make_shared<std::vector<Sample>>();
+    out->reserve(values.data.size());
+    for (const float value : values.data) {
+      if constexpr (std::is_integral_v<Sample>) {
+        out->push_back(static_cast<Sample>(std::lround(value)));  // a mean of such values: within their range, and finite
+      } else {
+        out->push_back(value);
+      }
+    }
+    return engine::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(out->size() * sizeof(Sample))};
+  };
+  switch (*dtype) {
+    case DType::kU8: return write(uint8_t{});
+    case DType::kI8: return write(int8_t{});
+    case DType::kU16: return write(uint16_t{});
+    case DType::kI16: return write(int16_t{});
+    case DType::kF16:
+    case DType::kF32:
+    case DType::kF64:
+    case DType::kC64: break;
+  }
+  *dtype = DType::kF32;
+  return write(float{});
+}
+
 absl::StatusOr<engine::Bytes> Png(const Pixels& pixels) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
@@ -191,7 +221,7 @@ absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptio
     return absl::InvalidArgumentError("the frame is empty");
   }
   ReadValues(frame, &values.data);
-  Picture picture{.file = {}, .shape = {}, .axes = frame.axes, .spacing_um = frame.spacing_um};
+  Picture picture{.data = {}, .dtype = frame.dtype, .shape = {}, .axes = frame.axes, .spacing_um = frame.spacing_um};
   if (options.depth_down && frame.axes.size() == 2 && frame.axes[1] == "z") {
     values = Turned(values);
     std::reverse(picture.axes.begin(), picture.axes.end());
@@ -204,6 +234,11 @@ absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptio
   }
   values = Shrunk(values, rows, columns);
   picture.shape = {rows, columns};
+  if (options.encoding == ImageOptions::Encoding::kRaw) {
+    picture.data = Raw(values, &picture.dtype);
+    std::tie(picture.display_lo, picture.display_hi) = std::pair(frame.display_lo, frame.display_hi);
+    return picture;
+  }
   switch (options.contrast) {
     case ImageOptions::Contrast::kDisplay: std::tie(picture.display_lo, picture.display_hi) = std::pair(frame.display_lo, frame.display_hi); break;
     case ImageOptions::Contrast::kLevels:
@@ -217,7 +252,7 @@ absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptio
   }
   Pixels pixels = Coloured(values, picture.display_lo, picture.display_hi, options.colour_map);
   if (options.scale_bar && picture.spacing_um.size() == 2) picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
-  OCTAVO_ASSIGN_OR_RETURN(picture.file, options.encoding == ImageOptions::Encoding::kJpeg ? Jpeg(pixels, options.jpeg_quality) : Png(pixels));
+  OCTAVO_ASSIGN_OR_RETURN(picture.data, options.encoding == ImageOptions::Encoding::kJpeg ? Jpeg(pixels, options.jpeg_quality) : Png(pixels));
   return picture;
 }
 

@@ -10,9 +10,9 @@
 
 namespace octavo::rpc {
 
-/// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame apart.
+/// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame apart. kRaw turns and shrinks only.
 struct ImageOptions {
-  enum class Encoding : uint8_t { kPng, kJpeg };
+  enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
   enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };
   static constexpr int64_t kMostPixels = 65500;  // a side; what JPEG can hold
 
@@ -26,9 +26,10 @@ struct ImageOptions {
   auto operator<=>(const ImageOptions&) const = default;
 };
 
-/// A frame as a file in memory, and what of the frame's header is the picture's own.
+/// A frame as a file in memory (kRaw: as an array), and what of the frame's header is the picture's own.
 struct Picture {
-  engine::Bytes file;
+  engine::Bytes data;
+  DType dtype = DType::kU8;    // of the values that are shown
   std::vector<int64_t> shape;  // [rows, columns]
   std::vector<std::string> axes;
   std::vector<double> spacing_um;

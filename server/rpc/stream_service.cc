@@ -108,14 +108,14 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       payload_ = frame_.frame->payload;
       encoding_ = v1::RAW;
       picture_ = nullptr;
-      if (options_.encoding != v1::RAW && frame_.frame->shape.size() == 2) {
-        auto picture = pictures_->Get(frame_.frame, options_.image);
+      if (options_.image.has_value() && frame_.frame->shape.size() == 2) {
+        auto picture = pictures_->Get(frame_.frame, *options_.image);
         if (!picture.ok()) {
           writer->End(ToGrpc(picture.status()));
           return true;
         }
         picture_ = *std::move(picture);
-        payload_ = picture_->file;
+        payload_ = picture_->data;
         encoding_ = options_.encoding;
       }
       offset_ = 0;

@@ -180,7 +180,7 @@ TEST_F(LiboctavoTest, PicturesAreFiles) {
     FrameStream stream = client_.Subscribe({.scan = scan,
                                             .products = {Product::kMip},
                                             .encoding = encoding,
-                                            .image = {.colour_map = ColourMap::kInferno, .percentiles = Levels{1, 99}, .max_width = 20, .scale_bar = true}});
+                                            .image = ImageOptions{.colour_map = ColourMap::kInferno, .percentiles = Levels{1, 99}, .max_width = 20, .scale_bar = true}});
     Frame frame;
     ASSERT_TRUE(stream.Next(&frame));
     EXPECT_EQ(frame.encoding, encoding);

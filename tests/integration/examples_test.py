@@ -24,9 +24,12 @@ class Examples(DaemonTest):
         return done.stdout.splitlines()
 
     def recipe(self, code):
-        """Runs a recipe; returns its lines and the volumes that its scan left."""
+        """Runs Python as it stands; returns its lines and the scan that it submitted."""
+        return self.recipe_of([sys.executable, "-c", code], PYTHONPATH=os.path.join(BUILD, "python"))
+
+    def recipe_of(self, command, **environment):
         before = {scan.name for scan in self.client.scans()}
-        lines = self.run_example([sys.executable, "-c", code], PYTHONPATH=os.path.join(BUILD, "python"))
+        lines = self.run_example(command, **environment)
         (scan,) = (s.name for s in self.client.scans() if s.name not in before)
         return lines, scan
 
@@ -49,6 +52,17 @@ class Examples(DaemonTest):
         self.assertEqual(self.client.volumes(scan), [])
         end = self.client.scan(scan)
         self.assertEqual((end.volumes_done, end.volumes_committed, end.volumes_discarded), (6, 1, 5))
+
+    def test_the_readme(self):
+        with open(os.path.join(SOURCE, "README.md")) as page:
+            (python,) = re.findall(r"```python\n(.*?)```", page.read(), re.S)
+        for run in (lambda: self.recipe(python), lambda: self.recipe_of([os.path.join(BUILD, "examples", "readme_example")])):
+            lines, scan = run()
+            self.assertGreaterEqual(len(lines), 1)
+            self.assertRegex(lines[-1], r"^\d+ \d+")
+            self.assertEqual(self.client.scan(scan).volumes_committed, 1)
+            self.assertTrue(os.path.isdir(os.path.join(self.daemon.root, "mouse_00000.ome.zarr")), os.listdir(self.daemon.root))
+            shutil.rmtree(os.path.join(self.daemon.root, "mouse_00000.ome.zarr"))
 
     def check_story(self, lines, frames_have):
         """What the Node and the Go example tell, against what the server knows."""

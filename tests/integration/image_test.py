@@ -132,12 +132,15 @@ class Images(DaemonTest):
     def test_many_ways_at_once_and_the_raw_frame_beside_them(self):
         scan = self.scan()
         ways = [dict(), dict(encoding="png"), dict(encoding="jpeg"), dict(encoding="png", image=dict(colour_map="hot")),
-                dict(encoding="png", image=dict(max_width=10))]
+                dict(encoding="png", image=dict(max_width=10)), dict(image=dict(max_width=32))]
         frames = [self.frame(scan, **way) for way in ways]
         self.assertEqual(len({f.sequence for f in frames}), 1)
-        self.assertEqual([f.shape for f in frames], [(12, 64)] * 4 + [(2, 10)])
+        self.assertEqual([f.shape for f in frames], [(12, 64)] * 4 + [(2, 10), (6, 32)])
+        mean = frames[0].array.astype(np.float64).reshape(6, 2, 32, 2).mean(axis=(1, 3))
+        np.testing.assert_array_equal(frames[5].array, np.floor(mean + 0.5).astype(np.uint8))
+        self.assertIsNone(frames[4].array)
         np.testing.assert_array_equal(decode_png(frames[1].data), grey(frames[0].array, *frames[0].display))
-        self.assertEqual(len({f.data for f in frames}), 5)
+        self.assertEqual(len({f.data for f in frames if f.data}), 4)
 
     def test_the_rate_is_kept_and_what_is_left_out_counted(self):
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(32, 4), samples=256, rate_hz=20000, products=dict(preview_rate_hz=-1),
@@ -161,7 +164,7 @@ class Images(DaemonTest):
             with self.subTest(image=image), self.assertRaises(octavo.OctavoError) as caught:
                 self.frame(encoding="jpeg", image=image, timeout=5)
             self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", field))
-        for options, field in ((dict(image=dict(colour_map="hot")), "image"), (dict(encoding="png", products=["event"]), "encoding"),
+        for options, field in ((dict(image=dict(colour_map="hot")), "image.colour_map"), (dict(products=["event"], image=dict(max_width=9)), "image"), (dict(encoding="png", products=["event"]), "encoding"),
                                (dict(encoding="png", delivery="lossless", max_rate_hz=2), "max_rate_hz"),
                                (dict(encoding="png", image=dict(jpeg_quality=50)), "image.jpeg_quality")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:

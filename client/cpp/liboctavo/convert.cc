@@ -135,17 +135,18 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
     out->set_index_set(true);
   }
   out->set_encoding(static_cast<v1::Encoding>(in.encoding));
-  if (in.encoding != Encoding::kRaw) {
+  if (in.image) {
+    const ImageOptions& options = *in.image;
     auto* image = out->mutable_image();
-    image->set_colour_map(static_cast<v1::ColourMap>(in.image.colour_map));
-    if (in.image.levels) Encode(*in.image.levels, image->mutable_levels());
-    if (in.image.percentiles) Encode(*in.image.percentiles, image->mutable_percentiles());
-    image->set_max_width(in.image.max_width);
-    image->set_max_height(in.image.max_height);
-    image->set_square_pixels(in.image.square_pixels);
-    image->set_depth_down(in.image.depth_down);
-    image->set_scale_bar(in.image.scale_bar);
-    image->set_jpeg_quality(in.image.jpeg_quality);
+    if (options.colour_map != ColourMap::kGray) image->set_colour_map(static_cast<v1::ColourMap>(options.colour_map));
+    if (options.levels) Encode(*options.levels, image->mutable_levels());
+    if (options.percentiles) Encode(*options.percentiles, image->mutable_percentiles());
+    image->set_max_width(options.max_width);
+    image->set_max_height(options.max_height);
+    image->set_square_pixels(options.square_pixels);
+    image->set_depth_down(options.depth_down);
+    image->set_scale_bar(options.scale_bar);
+    image->set_jpeg_quality(options.jpeg_quality);
   }
   out->set_delivery(static_cast<v1::Delivery>(in.delivery));
   out->set_queue_length(in.queue_length);

@@ -177,7 +177,7 @@ struct CommitResult {
   double seconds = 0;
 };
 
-/// How PNG and JPEG are made; as octavo.v1.ImageOptions.
+/// How PNG and JPEG are made; as octavo.v1.ImageOptions. RAW images are only turned and shrunk.
 struct ImageOptions {
   ColourMap colour_map = ColourMap::kGray;
   std::optional<Levels> levels;       // stored units
@@ -193,7 +193,7 @@ struct SubscribeOptions {
   Axis axis = Axis::kDefault;
   std::optional<int64_t> index;  // B-scan number; none = the middle
   Encoding encoding = Encoding::kRaw;
-  ImageOptions image;  // for PNG and JPEG
+  std::optional<ImageOptions> image;
   Delivery delivery = Delivery::kDefault;
   uint32_t queue_length = 0;
   double max_rate_hz = 0;

@@ -77,7 +77,7 @@ Picture Made(const engine::Frame& frame, const ImageOptions& options) {
   EXPECT_THAT(picture, IsOk());
   return picture.ok() ? *std::move(picture) : Picture{};
 }
-std::vector<uint8_t> Shown(const engine::Frame& frame, const ImageOptions& options) { return Decoded(Made(frame, options).file).data; }
+std::vector<uint8_t> Shown(const engine::Frame& frame, const ImageOptions& options) { return Decoded(Made(frame, options).data).data; }
 
 Rgb At(const Pixels& pixels, int64_t row, int64_t column) {
   const uint8_t* p = &pixels.data[static_cast<size_t>((row * pixels.columns + column) * 3)];
@@ -141,7 +141,7 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
       {ColourMap::kPlasma, {{0, {13, 8, 135}}, {64, {126, 3, 168}}, {128, {204, 71, 120}}, {191, {248, 148, 65}}, {255, {240, 249, 33}}}},
       {ColourMap::kHot, {{0, {11, 0, 0}}, {64, {179, 0, 0}}, {128, {255, 92, 0}}, {191, {255, 255, 3}}, {255, {255, 255, 255}}}}};
   for (const auto& [map, colours] : published) {
-    const Pixels pixels = Decoded(Made(frame, {.colour_map = map}).file);
+    const Pixels pixels = Decoded(Made(frame, {.colour_map = map}).data);
     ASSERT_EQ(pixels.channels, 3);
     for (const auto& [level, colour] : colours) {
       const Rgb got = At(pixels, 0, level);
@@ -169,9 +169,9 @@ TEST(ImageTest, JpegShowsWhatPngShows) {
   const auto frame = FrameOf<uint8_t>(DType::kU8, 64, 96, values);
   int64_t last = 0;
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kInferno}) {
-    const Pixels exact = Decoded(Made(frame, {.colour_map = map}).file);
+    const Pixels exact = Decoded(Made(frame, {.colour_map = map}).data);
     const Picture picture = Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .jpeg_quality = 95});
-    const Pixels close = Decoded(picture.file);
+    const Pixels close = Decoded(picture.data);
     ASSERT_EQ(close.channels, exact.channels);
     ASSERT_EQ(close.rows, 64);
     ASSERT_EQ(close.columns, 96);
@@ -179,16 +179,16 @@ TEST(ImageTest, JpegShowsWhatPngShows) {
     for (size_t i = 0; i < exact.data.size(); ++i) total += std::abs(exact.data[i] - close.data[i]);
     EXPECT_LT(total / static_cast<double>(exact.data.size()), 2.0);
     EXPECT_EQ(picture.shape, (std::vector<int64_t>{64, 96}));
-    last = picture.file.size;
+    last = picture.data.size;
   }
-  EXPECT_LT(Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kInferno, .jpeg_quality = 10}).file.size, last);
+  EXPECT_LT(Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kInferno, .jpeg_quality = 10}).data.size, last);
 }
 
 TEST(ImageTest, ShrinkingAveragesAreas) {
   const auto frame = FrameOf<float>(DType::kF32, 2, 6, {0, 10, 20, 30, kNan, kNan, 20, 30, 40, 50, kNan, 70});
   const Picture half = Made(frame, {.max_width = 3});
   EXPECT_EQ(half.shape, (std::vector<int64_t>{1, 3}));
-  EXPECT_EQ(Decoded(half.file).data, (std::vector<uint8_t>{15, 35, 70}));  // NaN counts for nothing
+  EXPECT_EQ(Decoded(half.data).data, (std::vector<uint8_t>{15, 35, 70}));  // NaN counts for nothing
   EXPECT_THAT(half.spacing_um, ElementsAre(20, 8));
   // 6 columns in 4: each new one covers one and a half.
   const auto line = FrameOf<float>(DType::kF32, 1, 6, {0, 30, 60, 90, 120, 150});
@@ -211,12 +211,35 @@ TEST(ImageTest, DepthRunsDownAndPixelsAreSquare) {
   EXPECT_EQ(turned.shape, (std::vector<int64_t>{10, 4}));
   EXPECT_THAT(turned.axes, ElementsAre("z", "x"));
   EXPECT_THAT(turned.spacing_um, ElementsAre(4, 10));
-  EXPECT_EQ(Decoded(turned.file).data[1 * 4 + 3], values[3 * 10 + 1]);
+  EXPECT_EQ(Decoded(turned.data).data[1 * 4 + 3], values[3 * 10 + 1]);
   const Picture square = Made(frame, {.square_pixels = true, .depth_down = true});
   EXPECT_EQ(square.shape, (std::vector<int64_t>{4, 4}));
   EXPECT_THAT(square.spacing_um, ElementsAre(10, 10));
   frame.axes = {"y", "x"};  // an en face image stays as it is
   EXPECT_EQ(Made(frame, {.depth_down = true}).shape, (std::vector<int64_t>{4, 10}));
+}
+
+TEST(ImageTest, RawIsTurnedAndShrunkOnly) {
+  const ImageOptions options{.encoding = ImageOptions::Encoding::kRaw, .max_width = 1, .depth_down = true};
+  const auto check = [&]<class T>(DType dtype, DType expected_dtype, auto values, const std::vector<T>& expected) {
+    const Picture picture = Made(FrameOf(dtype, 2, 2, values), options);  // [x, z] to [z, 1]
+    EXPECT_EQ(picture.shape, (std::vector<int64_t>{1, 1})) << Info(dtype).name;
+    EXPECT_EQ(picture.dtype, expected_dtype) << Info(dtype).name;
+    ASSERT_EQ(picture.data.size, static_cast<int64_t>(sizeof(T)));
+    EXPECT_EQ(*static_cast<const T*>(picture.data.data), expected[0]) << Info(dtype).name;
+    EXPECT_EQ(picture.display_hi, 255);
+  };
+  check(DType::kU8, DType::kU8, std::vector<uint8_t>{255, 254, 255, 254}, std::vector<uint8_t>{255});  // 254.5
+  check(DType::kI8, DType::kI8, std::vector<int8_t>{-128, -127, -128, -127}, std::vector<int8_t>{-128});
+  check(DType::kU16, DType::kU16, std::vector<uint16_t>{65535, 65533, 65535, 65533}, std::vector<uint16_t>{65534});
+  check(DType::kI16, DType::kI16, std::vector<int16_t>{-32768, 1, 2, 3}, std::vector<int16_t>{-8191});  // -8190.5
+  check(DType::kF32, DType::kF32, std::vector<float>{1, kNan, 2, 4.5}, std::vector<float>{2.5});
+  check(DType::kF64, DType::kF32, std::vector<double>{1, 2, 3, 4}, std::vector<float>{2.5});
+  check(DType::kC64, DType::kF32, std::vector<std::complex<float>>{{3, 4}, {0, 5}, {-5, 0}, {0, -1}}, std::vector<float>{4});
+  std::vector<uint8_t> values(6);
+  std::iota(values.begin(), values.end(), uint8_t{0});
+  const Picture turned = Made(FrameOf<uint8_t>(DType::kU8, 2, 3, values), {.encoding = ImageOptions::Encoding::kRaw, .depth_down = true});
+  EXPECT_EQ(std::string(static_cast<const char*>(turned.data.data), 6), std::string({0, 3, 1, 4, 2, 5}));
 }
 
 TEST(ImageTest, TheScaleBarIsAsLongAsItSays) {
@@ -295,8 +318,20 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   });
   check("image", [](auto* r) {
     r->set_encoding(v1::RAW);
+    r->add_products(v1::VOLUME);
     r->mutable_image();
   });
+  const auto raw = [&](const char* field, const std::function<void(v1::ImageOptions*)>& change) {
+    check(field, [&](auto* r) {
+      r->set_encoding(v1::RAW);
+      change(r->mutable_image());
+    });
+  };
+  raw("image.colour_map", [](auto* i) { i->set_colour_map(v1::HOT); });
+  raw("image.levels", [](auto* i) { i->mutable_levels()->set_hi(3); });
+  raw("image.percentiles", [](auto* i) { i->mutable_percentiles()->set_hi(3); });
+  raw("image.scale_bar", [](auto* i) { i->set_scale_bar(true); });
+  raw("image.jpeg_quality", [](auto* i) { i->set_jpeg_quality(3); });
   check("encoding", [](auto* r) { r->set_encoding(static_cast<v1::Encoding>(77)); });
   check("encoding", [](auto* r) { r->add_products(v1::VOLUME); });
   check("max_rate_hz", [](auto* r) {
@@ -311,7 +346,7 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   request.mutable_image()->set_colour_map(v1::HOT);
   const auto fine = DecodeSubscribe(request);
   ASSERT_THAT(fine, IsOk());
-  EXPECT_EQ(fine->image, (ImageOptions{.encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kHot, .contrast = Contrast::kPercentiles, .lo = 0.5, .hi = 100}));
+  EXPECT_EQ(*fine->image, (ImageOptions{.encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kHot, .contrast = Contrast::kPercentiles, .lo = 0.5, .hi = 100}));
 }
 
 }  // namespace
