@@ -158,7 +158,8 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   ASSERT_GE(sequences.size(), 2u);
   EXPECT_TRUE(std::is_sorted(sequences.begin(), sequences.end()));
   for (const auto& [name, mip] : mips) {  // the projection of what is held
-    const auto voxels = client_.Read(name).as<uint8_t>();
+    const Array volume = client_.Read(name);
+    const auto voxels = volume.as<uint8_t>();
     for (size_t i = 0; i < mip.size(); ++i) {
       EXPECT_EQ(static_cast<uint8_t>(mip[i]), *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128), voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
     }

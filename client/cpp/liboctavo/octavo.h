@@ -159,10 +159,12 @@ struct Array {
 
   /// The elements as T, which must have the size of dtype (std::logic_error otherwise).
   template <class T>
-  std::span<const T> as() const {
+  std::span<const T> as() const& {
     if (sizeof(T) != ItemSize(dtype)) throw std::logic_error("Array::as: the type has another size than the array's elements");
     return {reinterpret_cast<const T*>(data.data()), data.size() / sizeof(T)};
   }
+  template <class T>
+  std::span<const T> as() && = delete;  // the elements would be gone with the temporary
   static size_t ItemSize(DType dtype);
 };
 
