@@ -19,6 +19,9 @@
 namespace octavo::rpc {
 namespace {
 
+// Pictures are for looking at: what they are made of takes 1 GiB at most.
+constexpr int64_t kMostValues = int64_t{1} << 28;
+
 // A frame's values on their way to pixels.
 struct Values {
   int64_t rows = 0, columns = 0;
@@ -216,6 +219,9 @@ absl::StatusOr<engine::Bytes> Jpeg(const Pixels& pixels, int quality) {
 
 absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptions& options) {
   if (frame.shape.size() != 2) return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
+  if (frame.shape[0] * frame.shape[1] > kMostValues) {
+    return absl::ResourceExhaustedError(absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1], " values; a picture is made of at most ", kMostValues));
+  }
   Values values{.rows = frame.shape[0], .columns = frame.shape[1], .data = std::vector<float>(static_cast<size_t>(frame.shape[0] * frame.shape[1]))};
   if (values.data.empty() || frame.payload.size < static_cast<int64_t>(values.data.size()) * SizeOf(frame.dtype)) {
     return absl::InvalidArgumentError("the frame is empty");

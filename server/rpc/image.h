@@ -37,7 +37,8 @@ struct Picture {
   double scale_bar_um = 0;
 };
 
-/// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no image.
+/// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no image,
+/// ResourceExhausted above 2^28 values.
 absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptions& options);
 
 /// 8-bit pixels, [row, column, channel]; one channel (grey) or three (red, green, blue).

@@ -282,6 +282,8 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "two-dimensional"));
   frame.shape = {0, 2};
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
+  frame.shape = {1 << 20, 1 << 20};
+  EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kResourceExhausted, "at most 268435456"));
   frame.shape = {3, 2};  // more than the payload holds
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
