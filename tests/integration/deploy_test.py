@@ -3,10 +3,12 @@ with each other. Nothing here needs Docker or a running systemd."""
 
 import configparser
 import fnmatch
+import json
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -179,6 +181,45 @@ class Unit(unittest.TestCase):
             self.assertEqual((verify.returncode, told), (0, []), verify.stderr)
             security = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", path], capture_output=True, text=True, timeout=60)
             self.assertEqual(security.returncode, 0, security.stdout[-300:])  # exposure of at most 2.0 of 10
+
+
+    @unittest.skipIf(shutil.which("systemd-analyze") is None or shutil.which("strace") is None, "no systemd-analyze or no strace")
+    def test_its_filter_of_system_calls_lets_a_day_of_work_pass(self):
+        def members(name):
+            out = subprocess.run(["systemd-analyze", "syscall-filter", name], capture_output=True, text=True, check=True).stdout
+            lines = {line.strip() for line in out.splitlines()[1:]} - {""}
+            return {line for line in lines if line[0] not in "@#"}.union(*(members(line) for line in lines if line[0] == "@"))
+
+        with tempfile.TemporaryDirectory() as folder:
+            trace, root = os.path.join(folder, "trace"), os.path.join(folder, "data")
+            os.makedirs(root)
+            end, begin = os.pipe()
+            process = subprocess.Popen(
+                ["strace", "-f", "-o", trace, OCTAVOD, "--listen.tcp", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0", "--storage.roots", root, "--state.dir",
+                 os.path.join(folder, "state"), "--ready-fd", str(begin)], pass_fds=[begin], stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "NOTIFY_SOCKET": os.path.join(folder, "notify"), "WATCHDOG_USEC": "1000000", "ASAN_OPTIONS": "detect_leaks=0"})
+            os.close(begin)
+            with os.fdopen(end) as line:
+                ready = line.readline()
+            if not ready:
+                self.skipTest(f"strace may not trace here: {process.communicate()[1][-200:]}")
+            ready = json.loads(ready)
+            with octavo.Client(ready["tcp"][0]) as client, octavo.Client("unix:" + ready["unix"]) as local:
+                scan = client.submit_scan(octavo.simulated(1), octavo.raster(64, 16, volumes=3), samples=256, rate_hz=5000)
+                self.assertTrue(list(client.subscribe(scan.name, encoding="jpeg", image=dict(scale_bar=True))))
+                client.wait(scan.name)
+                first, second, third = (v.name for v in client.volumes(scan.name))
+                client.commit(first, "first", "zarr")
+                client.commit(second, "second", "npy")
+                self.assertEqual(local.read(third).shape, (16, 64, 128))
+            urllib.request.urlopen(f"http://{ready['metrics']}/metrics", timeout=10).read()
+            os.kill(ready["pid"], signal.SIGTERM)
+            process.communicate(timeout=60)
+            with open(trace, errors="replace") as lines:
+                calls = {match.group(1) for match in (re.match(r"\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed)", line) for line in lines) if match}
+        self.assertGreater(len(calls), 40)
+        self.assertIn("sendto", calls)
+        self.assertEqual(calls - set().union(*(members(name) for name in self.service["SystemCallFilter"].split())), set())
 
 
 class Image(unittest.TestCase):
