@@ -58,15 +58,15 @@ class Supervised(unittest.TestCase):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(path)
             notify.settimeout(20)
-            daemon = self.start(environment={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "300000"})
+            daemon = self.start(environment={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1500000"})
             self.assertEqual(notify.recv(100), b"READY=1")
             with daemon.client() as client:
                 client.submit_scan(octavo.simulated(1), octavo.raster(64, 8), samples=256, rate_hz=5000)
             beats = []
-            while len(beats) < 8:
+            while len(beats) < 5:
                 self.assertEqual(notify.recv(100), b"WATCHDOG=1")
                 beats.append(time.monotonic())
-            self.assertLess(max(b - a for a, b in zip(beats, beats[1:])), 0.3)  # what systemd would end it for
+            self.assertLess(max(b - a for a, b in zip(beats, beats[1:])), 1.5)  # what systemd would end it for
             daemon.process.send_signal(signal.SIGSTOP)
             notify.settimeout(1)
             with self.assertRaises(TimeoutError):
