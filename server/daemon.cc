@@ -38,6 +38,9 @@ void NotifySystemd(const char* state) {
   (void)::sendto(fd.get(), state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), size);
 }
 
+// Long against any block, short against a person's patience.
+constexpr std::chrono::seconds kStallPatience(30);
+
 // Two daemons on one journal would undo each other's commits.
 absl::StatusOr<UniqueFd> Lock(const std::string& state_dir) {
   std::error_code error;
@@ -122,6 +125,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.started = SystemClock().Now();
   OCTAVO_ASSIGN_OR_RETURN(daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
   NotifySystemd("READY=1");
+  if (const auto period = Watchdog::PeriodFromEnvironment()) {
+    // A look takes the locks of sessions, volumes, ledger and publisher: where one of them is stuck, no sign of life follows.
+    auto look = [engine = daemon->engine_.get(), stalls = std::make_shared<StallDetector>(kStallPatience)] {
+      (void)engine->Snapshot();
+      return stalls->Look(engine->ListScans(), std::chrono::steady_clock::now().time_since_epoch());
+    };
+    daemon->watchdog_ = std::make_unique<Watchdog>(*period, std::move(look), [] { NotifySystemd("WATCHDOG=1"); });
+  }
   return daemon;
 }
 
@@ -145,6 +156,7 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   for (const auto& volume : engine_->ListVolumes()) held += volume.state == engine::VolumeState::kHeld;
   if (held > 0) Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});
   if (!idle) Log(LogLevel::kWarning, "drain time is over; ending what still runs");
+  watchdog_ = nullptr;
   rpc_->Shutdown(std::chrono::milliseconds(1000));
   rpc_ = nullptr;
   metrics_ = nullptr;

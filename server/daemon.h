@@ -12,6 +12,7 @@
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
 #include "server/storage/commit_store.h"
+#include "server/watchdog.h"
 
 namespace octavo {
 
@@ -39,6 +40,7 @@ class Daemon {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<metrics::Exporter> metrics_;
   std::unique_ptr<rpc::RpcServer> rpc_;
+  std::unique_ptr<Watchdog> watchdog_;  // last: it looks at the engine
 };
 
 }  // namespace octavo

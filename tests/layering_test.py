@@ -25,7 +25,10 @@ ALLOWED = {
     "server/rpc": ({"gpu", "gpu/base", "server/engine", "server/rpc"}, CUDA + PROMETHEUS),
     "server": ({"gpu", "gpu/base", "server", "server/storage", "server/engine", "server/metrics", "server/rpc"}, CUDA + ("octavo/v1",)),
     "client/cpp": ({"client/cpp"}, CUDA + PROMETHEUS),
+    "client/cpp/liboctavo": ({"client/cpp/liboctavo"}, CUDA + PROMETHEUS),
 }
+# Headers that programs of others include: the standard library and nothing else.
+PUBLIC = ("client/cpp/liboctavo/octavo.h",)
 # The one file that knows which backends exist.
 EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}}
 OURS = ("gpu/", "server/", "client/", "tests/")
@@ -53,6 +56,8 @@ def include_problems(path, text):
             continue
         included = match.group(1)
         ours = included.startswith(OURS)
+        if path in PUBLIC and re.search(r"[/.]", included):
+            problems.append(f"{path}:{number}: a public header may not include {included}")
         if (ours and allowed is not None and os.path.dirname(included) not in allowed) or (not ours and included.startswith(forbidden)):
             problems.append(f"{path}:{number}: {folder} may not include {included}")
     return problems
@@ -85,10 +90,12 @@ def self_check():
         include_problems("server/daemon.cc", '#include "octavo/v1/scan.grpc.pb.h"'),
         include_problems("tests/gpu/x.cc", "#include <cufft.h>"),
         include_problems("new/x.cc", ""),
+        include_problems("client/cpp/liboctavo/octavo.h", '#include "octavo/v1/scan.pb.h"'),
+        include_problems("client/cpp/liboctavo/octavo.h", '#include <grpcpp/grpcpp.h>'),
         readme_problems("\n## Life of a block\n`gpu/none.cc`\n"),
         path_problems("a", "/home/" + "someone/x"),
     ]
-    fine = [include_problems("gpu/cuda/x.cc", "#include <cuda_runtime.h>"), include_problems("gpu/backend.cc", '#include "gpu/cuda/cuda_device.h"'),
+    fine = [include_problems("client/cpp/liboctavo/octavo.h", "#include <vector>"), include_problems("gpu/cuda/x.cc", "#include <cuda_runtime.h>"), include_problems("gpu/backend.cc", '#include "gpu/cuda/cuda_device.h"'),
             include_problems("server/daemon.cc", '#include "server/rpc/rpc_server.h"'), path_problems("a", "x/home.html")]
     return [f"self-check: rule {i} sees nothing" for i, found in enumerate(planted) if not found] + [p for found in fine for p in found]
 

@@ -1,10 +1,11 @@
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "client/cpp/commands.h"
-#include "client/cpp/png_file.h"
 #include "client/cpp/terminal.h"
 #include "octavo/v1/stream.grpc.pb.h"
 
@@ -12,11 +13,42 @@ namespace octavo::cli {
 namespace {
 
 struct WatchFlags {
-  std::string scan, product = "mip", axis, png_dir;
+  std::string scan, product = "mip", axis, png_dir, jpeg_dir, colour_map;
   int64_t count = 0, index = -1;
   double rate = 10;
-  bool no_preview = false;
+  bool no_preview = false, scale_bar = false;
+  std::vector<float> percentiles, levels;
+  uint32_t max_width = 0;
+
+  bool files() const { return !png_dir.empty() || !jpeg_dir.empty(); }
 };
+
+// Pictures for files are made by the server, as people draw them: depth downwards.
+void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
+  request->set_encoding(flags.png_dir.empty() ? v1::JPEG : v1::PNG);
+  auto* image = request->mutable_image();
+  image->set_depth_down(true);
+  image->set_scale_bar(flags.scale_bar);
+  image->set_max_width(flags.max_width);
+  v1::ColourMap map = v1::GRAY;
+  std::string name = flags.colour_map;
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  if (v1::ColourMap_Parse(name, &map)) image->set_colour_map(map);
+  const auto set = [](const std::vector<float>& pair, v1::Levels* out) {
+    out->set_lo(pair[0]);
+    out->set_hi(pair[1]);
+  };
+  if (!flags.percentiles.empty()) set(flags.percentiles, image->mutable_percentiles());
+  if (!flags.levels.empty()) set(flags.levels, image->mutable_levels());
+}
+
+// Returns an empty string or what went wrong.
+std::string WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  return out ? "" : path + ": cannot write";
+}
 
 // Display levels applied; NaN is black.
 Grey ToGrey(const v1::Frame& head, const std::string& data) {
@@ -58,12 +90,18 @@ void Watch(Session& session, const WatchFlags& flags) {
   }
   request.set_max_rate_hz(flags.rate);
   request.set_no_preview(flags.no_preview);
+  if (flags.files()) AskForPictures(flags, &request);
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);
   v1::Frame part, head;
   std::string data;
   int64_t shown = 0, lines = 0;
-  if (!flags.png_dir.empty()) std::filesystem::create_directories(flags.png_dir);
+  const std::string directory = flags.png_dir.empty() ? flags.jpeg_dir : flags.png_dir;
+  if (std::error_code error; flags.files() && (std::filesystem::create_directories(directory, error), error)) {
+    std::cerr << "octavo: " << directory << ": " << error.message() << "\n";
+    session.exit_code = kFailed;
+    context.TryCancel();
+  }
   while (reader->Read(&part)) {
     if (part.offset() == 0) {
       head = part;
@@ -71,32 +109,33 @@ void Watch(Session& session, const WatchFlags& flags) {
     }
     data += part.data();
     if (data.size() < head.total_bytes()) continue;
-    // Depth runs down the screen, as everybody draws it.
-    Grey image = ToGrey(head, data);
-    if (head.axis() != v1::Z) image = Transposed(image);
     const std::string caption = head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " + v1::Product_Name(head.product()) + " " +
                                 std::to_string(head.sequence()) + (head.complete() ? "" : "  (live)") +
                                 (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out" : "");
     if (session.json) {
       head.clear_data();
       PrintJson(head);
-    } else if (flags.png_dir.empty()) {
+    } else if (!flags.files()) {
+      // Depth runs down the screen, as everybody draws it.
+      Grey image = ToGrey(head, data);
+      if (head.axis() != v1::Z) image = Transposed(image);
       const bool colour = IsTerminal();
       const std::string text = RenderImage(image, std::min(TerminalColumns(), colour ? 128 : 80), colour);
       if (colour && lines > 0) std::cout << "\x1b[" << lines << "A";
       std::cout << text << caption << (colour ? "\x1b[K\n" : "\n") << std::flush;
       lines = std::count(text.begin(), text.end(), '\n') + 1;
     }
-    if (!flags.png_dir.empty()) {
+    if (flags.files()) {
       char name[64];
-      std::snprintf(name, sizeof name, "/%s_%06llu.png", flags.product.c_str(), static_cast<unsigned long long>(head.sequence()));
-      if (const std::string problem = WritePng(flags.png_dir + name, image); !problem.empty()) {
+      std::snprintf(name, sizeof name, "/%s_%06llu.%s", flags.product.c_str(), static_cast<unsigned long long>(head.sequence()),
+                    flags.png_dir.empty() ? "jpg" : "png");
+      if (const std::string problem = WriteFile(directory + name, data); !problem.empty()) {
         std::cerr << "octavo: " << problem << "\n";
         session.exit_code = kFailed;
         context.TryCancel();
         break;
       }
-      if (!session.json) std::cout << flags.png_dir << name << "  " << caption << "\n" << std::flush;
+      if (!session.json) std::cout << directory << name << "  " << caption << "\n" << std::flush;
     }
     if (++shown == flags.count) {
       context.TryCancel();
@@ -118,11 +157,22 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   watch->add_option("--product", flags->product, "mip | aip | bscan")->check(CLI::IsMember({"mip", "aip", "bscan"}));
   watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y)")->check(CLI::IsMember({"x", "y", "z"}));
   watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
-  watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
+  auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
+  auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");
+  watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")->excludes(png);
+  files->add_option("--colour-map", flags->colour_map, "gray | gray-inverted | viridis | magma | inferno | plasma | hot")
+      ->check(CLI::IsMember({"gray", "gray-inverted", "viridis", "magma", "inferno", "plasma", "hot"}));
+  auto* percentiles = files->add_option("--percentiles", flags->percentiles, "LO HI: contrast from these percentiles of each picture")->expected(2);
+  files->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")->expected(2)->excludes(percentiles);
+  files->add_option("--max-width", flags->max_width, "shrink to so many pixels across");
+  files->add_flag("--scale-bar", flags->scale_bar, "draw a labelled scale bar");
   watch->add_option("--count", flags->count, "end after so many images");
   watch->add_option("--rate", flags->rate, "images per second at most; 0 = all");
   watch->add_flag("--no-preview", flags->no_preview, "completed volumes only");
-  watch->callback([&session, flags] { Watch(session, *flags); });
+  watch->callback([&session, flags, files] {
+    if (files->count_all() > 0 && !flags->files()) throw CLI::RequiresError("options of files", "--png-dir or --jpeg-dir");
+    Watch(session, *flags);
+  });
 }
 
 }  // namespace octavo::cli

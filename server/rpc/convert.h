@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "server/engine/scan_spec.h"
 #include "server/engine/status_types.h"
 #include "server/engine/subscription.h"
+#include "server/rpc/image.h"
 
 // Encode and decode pairs between the contract and the engine. Decoding checks everything that needs no knowledge of the
 // engine (enums, lengths, finiteness, syntax); errors name the field.
@@ -42,11 +44,15 @@ void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
 struct SubscribeOptions {
   engine::SubscribeSpec spec;
   v1::Encoding encoding = v1::RAW;
+  std::optional<ImageOptions> image;  // nothing = frames as they are
   int64_t chunk_bytes = 0;
 };
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& request);
 absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes);
+absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& options, v1::Encoding encoding);
 /// Everything but encoding, offset, total, crc and data.
 void EncodeFrameHeader(const engine::Frame& frame, uint64_t dropped_before, v1::Frame* out);
+/// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the frame's.
+void EncodePictureHeader(const Picture& picture, v1::Frame* out);
 
 }  // namespace octavo::rpc

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
@@ -12,6 +14,50 @@ absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
     return InvalidField("chunk_bytes", absl::StrCat("is ", chunk_bytes, "; allowed 0 (2 MiB) or 65536 to 4194304"));
   }
   return chunk_bytes;
+}
+
+absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::Encoding encoding) {
+  ImageOptions out;
+  out.encoding = encoding == v1::JPEG ? ImageOptions::Encoding::kJpeg : encoding == v1::PNG ? ImageOptions::Encoding::kPng : ImageOptions::Encoding::kRaw;
+  const auto for_files = [&](const char* field) { return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG"); };
+  if (encoding == v1::RAW) {
+    if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
+    if (in.has_levels()) return for_files("image.levels");
+    if (in.has_percentiles()) return for_files("image.percentiles");
+    if (in.scale_bar()) return for_files("image.scale_bar");
+  }
+  if (!v1::ColourMap_IsValid(in.colour_map())) {
+    return InvalidField("image.colour_map", absl::StrCat("has the unknown value ", static_cast<int>(in.colour_map())));
+  }
+  out.colour_map = in.colour_map() == v1::COLOUR_MAP_UNSPECIFIED ? ColourMap::kGray : static_cast<ColourMap>(in.colour_map());
+  if (in.has_levels() && in.has_percentiles()) return InvalidField("image.levels", "and image.percentiles are both given; allowed one of them");
+  if (in.has_levels()) {
+    out.contrast = ImageOptions::Contrast::kLevels;
+    std::tie(out.lo, out.hi) = std::pair(in.levels().lo(), in.levels().hi());
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.lo", static_cast<double>(out.lo)));
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.hi", static_cast<double>(out.hi)));
+    if (!(out.lo < out.hi)) return InvalidField("image.levels", absl::StrCat("is ", out.lo, " to ", out.hi, "; lo must be below hi"));
+  } else if (in.has_percentiles()) {
+    out.contrast = ImageOptions::Contrast::kPercentiles;
+    std::tie(out.lo, out.hi) = std::pair(in.percentiles().lo(), in.percentiles().hi());
+    if (!(out.lo >= 0 && out.lo < out.hi && out.hi <= 100)) {  // not NaN either
+      return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi, "; allowed 0 <= lo < hi <= 100"));
+    }
+  }
+  const auto side = [](const char* field, uint32_t given, int64_t* most) -> absl::Status {
+    if (given > ImageOptions::kMostPixels) return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ", ImageOptions::kMostPixels));
+    if (given > 0) *most = given;
+    return absl::OkStatus();
+  };
+  OCTAVO_RETURN_IF_ERROR(side("image.max_width", in.max_width(), &out.max_width));
+  OCTAVO_RETURN_IF_ERROR(side("image.max_height", in.max_height(), &out.max_height));
+  out.square_pixels = in.square_pixels();
+  out.depth_down = in.depth_down();
+  out.scale_bar = in.scale_bar();
+  if (in.jpeg_quality() > 100) return InvalidField("image.jpeg_quality", absl::StrCat("is ", in.jpeg_quality(), "; allowed 0 (85) or 1 to 100"));
+  if (in.jpeg_quality() > 0 && encoding != v1::JPEG) return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
+  if (in.jpeg_quality() > 0) out.jpeg_quality = static_cast<int>(in.jpeg_quality());
+  return out;
 }
 
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in) {
@@ -38,8 +84,14 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   if (in.index_set() || in.index() > 0) spec.plane_index = in.index();
   if (spec.plane_index < -1) return InvalidField("index", absl::StrCat("is ", in.index(), "; allowed >= -1"));
   if (!v1::Encoding_IsValid(in.encoding())) return InvalidField("encoding", absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
-  out.encoding = in.encoding() == v1::PNG ? v1::PNG : v1::RAW;
-  if (out.encoding == v1::PNG && !images) return InvalidField("encoding", "is PNG, which is for images (MIP, AIP, BSCAN) only");
+  out.encoding = in.encoding() == v1::ENCODING_UNSPECIFIED ? v1::RAW : in.encoding();
+  if (out.encoding != v1::RAW && !images) {
+    return InvalidField("encoding", absl::StrCat("is ", v1::Encoding_Name(out.encoding), ", which is for images only, not for VOLUME and EVENT"));
+  }
+  if (in.has_image() && !images) return InvalidField("image", "is for images only, not for VOLUME and EVENT");
+  if (out.encoding != v1::RAW || in.has_image()) {
+    OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
+  }
   if (!v1::Delivery_IsValid(in.delivery())) return InvalidField("delivery", absl::StrCat("has the unknown value ", static_cast<int>(in.delivery())));
   spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED ? static_cast<engine::Delivery>(in.delivery())
                   : images                                  ? engine::Delivery::kLatest
@@ -49,6 +101,9 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   spec.queue_length = in.queue_length() != 0 ? in.queue_length() : volumes ? 2 : 16;
   OCTAVO_RETURN_IF_ERROR(CheckFinite("max_rate_hz", in.max_rate_hz()));
   spec.max_rate_hz = in.max_rate_hz();
+  if (spec.max_rate_hz > 0 && spec.delivery == engine::Delivery::kLossless) {
+    return InvalidField("max_rate_hz", absl::StrCat("is ", in.max_rate_hz(), "; allowed 0 with delivery LOSSLESS, which leaves nothing out"));
+  }
   spec.resume = in.resume();
   spec.from_sequence = in.from_sequence();
   spec.previews = !in.no_preview();
@@ -74,6 +129,16 @@ void EncodeFrameHeader(const engine::Frame& in, uint64_t dropped_before, v1::Fra
   out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
   out->set_complete(in.complete);
   out->set_event(in.event);
+}
+
+void EncodePictureHeader(const Picture& in, v1::Frame* out) {
+  out->mutable_shape()->Assign(in.shape.begin(), in.shape.end());
+  out->set_dtype(static_cast<v1::DType>(in.dtype));
+  out->mutable_axes()->Assign(in.axes.begin(), in.axes.end());
+  out->mutable_spacing_um()->Assign(in.spacing_um.begin(), in.spacing_um.end());
+  out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
+  out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
+  out->set_scale_bar_um(in.scale_bar_um);
 }
 
 }  // namespace octavo::rpc

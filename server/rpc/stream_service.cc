@@ -16,37 +16,39 @@ namespace {
 
 constexpr uint32_t kDataField = 100;
 
-/// Encoded images shared by all subscribers that want the same frame as PNG; frames are few and short-lived.
-class PngCache {
+using PicturePtr = std::shared_ptr<const Picture>;
+
+/// Pictures shared by all subscribers that want the same frame in the same way; frames are few and short-lived.
+class PictureCache {
  public:
-  absl::StatusOr<engine::Bytes> Get(const engine::FramePtr& frame) {
+  absl::StatusOr<PicturePtr> Get(const engine::FramePtr& frame, const ImageOptions& options) {
+    const auto key = std::pair(frame.get(), options);
     {
       MutexLock lock(mutex_);
       std::erase_if(cache_, [](const auto& item) { return item.second.frame.expired(); });
-      if (auto it = cache_.find(frame.get()); it != cache_.end()) return it->second.png;
+      if (auto it = cache_.find(key); it != cache_.end()) return it->second.picture;
     }
-    auto png = EncodePng(*frame);
-    if (png.ok()) {
-      MutexLock lock(mutex_);
-      cache_[frame.get()] = {.frame = frame, .png = *png};
-    }
-    return png;
+    OCTAVO_ASSIGN_OR_RETURN(Picture made, MakePicture(*frame, options));
+    auto picture = std::make_shared<const Picture>(std::move(made));
+    MutexLock lock(mutex_);
+    cache_[key] = {.frame = frame, .picture = picture};
+    return picture;
   }
 
  private:
   struct Entry {
     std::weak_ptr<const engine::Frame> frame;
-    engine::Bytes png;
+    PicturePtr picture;
   };
   Mutex mutex_;
-  std::map<const engine::Frame*, Entry> cache_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<const engine::Frame*, ImageOptions>, Entry> cache_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at most one step at a time.
 class FrameStream final : public std::enable_shared_from_this<FrameStream> {
  public:
-  FrameStream(SubscribeOptions options, std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer, engine::WorkerPool* workers, PngCache* pngs)
-      : options_(std::move(options)), writer_(writer), workers_(workers), pngs_(pngs) {}
+  FrameStream(SubscribeOptions options, std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer, engine::WorkerPool* workers, PictureCache* pictures)
+      : options_(std::move(options)), writer_(writer), workers_(workers), pictures_(pictures) {}
 
   void Start(std::shared_ptr<engine::Subscription> subscription) {
     {
@@ -105,14 +107,16 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       }
       payload_ = frame_.frame->payload;
       encoding_ = v1::RAW;
-      if (options_.encoding == v1::PNG && frame_.frame->shape.size() == 2) {
-        auto png = pngs_->Get(frame_.frame);
-        if (!png.ok()) {
-          writer->End(ToGrpc(png.status()));
+      picture_ = nullptr;
+      if (options_.image.has_value() && frame_.frame->shape.size() == 2) {
+        auto picture = pictures_->Get(frame_.frame, *options_.image);
+        if (!picture.ok()) {
+          writer->End(ToGrpc(picture.status()));
           return true;
         }
-        payload_ = *std::move(png);
-        encoding_ = v1::PNG;
+        picture_ = *std::move(picture);
+        payload_ = picture_->data;
+        encoding_ = options_.encoding;
       }
       offset_ = 0;
       crc_ = 0;
@@ -121,6 +125,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     v1::Frame header;
     if (offset_ == 0) {
       EncodeFrameHeader(frame, frame_.dropped_before, &header);
+      if (picture_ != nullptr) EncodePictureHeader(*picture_, &header);
     } else {
       header.set_scan(frame.scan);
       header.set_product(static_cast<v1::Product>(frame.product));
@@ -139,6 +144,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     if (last) {
       frame_ = {};
       payload_ = {};
+      picture_ = nullptr;
     }
     writer->PushThen(std::move(message), [self = shared_from_this()] { self->workers_->Post([self] { self->Run(); }); });
     return true;
@@ -147,13 +153,14 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   const SubscribeOptions options_;
   const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
   engine::WorkerPool* const workers_;
-  PngCache* const pngs_;
+  PictureCache* const pictures_;
   Mutex mutex_;
   std::shared_ptr<engine::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the running step only.
   engine::Delivered frame_;
   engine::Bytes payload_;
+  PicturePtr picture_;
   v1::Encoding encoding_ = v1::RAW;
   int64_t offset_ = 0;
   uint32_t crc_ = 0;
@@ -170,7 +177,7 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
       if (!ParseRequest(*bytes, &request)) return absl::InvalidArgumentError("the request does not parse as SubscribeRequest");
       OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(request));
       const engine::SubscribeSpec spec = options.spec;
-      auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pngs_);
+      auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
       OCTAVO_ASSIGN_OR_RETURN(auto subscription, engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
         if (auto to = weak.lock()) to->Wake();
       }));
@@ -185,7 +192,7 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
  private:
   engine::Engine* const engine_;
   engine::WorkerPool* const workers_;
-  PngCache pngs_;
+  PictureCache pictures_;
 };
 
 }  // namespace

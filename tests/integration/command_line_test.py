@@ -47,12 +47,18 @@ class CommandLine(DaemonTest):
         self.fine("watch", "--scan", scan, "--count", "1", "--png-dir", pictures)
         with open(os.path.join(pictures, os.listdir(pictures)[0]), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\x89PNG"))
+        self.fine("watch", "--scan", scan, "--count", "1", "--jpeg-dir", pictures, "--colour-map", "inferno", "--percentiles", "1", "99", "--scale-bar",
+                  "--max-width", "32")
+        with open(os.path.join(pictures, max(name for name in os.listdir(pictures) if name.endswith(".jpg"))), "rb") as picture:
+            self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
         self.assertIn("MIP", self.fine("watch", "--scan", scan, "--count", "1"))
 
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)
         self.assertEqual(self.octavo("nonsense")[0], 2)
         self.assertEqual(self.octavo("scan", "submit", "--dtype", "f1000")[0], 2)
+        self.assertEqual(self.octavo("watch", "--scale-bar")[0], 2)  # of files only
+        self.assertEqual(self.octavo("watch", "--png-dir", "/proc/none", "--levels", "3", "1")[0], 1)
         code, _, error = self.octavo("--timeout", "2", "info", address="127.0.0.1:1")
         self.assertEqual(code, 3)
         self.assertIn("is octavod running", error)

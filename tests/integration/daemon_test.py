@@ -53,6 +53,43 @@ class Supervised(unittest.TestCase):
             self.assertEqual(notify.recv(100), b"STOPPING=1")
             self.assertEqual(daemon.stop(), 0)
 
+    def test_the_watchdog_is_answered_until_the_end(self):
+        path = os.path.join(self.folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(path)
+            notify.settimeout(20)
+            daemon = self.start(environment={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1500000"})
+            self.assertEqual(notify.recv(100), b"READY=1")
+            with daemon.client() as client:
+                client.submit_scan(octavo.simulated(1), octavo.raster(64, 8), samples=256, rate_hz=5000)
+            beats = []
+            while len(beats) < 5:
+                self.assertEqual(notify.recv(100), b"WATCHDOG=1")
+                beats.append(time.monotonic())
+            self.assertLess(max(b - a for a, b in zip(beats, beats[1:])), 1.5)  # what systemd would end it for
+            daemon.process.send_signal(signal.SIGSTOP)
+            notify.settimeout(1)
+            with self.assertRaises(TimeoutError):
+                while True:
+                    notify.recv(100)  # at most what was sent before the stop
+            daemon.process.send_signal(signal.SIGCONT)
+            notify.settimeout(20)
+            self.assertEqual(notify.recv(100), b"WATCHDOG=1")
+            daemon.process.send_signal(signal.SIGTERM)
+            while (message := notify.recv(100)) != b"STOPPING=1":
+                self.assertEqual(message, b"WATCHDOG=1")
+            self.assertEqual(daemon.stop(), 0)
+
+    def test_a_watchdog_for_another_process_is_left_alone(self):
+        path = os.path.join(self.folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(path)
+            notify.settimeout(20)
+            daemon = self.start(environment={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "30000", "WATCHDOG_PID": "1"})
+            self.assertEqual(notify.recv(100), b"READY=1")
+            self.assertEqual(daemon.stop(), 0)
+            self.assertEqual(notify.recv(100), b"STOPPING=1")
+
     def test_the_server_id_stays_with_the_state_directory(self):
         ids = []
         for _ in range(2):

@@ -164,6 +164,14 @@ TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
     ASSERT_TRUE(table.is_table());
     for (const auto& [key, value] : *table.as_table()) shown.insert(std::string(section.str()) + "." + std::string(key.str()));
   }
+  // What is behind '#' is the default too, of root.
+  if (::geteuid() == 0) {
+    Config uncommented;
+    std::ofstream(path_) << all.str();
+    ASSERT_THAT(ApplyFile(&uncommented, path_), IsOk());
+    ASSERT_THAT(Finalise(&uncommented), IsOk());
+    EXPECT_EQ(uncommented, plain) << "a value behind '#' in the example file is not root's default";
+  }
   for (const auto& key : ConfigKeys()) {
     known.insert(key.name);
     EXPECT_FALSE(key.help.empty()) << key.name;

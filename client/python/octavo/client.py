@@ -23,13 +23,16 @@ NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U
 PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT}
 AXES = {"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}
 DELIVERIES = {"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}
+ENCODINGS = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}
+COLOUR_MAPS = {"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTED, "viridis": stream_pb2.VIRIDIS, "magma": stream_pb2.MAGMA,
+               "inferno": stream_pb2.INFERNO, "plasma": stream_pb2.PLASMA, "hot": stream_pb2.HOT}
 FORMATS = {"zarr": scan_pb2.OME_ZARR_05, "npy": scan_pb2.NPY}
 FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
 
 
 @dataclasses.dataclass
 class Frame:
-    """One live result. `array`: [rows, columns], or [y, x, z] for volumes; None for events and PNG (see `data`)."""
+    """One live result. `array`: [rows, columns], or [y, x, z] for volumes; None for events and for PNG and JPEG (`data` is the file)."""
 
     scan: str
     volume: str
@@ -46,6 +49,8 @@ class Frame:
     acquired_ns: int   # monotonic clock of the server
     published_ns: int
     event: str
+    shape: tuple = ()          # of the array, or the picture's [rows, columns]
+    scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
 
 
 def _name(table: dict, value: int) -> str:
@@ -199,11 +204,14 @@ class Client:
     # -- live products
 
     def subscribe(self, scan: str = "", products: Sequence[str] = ("mip",), *, axis: str = "", index: Optional[int] = None,
-                  delivery: str = "", encoding: str = "raw", from_sequence: Optional[int] = None, timeout: Optional[float] = None,
-                  **fields) -> Iterator[Frame]:
+                  delivery: str = "", encoding: str = "raw", image: Optional[dict] = None,
+                  from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
 
         products  "mip", "aip", "bscan", "volume", "event";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
+        encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
+                  dict(colour_map="viridis", percentiles=(1, 99) or levels=(lo, hi), max_width=, max_height=, square_pixels=True,
+                  depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
         """
         request = stream_pb2.SubscribeRequest(scan=scan, products=[PRODUCTS[p] for p in products], **fields)
         if axis:
@@ -212,7 +220,9 @@ class Client:
             request.index, request.index_set = index, True
         if delivery:
             request.delivery = DELIVERIES[delivery]
-        request.encoding = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG}[encoding]
+        request.encoding = ENCODINGS[encoding]
+        if image is not None:
+            request.image.CopyFrom(image_options(**image))
         if from_sequence is not None:
             request.resume, request.from_sequence = True, from_sequence
         call = self._streams.Subscribe(request, timeout=timeout)
@@ -237,6 +247,18 @@ class Client:
             return check(None, timeout=self.timeout) == b"\x08\x01"
 
 
+def image_options(*, colour_map: str = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
+                  **fields) -> stream_pb2.ImageOptions:
+    """octavo.v1.ImageOptions; see Client.subscribe."""
+    message = stream_pb2.ImageOptions(**fields)
+    if colour_map:
+        message.colour_map = COLOUR_MAPS[colour_map]
+    for name, pair in (("levels", levels), ("percentiles", percentiles)):
+        if pair is not None:
+            getattr(message, name).CopyFrom(types_pb2.Levels(lo=pair[0], hi=pair[1]))
+    return message
+
+
 def _frames(messages) -> Iterator[Frame]:
     """Puts the chunks of each frame together."""
     head, buffer = None, bytearray()
@@ -253,4 +275,4 @@ def _frames(messages) -> Iterator[Frame]:
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquired.monotonic_ns,
-                    published_ns=head.published.monotonic_ns, event=head.event)
+                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), scale_bar_um=head.scale_bar_um)

@@ -1,0 +1,197 @@
+// A scan, live projections of it, one volume committed, the rest discarded; with the generated stubs as they are.
+//
+//	octavo-go-example [ADDRESS]     default $OCTAVO_ADDRESS or 127.0.0.1:50051
+//
+// Build: GO111MODULE=off, Debian's golang-google-grpc-dev and stubs of protoc-gen-go and protoc-gen-go-grpc; see CMakeLists.txt
+// beside this file.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	octavo "octavo/v1"
+)
+
+const mostBytes = 64 << 20 // of a message
+
+// frames calls each with every whole frame: large ones travel in several messages.
+func frames(stream octavo.StreamService_SubscribeClient, each func(head *octavo.Frame, data []byte) error) error {
+	var head *octavo.Frame
+	var data []byte
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if part.GetOffset() == 0 {
+			head, data = part, make([]byte, part.GetTotalBytes())
+		}
+		copy(data[part.GetOffset():], part.GetData())
+		if part.GetOffset()+uint64(len(part.GetData())) < part.GetTotalBytes() {
+			continue
+		}
+		if err := each(head, data); err != nil {
+			return err
+		}
+	}
+}
+
+// read returns the voxels of a volume, [y, x, z] in C order, as bytes.
+func read(ctx context.Context, volumes octavo.VolumeServiceClient, name string) ([]int64, []byte, error) {
+	stream, err := volumes.ReadVolume(ctx, &octavo.ReadVolumeRequest{Name: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	var shape []int64
+	var data []byte
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return shape, data, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if part.GetVolume() != nil {
+			shape, data = part.GetShape(), make([]byte, part.GetTotalBytes())
+		}
+		copy(data[part.GetOffset():], part.GetData())
+	}
+}
+
+// commit writes a held volume to storage and returns where it went.
+func commit(ctx context.Context, volumes octavo.VolumeServiceClient, name, destination string) (*octavo.CommitResult, error) {
+	stream, err := volumes.CommitVolume(ctx, &octavo.CommitVolumeRequest{
+		Name: name, Options: &octavo.CommitOptions{Destination: destination, Format: octavo.Format_NPY}})
+	if err != nil {
+		return nil, err
+	}
+	var result *octavo.CommitResult
+	for {
+		step, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return result, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if step.GetResult() != nil {
+			result = step.GetResult()
+		}
+	}
+}
+
+// reason is what a program can use of an error: octavo.v1.ErrorDetail travels in gRPC's own error details.
+func reason(err error) string {
+	for _, detail := range status.Convert(err).Details() {
+		if octavoDetail, ok := detail.(*octavo.ErrorDetail); ok {
+			return octavoDetail.GetReason()
+		}
+	}
+	return ""
+}
+
+func say(what map[string]interface{}) {
+	line, _ := json.Marshal(what)
+	fmt.Println(string(line))
+}
+
+func run(address string) error {
+	connection, err := grpc.Dial(address, grpc.WithInsecure(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostBytes)))
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	scans, volumes := octavo.NewScanServiceClient(connection), octavo.NewVolumeServiceClient(connection)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	scan, err := scans.SubmitScan(ctx, &octavo.SubmitScanRequest{Spec: &octavo.ScanSpec{
+		Title:       "go",
+		Source:      &octavo.ScanSpec_Simulated{Simulated: &octavo.Simulated{Seed: 1}},
+		Acquisition: &octavo.Acquisition{SamplesPerRecord: 512, RecordRateHz: 20000},
+		Pattern: &octavo.Pattern{Pattern: &octavo.Pattern_Raster{
+			Raster: &octavo.Raster{AscansPerBscan: 64, BscansPerVolume: 32, Volumes: 3}}},
+	}})
+	if err != nil {
+		return err
+	}
+	stream, err := octavo.NewStreamServiceClient(connection).Subscribe(ctx, &octavo.SubscribeRequest{
+		Scan: scan.GetName(), Products: []octavo.Product{octavo.Product_MIP}})
+	if err != nil {
+		return err
+	}
+	err = frames(stream, func(head *octavo.Frame, data []byte) error {
+		var brightest byte
+		for _, value := range data {
+			if value > brightest {
+				brightest = value
+			}
+		}
+		say(map[string]interface{}{"frame": head.GetSequence(), "dropped": head.GetDroppedBefore(), "shape": head.GetShape(), "brightest": brightest})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	ended, err := scans.GetScan(ctx, &octavo.GetScanRequest{Name: scan.GetName()})
+	if err != nil {
+		return err
+	}
+	say(map[string]interface{}{"scan": ended.GetName(), "state": ended.GetState().String(), "volumes": ended.GetVolumesDone()})
+
+	list, err := volumes.ListVolumes(ctx, &octavo.ListVolumesRequest{Scan: scan.GetName()})
+	if err != nil {
+		return err
+	}
+	first := list.GetVolumes()[0].GetName()
+	shape, data, err := read(ctx, volumes, first)
+	if err != nil {
+		return err
+	}
+	sum := uint64(0)
+	for _, voxel := range data {
+		sum += uint64(voxel)
+	}
+	say(map[string]interface{}{"volume": first, "shape": shape, "sum": sum})
+	result, err := commit(ctx, volumes, first, "{title}_{index:05}")
+	if err != nil {
+		return err
+	}
+	say(map[string]interface{}{"committed": result.GetUri(), "checksum": result.GetChecksum()})
+	for _, volume := range list.GetVolumes()[1:] {
+		if _, err := volumes.DiscardVolume(ctx, &octavo.DiscardVolumeRequest{Name: volume.GetName()}); err != nil {
+			return err
+		}
+	}
+	if _, _, err = read(ctx, volumes, list.GetVolumes()[1].GetName()); err != nil {
+		say(map[string]interface{}{"error": status.Code(err).String(), "reason": reason(err), "message": status.Convert(err).Message()})
+	}
+	return nil
+}
+
+func main() {
+	address := os.Getenv("OCTAVO_ADDRESS")
+	if len(os.Args) > 1 {
+		address = os.Args[1]
+	}
+	if address == "" {
+		address = "127.0.0.1:50051"
+	}
+	if err := run(address); err != nil {
+		fmt.Fprintln(os.Stderr, "octavo-go-example:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,39 @@
+// A scan, live pictures of it, one volume committed, the rest discarded.   node example.mjs [ADDRESS] [DIRECTORY for pictures]
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+
+import { connect } from "./octavo.mjs";
+
+const [address, directory = "."] = process.argv.slice(2);
+const octavo = connect(address);
+const say = (what) => console.log(JSON.stringify(what));
+
+const scan = await octavo.scans.submitScan({
+  spec: {
+    title: "node",
+    simulated: { seed: 1 },
+    acquisition: { samples_per_record: 512, record_rate_hz: 20000 },
+    pattern: { raster: { ascans_per_bscan: 64, bscans_per_volume: 32, volumes: 3 } },
+  },
+});
+for await (const frame of octavo.subscribe({ scan: scan.name, products: ["MIP"], encoding: "PNG", image: { colour_map: "VIRIDIS" } })) {
+  const file = path.join(directory, `mip_${frame.sequence}.png`);
+  writeFileSync(file, frame.data);
+  say({ frame: frame.sequence, dropped: frame.dropped_before, complete: frame.complete, shape: frame.shape, file });
+}
+const ended = await octavo.wait(scan.name);
+say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
+
+const { volumes } = await octavo.volumes.listVolumes({ scan: scan.name });
+const { shape, array } = await octavo.read(volumes[0].name);
+say({ volume: volumes[0].name, shape, brightest: array.reduce((a, b) => Math.max(a, b)), sum: array.reduce((a, b) => a + b, 0) });
+const result = await octavo.commit(volumes[0].name, { destination: "{title}_{index:05}", format: "NPY" });
+say({ committed: result.uri, checksum: result.checksum });
+for (const volume of volumes.slice(1)) await octavo.volumes.discardVolume({ name: volume.name });
+
+try {
+  await octavo.read(volumes[1].name);
+} catch (error) {
+  say({ error: error.code, reason: error.reason, message: error.details });
+}
+octavo.close();

@@ -1,0 +1,131 @@
+// Octavo from Node with @grpc/grpc-js: the protos are read as they are, nothing is generated.
+//
+//   const octavo = connect("127.0.0.1:50051");
+//   const scan = await octavo.scans.submitScan({ spec: { simulated: { seed: 1 }, pattern: { raster: { ascans_per_bscan: 512, ... } } } });
+//   for await (const frame of octavo.subscribe({ scan: scan.name, products: ["MIP"], encoding: "PNG" })) show(frame.data);
+//   const { shape, array } = await octavo.read("volumes/...");     // [y, x, z], C order
+//
+// Field names are those of the protos, enums are their names as text. Unary calls return promises; calls that stream return
+// grpc-js' readable streams, which are async iterables. A call that fails throws an Error with code (gRPC's number), reason,
+// field and numbers.
+import { createRequire } from "node:module";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+import grpc from "@grpc/grpc-js";
+import protoLoader from "@grpc/proto-loader";
+
+// The loader's own protobufjs, for what comes outside of messages: error details.
+const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
+
+const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
+const FILES = ["scan", "volume", "stream", "system"].map((name) => `octavo/v1/${name}.proto`);
+// Times since the epoch in ns need 64 bits; everything else that is an int64 fits a Number.
+const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true };
+
+const { v1 } = grpc.loadPackageDefinition(protoLoader.loadSync(FILES, OPTIONS)).octavo;
+const root = new protobuf.Root();
+root.resolvePath = (origin, target) => (target.startsWith("google/") ? protobuf.util.path.resolve(origin, target) : path.join(PROTOS, target));
+root.loadSync("octavo/v1/types.proto");
+
+/** Adds reason, field and numbers of octavo.v1.ErrorDetail to a grpc-js error. */
+function withDetail(error) {
+  for (const bytes of error.metadata?.get("grpc-status-details-bin") ?? []) {
+    for (const any of root.lookupType("octavo.v1.RpcStatus").decode(bytes).details) {
+      const name = (any.type_url ?? any.typeUrl).split("/").pop();
+      if (name === "octavo.v1.ErrorDetail") {
+        const { reason, field, numbers } = root.lookupType(name).decode(any.value);
+        Object.assign(error, { reason, field, numbers });
+      }
+    }
+  }
+  return error;
+}
+
+/** A service whose unary calls return promises. */
+function promised(client, seconds) {
+  return new Proxy(client, {
+    get(target, name) {
+      const method = target[name];
+      if (typeof method !== "function" || method.path === undefined) return typeof method === "function" ? method.bind(target) : method;
+      if (method.responseStream) return (request) => method.call(target, request);
+      return (request = {}) =>
+        new Promise((resolve, reject) => {
+          const deadline = new Date(Date.now() + 1000 * seconds);
+          method.call(target, request, { deadline }, (error, answer) => (error ? reject(withDetail(error)) : resolve(answer)));
+        });
+    },
+  });
+}
+
+const TYPED = { U8: Uint8Array, I8: Int8Array, U16: Uint16Array, I16: Int16Array, F32: Float32Array, F64: Float64Array };
+
+/** The bytes as the typed array of a DType (Uint8Array for those that JavaScript has none for). */
+function typed(dtype, bytes) {
+  const Type = TYPED[dtype] ?? Uint8Array;
+  return new Type(bytes.buffer, bytes.byteOffset, bytes.byteLength / Type.BYTES_PER_ELEMENT);
+}
+
+/** @param address "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or 127.0.0.1:50051
+ *  @param seconds how long short calls may take */
+export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051", seconds = 30) {
+  const credentials = grpc.credentials.createInsecure();
+  const options = { "grpc.max_receive_message_length": 64 << 20 };
+  const open = (Service) => promised(new Service(address, credentials, options), seconds);
+  const [scans, volumes, streams, system] = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService].map(open);
+
+  /** Frames as they come: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
+  async function* subscribe(request) {
+    const call = streams.subscribe(request);
+    let head, data;
+    try {
+      for await (const part of call) {
+        if (part.offset === 0) [head, data] = [part, Buffer.alloc(part.total_bytes)];
+        part.data.copy(data, part.offset);
+        if (part.offset + part.data.length < part.total_bytes) continue;
+        yield { ...head, data, array: head.encoding === "RAW" ? typed(head.dtype, data) : undefined };
+      }
+    } catch (error) {
+      throw withDetail(error);
+    } finally {
+      call.cancel();
+    }
+  }
+
+  /** The voxels of a volume, or of the box at `start` of extent `count`: { volume, shape, array }. */
+  async function read(name, start = [], count = []) {
+    let head, data;
+    try {
+      for await (const part of volumes.readVolume({ name, start, count })) {
+        if (part.volume) [head, data] = [part, Buffer.alloc(part.total_bytes)];
+        part.data.copy(data, part.offset);
+      }
+    } catch (error) {
+      throw withDetail(error);
+    }
+    return { volume: head.volume, shape: head.shape, array: typed(head.volume.dtype, data) };
+  }
+
+  /** Writes a held volume to storage and frees its memory; `progress` is told along the way. Returns the CommitResult. */
+  async function commit(name, options, progress = () => {}) {
+    let result;
+    try {
+      for await (const step of volumes.commitVolume({ name, options })) {
+        progress(step);
+        result = step.result ?? result;
+      }
+    } catch (error) {
+      throw withDetail(error);
+    }
+    return result;
+  }
+
+  /** Waits for the end of a scan. */
+  async function wait(name) {
+    let last;
+    for await (const scan of scans.watchScan({ name })) last = scan;
+    return last;
+  }
+
+  return { scans, volumes, streams, system, subscribe, read, commit, wait, close: () => [scans, volumes, streams, system].forEach((s) => s.close()) };
+}

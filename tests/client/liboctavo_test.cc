@@ -1,0 +1,274 @@
+// liboctavo against a daemon in this process. The header comes first and alone: it must need nothing before it.
+#include "client/cpp/liboctavo/octavo.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gpu/base/log.h"
+#include "gtest/gtest.h"
+#include "server/daemon.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class LiboctavoTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    SetUpLog(LogLevel::kWarning, false);
+    folder_ = new octavo::testing::TempFolder();
+    Config config;
+    config.backend = "host";
+    config.listen_tcp = {"127.0.0.1:0"};
+    config.metrics_listen = "none";
+    config.state_dir = *folder_ / "state";
+    config.storage_roots = {*folder_ / "data"};
+    config.memory_bytes = 256 << 20;
+    config.frame_pool_bytes = 64 << 20;
+    ASSERT_TRUE(std::filesystem::create_directories(config.storage_roots[0]));
+    ASSERT_TRUE(Finalise(&config).ok());
+    auto daemon = Daemon::Start(config);
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = daemon->release();
+  }
+  static void TearDownTestSuite() {
+    daemon_->Drain([] { return true; });
+    delete daemon_;
+    delete folder_;
+  }
+  static ScanSpec Small(uint32_t volumes) {
+    return {.source = Simulated{.seed = 3, .as_fast_as_possible = true},
+            .pattern = {.ascans_per_bscan = 40, .bscans_per_volume = 12, .volumes = volumes},
+            .samples_per_record = 256,
+            .title = "small"};
+  }
+  /// Submits and waits; the names of its volumes.
+  std::vector<std::string> Done(const ScanSpec& spec) {
+    const Scan scan = client_.WaitScan(client_.SubmitScan(spec).name);
+    EXPECT_EQ(scan.state, ScanState::kDone) << scan.reason;
+    return scan.volumes;
+  }
+  template <class Call>
+  static Error Thrown(Call call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return Error(Code::kUnknown, "");
+  }
+
+  static octavo::testing::TempFolder* folder_;
+  static Daemon* daemon_;
+  Client client_{daemon_->addresses().at(0)};
+};
+octavo::testing::TempFolder* LiboctavoTest::folder_ = nullptr;
+Daemon* LiboctavoTest::daemon_ = nullptr;
+
+TEST_F(LiboctavoTest, TheServerIsThere) {
+  EXPECT_TRUE(client_.Health());
+  EXPECT_THAT(client_.InfoJson(), HasSubstr("\"version\""));
+  Client by_socket(daemon_->addresses().at(1));
+  EXPECT_THAT(by_socket.address(), StartsWith("unix:"));
+  EXPECT_TRUE(by_socket.Health());
+  Client nobody("127.0.0.1:1", std::chrono::milliseconds(500));
+  EXPECT_EQ(Thrown([&] { nobody.ListScans(); }).code, Code::kUnavailable);
+}
+
+TEST_F(LiboctavoTest, AWholeDay) {
+  const Admission plan = client_.PlanScan(Small(3));
+  EXPECT_TRUE(plan.admitted);
+  EXPECT_EQ(plan.volume_bytes, 12 * 40 * 128);
+  EXPECT_THAT(plan.plan, HasSubstr("inverse DFT of 256"));
+  ScanSpec spec = Small(3);
+  spec.labels = {{"lab", "7"}};
+  spec.processing.dtype = DType::kF32;
+  spec.request_id = "day";
+  const Scan submitted = client_.SubmitScan(spec);
+  EXPECT_EQ(client_.SubmitScan(spec).name, submitted.name);  // the same request
+  std::vector<ScanState> states;
+  const Scan scan = client_.WatchScan(submitted.name, [&](const Scan& now) {
+    states.push_back(now.state);
+    return true;
+  });
+  EXPECT_EQ(states.back(), ScanState::kDone);
+  EXPECT_EQ(scan.volumes_done, 3);
+  EXPECT_EQ(scan.records, 3 * 12 * 40);
+  EXPECT_EQ(client_.ListScans().at(0).name, scan.name);
+
+  const std::vector<Volume> volumes = client_.ListVolumes(scan.name);
+  ASSERT_EQ(volumes.size(), 3u);
+  EXPECT_EQ(volumes[1].index, 1);
+  EXPECT_EQ(volumes[1].state, VolumeState::kHeld);
+  EXPECT_EQ(volumes[1].labels.at("lab"), "7");
+  EXPECT_EQ(volumes[1].dtype, DType::kF32);
+  EXPECT_THAT(volumes[1].shape, ElementsAre(12, 40, 128));
+  const Array all = client_.Read(volumes[0].name);
+  const Array box = client_.Read(volumes[0].name, {2, 3, 4}, {5, 6, 7});
+  EXPECT_THAT(box.shape, ElementsAre(5, 6, 7));
+  const auto voxels = all.as<float>(), part = box.as<float>();
+  ASSERT_EQ(voxels.size(), 12u * 40 * 128);
+  ASSERT_EQ(part.size(), 5u * 6 * 7);
+  for (size_t y = 0; y < 5; ++y) {
+    for (size_t x = 0; x < 6; ++x) {
+      for (size_t z = 0; z < 7; ++z) EXPECT_EQ(part[(y * 6 + x) * 7 + z], voxels[((y + 2) * 40 + x + 3) * 128 + z + 4]);
+    }
+  }
+  EXPECT_THROW(all.as<uint8_t>(), std::logic_error);
+
+  std::set<std::string> stages;
+  const CommitResult result = client_.Commit(volumes[0].name, {.destination = "day_{index:03}", .format = Format::kNpy}, [&](const CommitProgress& step) {
+    stages.insert(step.stage);
+    return true;
+  });
+  EXPECT_TRUE(std::filesystem::exists(result.uri)) << result.uri;
+  EXPECT_EQ(result.raw_bytes, 12 * 40 * 128 * 4);
+  EXPECT_TRUE(stages.count("done"));
+  EXPECT_EQ(client_.GetVolume(volumes[0].name).committed_to, result.uri);
+  EXPECT_EQ(client_.DiscardVolume(volumes[1].name).state, VolumeState::kDiscarded);
+  EXPECT_EQ(client_.ListVolumes(scan.name).size(), 1u);
+}
+
+TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
+  ScanSpec spec = Small(4);
+  spec.source = Simulated{.seed = 3};
+  spec.record_rate_hz = 4000;
+  spec.aip = true;
+  const Scan scan = client_.SubmitScan(spec);
+  std::vector<uint64_t> sequences;
+  std::map<std::string, std::vector<std::byte>> mips;
+  for (const Frame& frame : client_.Subscribe({.scan = scan.name, .products = {Product::kMip, Product::kAip}, .no_preview = true})) {
+    EXPECT_TRUE(frame.complete);
+    EXPECT_THAT(frame.array.shape, ElementsAre(12, 40));
+    EXPECT_THAT(frame.axes, ElementsAre("y", "x"));
+    if (frame.product == Product::kMip) {
+      sequences.push_back(frame.sequence);
+      mips[frame.volume] = frame.array.data;
+    }
+  }
+  ASSERT_GE(sequences.size(), 2u);
+  EXPECT_TRUE(std::is_sorted(sequences.begin(), sequences.end()));
+  for (const auto& [name, mip] : mips) {  // the projection of what is held
+    const Array volume = client_.Read(name);
+    const auto voxels = volume.as<uint8_t>();
+    for (size_t i = 0; i < mip.size(); ++i) {
+      EXPECT_EQ(static_cast<uint8_t>(mip[i]), *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128), voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
+    }
+  }
+  int volumes = 0;
+  const Scan second = client_.SubmitScan(spec);
+  client_.Subscribe({.scan = second.name, .products = {Product::kVolume}}, [&](const Frame& frame) {
+    EXPECT_THAT(frame.array.shape, ElementsAre(12, 40, 128));
+    EXPECT_EQ(frame.array.data, client_.Read(frame.volume).data);
+    return ++volumes < 2;
+  });
+  EXPECT_EQ(volumes, 2);
+}
+
+TEST_F(LiboctavoTest, PicturesAreFiles) {
+  const auto volumes = Done(Small(1));
+  const std::string scan = client_.GetVolume(volumes.at(0)).scan;
+  for (const Encoding encoding : {Encoding::kPng, Encoding::kJpeg}) {
+    FrameStream stream = client_.Subscribe({.scan = scan,
+                                            .products = {Product::kMip},
+                                            .encoding = encoding,
+                                            .image = ImageOptions{.colour_map = ColourMap::kInferno, .percentiles = Levels{1, 99}, .max_width = 20, .scale_bar = true}});
+    Frame frame;
+    ASSERT_TRUE(stream.Next(&frame));
+    EXPECT_EQ(frame.encoding, encoding);
+    EXPECT_THAT(frame.array.shape, ElementsAre(6, 20));
+    EXPECT_EQ(std::memcmp(frame.array.data.data(), encoding == Encoding::kPng ? "\x89PNG" : "\xFF\xD8\xFF", 3), 0);
+    EXPECT_GT(frame.display.hi, frame.display.lo);
+  }
+}
+
+TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
+  ScanSpec spec = Small(0);
+  spec.source = Simulated{.seed = 3};
+  spec.record_rate_hz = 4000;
+  spec.disposition = Disposition::kAutoDiscard;
+  const Scan scan = client_.SubmitScan(spec);
+  FrameStream stream = client_.Subscribe({.scan = scan.name});
+  Frame frame;
+  ASSERT_TRUE(stream.Next(&frame));
+  std::thread other([&] { stream.Cancel(); });
+  while (stream.Next(&frame)) {
+  }
+  other.join();
+  EXPECT_FALSE(stream.Next(&frame));
+  {
+    FrameStream dropped = client_.Subscribe({.scan = scan.name});  // destroyed unread
+    FrameStream moved = std::move(dropped);
+    moved = client_.Subscribe({.scan = scan.name});
+    EXPECT_TRUE(moved.Next(&frame));
+  }
+  std::unique_ptr<FrameStream> orphan;
+  {
+    Client short_lived(client_.address());
+    orphan = std::make_unique<FrameStream>(short_lived.Subscribe({.scan = scan.name}));
+  }
+  EXPECT_TRUE(orphan->Next(&frame));  // it holds its connection
+  orphan = nullptr;
+  int seen = 0;
+  client_.WatchScan(scan.name, [&](const Scan& now) {
+    EXPECT_EQ(now.state, ScanState::kRunning);
+    return ++seen < 2;
+  });
+  EXPECT_EQ(seen, 2);
+  EXPECT_EQ(client_.CancelScan(scan.name).name, scan.name);
+  EXPECT_EQ(client_.WaitScan(scan.name).state, ScanState::kCancelled);
+}
+
+TEST_F(LiboctavoTest, ErrorsCarryReasonFieldAndNumbers) {
+  ScanSpec spec = Small(1);
+  spec.pattern.bscans_per_volume = 60'000;
+  const Error full = Thrown([&] { client_.SubmitScan(spec); });
+  EXPECT_EQ(full.code, Code::kResourceExhausted);
+  EXPECT_EQ(full.reason, "EXCEEDS_BUDGET");
+  spec = Small(1);
+  spec.processing.fft_length = 7;
+  const Error bad = Thrown([&] { client_.SubmitScan(spec); });
+  EXPECT_EQ(bad.code, Code::kInvalidArgument);
+  EXPECT_EQ(bad.reason, "BAD_FIELD");
+  EXPECT_EQ(bad.field, "processing.fft_length");
+  EXPECT_EQ(Thrown([&] { client_.Read("volumes/none"); }).code, Code::kNotFound);
+  EXPECT_EQ(Thrown([&] {
+              Frame frame;
+              client_.Subscribe({.scan = "scans/none"}).Next(&frame);
+            }).code,
+            Code::kNotFound);
+  const Error gone = Thrown([&] {
+    const auto volumes = Done(Small(1));
+    client_.Commit(volumes.at(0), {.destination = "../out"});
+  });
+  EXPECT_EQ(gone.code, Code::kInvalidArgument);
+  spec = Small(1);
+  spec.json = "{ nonsense";
+  EXPECT_EQ(Thrown([&] { client_.SubmitScan(spec); }).field, "json");
+}
+
+TEST_F(LiboctavoTest, JsonReachesEveryFieldOfTheContract) {
+  ScanSpec spec;
+  spec.json = R"({"simulated": {"seed": 5, "as_fast_as_possible": true, "noise_counts": 7},
+                  "pattern": {"raster": {"ascans_per_bscan": 16, "bscans_per_volume": 4, "volumes": 1}},
+                  "acquisition": {"samples_per_record": 256}, "title": "from json", "processing": {"window": "BLACKMAN"}})";
+  spec.title = "from the field";
+  spec.processing.json = R"({"refractive_index": 1.33})";
+  const Scan scan = client_.WaitScan(client_.SubmitScan(spec).name);
+  EXPECT_THAT(scan.json, HasSubstr("\"noise_counts\":7"));
+  EXPECT_THAT(scan.json, HasSubstr("\"title\":\"from the field\""));
+  EXPECT_THAT(scan.json, HasSubstr("BLACKMAN"));
+  EXPECT_THAT(scan.json, HasSubstr("\"refractive_index\":1.33"));
+}
+
+}  // namespace
+}  // namespace octavo::client
