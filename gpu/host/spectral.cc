@@ -104,10 +104,8 @@ TileTables MakeTables(const SpectralConfig& c) {
       t.turn_re.push_back(static_cast<float>(std::cos(angle)));
       t.turn_im.push_back(static_cast<float>(std::sin(angle)));
     }
-  } else if (chirp && (c.value == math::Value::kReal || c.value == math::Value::kComplex)) {
-    t.turn_re = t.fft.chirp_out_re;
-    t.turn_im = t.fft.chirp_out_im;
   }
+  t.chirp_out = t.fft.convolution && (t.half || c.value == math::Value::kReal || c.value == math::Value::kComplex);
   t.value = c.value;
   t.output = c.output;
   t.repeats = c.repeats > 1;

@@ -317,23 +317,21 @@ void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT
 template <bool kHalf>
 struct FromRows {
   const TileTables& t;
-  Rows rows;
+  const float *HWY_RESTRICT re, *HWY_RESTRICT im;
+  const int64_t lanes;
   HWY_INLINE C operator()(int64_t z) const {
     const D d;
-    const int64_t lanes = Lanes();
-    const auto at = static_cast<size_t>(z);
     if constexpr (kHalf) {
       // X[k] = E[k] + exp(2πik/F) O[k] of the transforms of the even and the odd samples, which share one complex transform:
       // 2 E[k] = Z[k] + conj Z[-k], 2i O[k] = Z[k] - conj Z[-k]. The halves are in the window.
       const int64_t length = t.fft.n, k = (t.first_row + z) % length, m = k == 0 ? 0 : length - k;
-      const V a = hn::Load(d, rows.re + k * lanes), b = hn::Load(d, rows.im + k * lanes);
-      const V p = hn::Load(d, rows.re + m * lanes), q = hn::Load(d, rows.im + m * lanes);
-      const C odd = Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[at]), hn::Set(d, t.turn_im[at]));
+      const V a = hn::Load(d, re + k * lanes), b = hn::Load(d, im + k * lanes);
+      const V p = hn::Load(d, re + m * lanes), q = hn::Load(d, im + m * lanes);
+      const C odd = Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[static_cast<size_t>(z)]), hn::Set(d, t.turn_im[static_cast<size_t>(z)]));
       return {hn::Add(hn::Add(a, p), odd.re), hn::Add(hn::Sub(b, q), odd.im)};
     } else {
       const int64_t row = t.first_row + z;
-      const C c{hn::Load(d, rows.re + row * lanes), hn::Load(d, rows.im + row * lanes)};
-      return t.turn_re.empty() ? c : Twiddle(c, hn::Set(d, t.turn_re[at]), hn::Set(d, t.turn_im[at]));
+      return {hn::Load(d, re + row * lanes), hn::Load(d, im + row * lanes)};
     }
   }
 };
@@ -341,28 +339,34 @@ struct FromRows {
 // Depth samples that TransformTile left, less the fixed pattern.
 struct FromSpectra {
   const float *re, *im, *pattern_re, *pattern_im;
+  const int64_t lanes;
   HWY_INLINE C operator()(int64_t z) const {
     const D d;
-    const int64_t lanes = Lanes();
     return {hn::Sub(hn::Load(d, re + z * lanes), hn::Set(d, pattern_re[z])), hn::Sub(hn::Load(d, im + z * lanes), hn::Set(d, pattern_im[z]))};
   }
 };
 
+// Adds the powers of depth z to the sums of each lane's repeats; their means.
+HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targets, float* powers) {
+  for (int64_t lane = 0; lane < records; ++lane) {
+    const LaneTarget& target = targets[lane];
+    if (target.sum == nullptr) continue;
+    target.sum[z] = math::JoinRepeat(target.sum[z], target.before, powers[lane]);
+    powers[lane] = math::MeanOfRepeats(target.sum[z], target.before + 1);
+  }
+}
+
 // Value of a depth sample in stored units, before rounding: math::ValueOf and math::ToLevels on vectors.
+template <bool kRepeats>
 HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, const LaneTarget* targets) {
   const D d;
   V v = c.re;
   if (t.value != math::Value::kReal) {
     V power = hn::MulAdd(c.re, c.re, hn::Mul(c.im, c.im));
-    if (HWY_UNLIKELY(t.repeats)) {
-      alignas(64) float powers[16] = {};
+    if constexpr (kRepeats) {
+      alignas(64) float powers[16];
       hn::Store(power, d, powers);
-      for (int64_t lane = 0; lane < records; ++lane) {
-        const LaneTarget& target = targets[lane];
-        if (target.sum == nullptr) continue;
-        target.sum[z] = math::JoinRepeat(target.sum[z], target.before, powers[lane]);
-        powers[lane] = math::MeanOfRepeats(target.sum[z], target.before + 1);
-      }
+      JoinRepeats(z, records, targets, powers);
       power = hn::Load(d, powers);
     }
     if (t.value == math::Value::kDb) {
@@ -413,49 +417,45 @@ HWY_INLINE V HalfValue(hn::Vec<DI> half) {
   return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), special, scaled)));
 }
 
-// Projections of a tile, from the numbers as stored.
-struct Projections {
-  V most, sum;
-};
-
 // Steps 6 and 7 and placement. kPer depth samples of a lane fill a word of 32 bits, and so go to memory together.
-template <DType kType, class Fetch>
-void Finish(const TileTables& t, const Fetch& fetch, int64_t records, const LaneTarget* targets) {
+template <DType kType, bool kRepeats, class Fetch>
+void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneTarget* HWY_RESTRICT targets) {
   const D d;
   const DI di;
   constexpr int64_t kBytes = SizeOf(kType), kPer = kBytes > 4 ? 1 : 4 / kBytes, kBits = 32 / kPer;
   constexpr bool kInteger = IsInteger(kType);
   const V top = hn::Set(d, t.top), bottom = hn::Set(d, t.bottom);
   const bool want_aip = targets[0].aip != nullptr, want_mip = targets[0].mip != nullptr;
-  Projections projections{hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), hn::Zero(d)};
+  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), sum = hn::Zero(d);
   alignas(64) uint32_t words[16] = {};
   alignas(64) float imaginary[16] = {};
-  const auto one = [&](int64_t z) HWY_ATTR {
-    const C c = fetch(z);
-    V v = StoredValue(t, c, z, records, targets);
-    auto bits = hn::Zero(di);
-    if constexpr (kType == DType::kU8 || kType == DType::kU16) {
-      v = Quantised(v, top);
-      bits = hn::ConvertTo(di, v);
-    } else if constexpr (kType == DType::kI8) {
-      v = QuantisedSigned(v, bottom, top);
-      bits = hn::And(hn::ConvertTo(di, v), hn::Set(di, 0xFF));
-    } else if constexpr (kType == DType::kF16) {
-      bits = HalfBits(v);
-      v = HalfValue(bits);
-    } else if constexpr (kType == DType::kC64) {
-      bits = hn::BitCast(di, c.re);
-      hn::Store(c.im, d, imaginary);
-    } else {
-      bits = hn::BitCast(di, v);
+  for (int64_t z = 0; z < t.depth; z += kPer) {
+    const int64_t count = HWY_MIN(kPer, t.depth - z);
+    auto word = hn::Zero(di);
+    for (int64_t i = 0; i < count; ++i) {
+      const C c = fetch(z + i);
+      V v = StoredValue<kRepeats>(t, c, z + i, records, targets);
+      if constexpr (kType == DType::kU8 || kType == DType::kU16) {
+        v = Quantised(v, top);
+        word = hn::Or(word, hn::ShiftLeftSame(hn::ConvertTo(di, v), static_cast<int>(i * kBits)));
+      } else if constexpr (kType == DType::kI8) {
+        v = QuantisedSigned(v, bottom, top);
+        word = hn::Or(word, hn::ShiftLeftSame(hn::And(hn::ConvertTo(di, v), hn::Set(di, 0xFF)), static_cast<int>(i * kBits)));
+      } else if constexpr (kType == DType::kF16) {
+        const auto bits = HalfBits(v);
+        v = HalfValue(bits);
+        word = hn::Or(word, hn::ShiftLeftSame(bits, static_cast<int>(i * kBits)));
+      } else if constexpr (kType == DType::kC64) {
+        word = hn::BitCast(di, c.re);
+        hn::Store(c.im, d, imaginary);
+      } else {
+        word = hn::BitCast(di, v);
+      }
+      if (z + i >= t.slab_begin && z + i < t.slab_end) {
+        most = hn::Max(v, most);  // in this order a NaN leaves `most` as it is
+        if (want_aip) sum = hn::Add(sum, v);
+      }
     }
-    if (z >= t.slab_begin && z < t.slab_end) {
-      projections.most = hn::Max(v, projections.most);  // in this order a NaN leaves `most` as it is
-      if (want_aip) projections.sum = hn::Add(projections.sum, v);
-    }
-    return bits;
-  };
-  const auto put = [&](int64_t z, auto word, int64_t count) HWY_ATTR {
     hn::Store(word, di, reinterpret_cast<int32_t*>(words));
     for (int64_t lane = 0; lane < records; ++lane) {
       if (targets[lane].volume == nullptr) continue;
@@ -469,26 +469,11 @@ void Finish(const TileTables& t, const Fetch& fetch, int64_t records, const Lane
         std::memcpy(out, &words[lane], static_cast<size_t>(count * kBytes));
       }
     }
-  };
-  int64_t z = 0;
-  for (; z + kPer <= t.depth; z += kPer) {
-    auto word = one(z);
-    if constexpr (kPer >= 2) word = hn::Or(word, hn::ShiftLeft<kBits % 32>(one(z + 1)));
-    if constexpr (kPer == 4) {
-      word = hn::Or(word, hn::ShiftLeft<(2 * kBits) % 32>(one(z + 2)));
-      word = hn::Or(word, hn::ShiftLeft<(3 * kBits) % 32>(one(z + 3)));
-    }
-    put(z, word, kPer);
-  }
-  if (z < t.depth) {
-    auto word = hn::Zero(di);
-    for (int64_t i = 0; i < t.depth - z; ++i) word = hn::Or(word, hn::ShiftLeftSame(one(z + i), static_cast<int>(i * kBits)));
-    put(z, word, t.depth - z);
   }
   if (!want_mip && !want_aip) return;
   alignas(64) float mosts[16] = {}, sums[16] = {};
-  hn::Store(projections.most, d, mosts);
-  hn::Store(projections.sum, d, sums);
+  hn::Store(most, d, mosts);
+  hn::Store(sum, d, sums);
   for (int64_t lane = 0; lane < records; ++lane) {
     const LaneTarget& target = targets[lane];
     if (target.volume == nullptr) continue;
@@ -503,15 +488,24 @@ void Finish(const TileTables& t, const Fetch& fetch, int64_t records, const Lane
   }
 }
 
-template <class Fetch>
+template <bool kRepeats, class Fetch>
 void FinishAs(const TileTables& t, const Fetch& fetch, int64_t records, const LaneTarget* targets) {
   switch (t.output) {
-    case DType::kU8: Finish<DType::kU8>(t, fetch, records, targets); break;
-    case DType::kI8: Finish<DType::kI8>(t, fetch, records, targets); break;
-    case DType::kU16: Finish<DType::kU16>(t, fetch, records, targets); break;
-    case DType::kF16: Finish<DType::kF16>(t, fetch, records, targets); break;
-    case DType::kC64: Finish<DType::kC64>(t, fetch, records, targets); break;
-    default: Finish<DType::kF32>(t, fetch, records, targets); break;
+    case DType::kU8: Finish<DType::kU8, kRepeats>(t, fetch, records, targets); break;
+    case DType::kI8: Finish<DType::kI8, kRepeats>(t, fetch, records, targets); break;
+    case DType::kU16: Finish<DType::kU16, kRepeats>(t, fetch, records, targets); break;
+    case DType::kF16: Finish<DType::kF16, kRepeats>(t, fetch, records, targets); break;
+    case DType::kC64: Finish<DType::kC64, false>(t, fetch, records, targets); break;
+    default: Finish<DType::kF32, kRepeats>(t, fetch, records, targets); break;
+  }
+}
+
+template <class Fetch>
+void FinishAs(const TileTables& t, const Fetch& fetch, int64_t records, const LaneTarget* targets) {
+  if (t.repeats) {
+    FinishAs<true>(t, fetch, records, targets);
+  } else {
+    FinishAs<false>(t, fetch, records, targets);
   }
 }
 
@@ -541,17 +535,17 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, cons
     case math::Interpolation::kLanczos: Shape<8>(t, x, re, im); break;
   }
   const Rows out = RunTransform(t.fft, {re, im}, {sr, si});
-  // The real transform mixes rows; a chirp that their magnitudes do not need must be taken off before.
-  if (t.half && t.fft.convolution) TurnRows(t.fft.n, t.fft.chirp_out_re.data(), t.fft.chirp_out_im.data(), out.re, out.im);
+  // Magnitudes do not need the chirp of a convolution's outputs; the real transform, which mixes rows, and complex values do.
+  if (t.chirp_out) TurnRows(static_cast<int64_t>(t.fft.chirp_out_re.size()), t.fft.chirp_out_re.data(), t.fft.chirp_out_im.data(), out.re, out.im);
   return out;
 }
 
 void Tile(const TileTables& t, const void* raw, int64_t records, const float* background, const LaneTarget* targets, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
-    FinishAs(t, FromRows<true>{t, rows}, records, targets);
+    FinishAs(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, records, targets);
   } else {
-    FinishAs(t, FromRows<false>{t, rows}, records, targets);
+    FinishAs(t, FromRows<false>{t, rows.re, rows.im, Lanes()}, records, targets);
   }
 }
 
@@ -569,15 +563,15 @@ void StoreSpectra(const TileTables& t, const Fetch& fetch, float* HWY_RESTRICT s
 void SpectraOfTile(const TileTables& t, const void* raw, int64_t records, const float* background, float* spectra, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
-    StoreSpectra(t, FromRows<true>{t, rows}, spectra);
+    StoreSpectra(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, spectra);
   } else {
-    StoreSpectra(t, FromRows<false>{t, rows}, spectra);
+    StoreSpectra(t, FromRows<false>{t, rows.re, rows.im, Lanes()}, spectra);
   }
 }
 
 void FinishSpectra(const TileTables& t, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
                    const LaneTarget* targets) {
-  FinishAs(t, FromSpectra{spectra, spectra + t.depth * Lanes(), pattern_re, pattern_im}, records, targets);
+  FinishAs(t, FromSpectra{spectra, spectra + t.depth * Lanes(), pattern_re, pattern_im, Lanes()}, records, targets);
 }
 
 void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,

@@ -28,7 +28,8 @@ struct TileTables {
   std::vector<float> h_re, h_im;   // [N]: window × dispersion × 1/F (× chirp, unless half); h_im empty = real
   FftPlan fft;                     // of F, or F/2 if half
   int64_t first_row = 0;           // row of the transform's output that holds depth sample 0; rows wrap if half
-  std::vector<float> turn_re, turn_im;  // [D] half: exp(2πi bin/F); else the chirp of the output, empty = not needed
+  std::vector<float> turn_re, turn_im;  // [D] half: exp(2πi bin/F)
+  bool chirp_out = false;          // convolution: its outputs need their chirp
   int64_t depth = 0;
   math::Value value = math::Value::kDb;
   DType output = DType::kU8;
