@@ -169,60 +169,100 @@ absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64
                                         const SpectralTarget& target) {
   OCTAVO_RETURN_IF_ERROR(InRange("records", records, 1, config_.max_records_per_block));
   OCTAVO_RETURN_IF_ERROR(InRange("placement.first_record", placement.first_record, 0, int64_t{1} << 40));
-  if (config_.repeats > 1) OCTAVO_RETURN_IF_ERROR(InRange("placement.repeat_run_records", placement.repeat_run_records, 1, int64_t{1} << 40));
   const auto* bytes = static_cast<const uint8_t*>(raw);
-  RecordPlacement part = placement;
-  for (int64_t done = 0; done < records;) {
-    // An A-scan must not come twice in a launch that adds to its sum: one repeat at a time.
-    int64_t count = records - done;
-    if (config_.repeats > 1) count = std::min(count, placement.repeat_run_records - part.first_record % placement.repeat_run_records);
-    OCTAVO_RETURN_IF_ERROR(config_.bscan_records > 0
-                               ? ProcessLines(stream, bytes + done * record_bytes_, count, part, target)
-                               : ProcessRuns(stream, bytes + done * record_bytes_, {.runs = 1, .active = count, .pitch = count}, part, target));
-    done += count;
-    part.first_record += count;
-    if (part.table != nullptr) part.table += count;
+  if (config_.bscan_records > 0 || config_.repeats > 1) return ProcessSpans(stream, bytes, records, placement, target);
+  return ProcessRuns(stream, bytes, {.runs = 1, .active = records, .pitch = records}, placement, target);
+}
+
+namespace {
+
+// B-scan i of the volume; none beyond the last.
+BscanSpan SpanOf(const RecordPlacement& p, int64_t i) {
+  if (p.table != nullptr) return i < p.span_count ? p.spans[i] : BscanSpan();
+  if (i >= p.raster.bscans_per_volume) return {};
+  return {.first_record = i * (p.raster.ascans_per_bscan + p.raster.flyback_records), .records = p.raster.ascans_per_bscan, .repeat = 0};
+}
+
+// The first B-scan that ends after record `at`.
+int64_t SpanAfter(const RecordPlacement& p, int64_t at) {
+  if (p.table == nullptr) {
+    const int64_t line = p.raster.ascans_per_bscan + p.raster.flyback_records;
+    return at / line + (at % line >= p.raster.ascans_per_bscan ? 1 : 0);
+  }
+  return std::partition_point(p.spans, p.spans + p.span_count, [&](const BscanSpan& s) { return s.first_record + s.records <= at; }) - p.spans;
+}
+
+// Whether `next` follows as a further run of equal length, `pitch` records after the one before.
+bool Continues(const BscanSpan& span, const BscanSpan& next, int64_t runs, int64_t pitch) {
+  return next.records == span.records && next.repeat == span.repeat && next.first_record == span.first_record + runs * pitch;
+}
+
+}  // namespace
+
+// Whole B-scans at once where they matter; one that the call cuts is kept until the rest has come. Repeats one after the other: an
+// A-scan must not come twice in a launch that adds to its sum.
+absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                                             const SpectralTarget& target) {
+  if (placement.table != nullptr && placement.span_count < 1) return InvalidField("placement.spans", "are none; these options need the volume's B-scans");
+  if (placement.table == nullptr) OCTAVO_RETURN_IF_ERROR(InRange("placement.raster.ascans_per_bscan", placement.raster.ascans_per_bscan, 1, 1 << 24));
+  const bool whole = config_.bscan_records > 0;
+  if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != placement.first_record) {
+    OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));  // a gap
+  }
+  const int64_t end = placement.first_record + records;
+  int64_t at = placement.first_record;
+  for (int64_t i = SpanAfter(placement, at); at < end; ++i) {
+    const BscanSpan span = SpanOf(placement, i);
+    if (span.records == 0) break;  // only flyback is left
+    if (whole) OCTAVO_RETURN_IF_ERROR(InRange("placement.spans.records", span.records, 1, config_.bscan_records));
+    at = std::max(at, span.first_record);  // flyback before it
+    if (at >= end) break;
+    RecordPlacement part = placement;
+    part.first_record = at;
+    if (part.table != nullptr) part.table += at - placement.first_record;
+    const uint8_t* from = raw + (at - placement.first_record) * record_bytes_;
+    const int64_t wanted = span.first_record + span.records - at, count = std::min(wanted, end - at);
+    if (!whole) {
+      // Everything up to the next repeat, flyback included.
+      int64_t stop = at + count;
+      for (; stop < end; ++i) {
+        const BscanSpan next = SpanOf(placement, i + 1);
+        if (next.records == 0 || next.repeat != span.repeat) break;
+        stop = std::min(end, next.first_record + next.records);
+      }
+      OCTAVO_RETURN_IF_ERROR(ProcessRuns(stream, from, {.runs = 1, .active = stop - at, .pitch = stop - at}, part, target));
+      at = stop;
+    } else if (kept_records_ > 0 || count < wanted) {
+      OCTAVO_RETURN_IF_ERROR(Keep(stream, from, count, part));
+      if (count == wanted) OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));
+      at += count;
+    } else {
+      int64_t runs = 1, pitch = count;
+      if (at == span.first_record && SpanOf(placement, i + 1).records > 0) {
+        pitch = SpanOf(placement, i + 1).first_record - at;
+        while (at + runs * pitch + count <= end && Continues(span, SpanOf(placement, i + 1), runs, pitch)) {
+          ++runs;
+          ++i;
+        }
+      }
+      OCTAVO_RETURN_IF_ERROR(ProcessRuns(stream, from, {.runs = runs, .active = count, .pitch = pitch}, part, target));
+      at += (runs - 1) * pitch + count;
+    }
   }
   return absl::OkStatus();
 }
 
-// Whole B-scans at once; one that the call cuts is kept until the rest has come.
-absl::Status SpectralProcessor::ProcessLines(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
-                                             const SpectralTarget& target) {
-  const int64_t line = config_.bscan_records;
-  const int64_t pitch = placement.table != nullptr ? placement.bscan_pitch : placement.raster.ascans_per_bscan + placement.raster.flyback_records;
-  OCTAVO_RETURN_IF_ERROR(InRange("placement.bscan_pitch", pitch, line, int64_t{1} << 40));
-  if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != placement.first_record) {
-    OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));  // a gap
+absl::Status SpectralProcessor::Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement) {
+  if (kept_records_ == 0) {
+    kept_placement_ = placement;
+    kept_placement_.spans = nullptr;
+    if (placement.table != nullptr) kept_placement_.table = kept_table_.as<int32_t>();
   }
-  for (int64_t at = 0; at < records;) {
-    const int64_t x = (placement.first_record + at) % pitch;
-    if (x >= line) {  // flyback
-      at += pitch - x;
-      continue;
-    }
-    RecordPlacement part = placement;
-    part.first_record += at;
-    if (part.table != nullptr) part.table += at;
-    const int64_t wanted = line - x, count = std::min(wanted, records - at);
-    if (kept_records_ > 0 || count < wanted) {
-      if (kept_records_ == 0) {
-        kept_placement_ = part;
-        if (part.table != nullptr) kept_placement_.table = kept_table_.as<int32_t>();
-      }
-      OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, kept_.as<uint8_t>() + kept_records_ * record_bytes_, raw + at * record_bytes_, count * record_bytes_));
-      if (part.table != nullptr) {
-        OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, kept_table_.as<int32_t>() + kept_records_, part.table, count * 4));
-      }
-      kept_records_ += count;
-      if (count == wanted) OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));
-      at += count;
-      continue;
-    }
-    const int64_t lines = x > 0 ? 1 : 1 + (records - at - line) / pitch;
-    OCTAVO_RETURN_IF_ERROR(ProcessRuns(stream, raw + at * record_bytes_, {.runs = lines, .active = count, .pitch = pitch}, part, target));
-    at += (lines - 1) * pitch + count;
+  OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, kept_.as<uint8_t>() + kept_records_ * record_bytes_, raw, records * record_bytes_));
+  if (placement.table != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, kept_table_.as<int32_t>() + kept_records_, placement.table, records * 4));
   }
+  kept_records_ += records;
   return absl::OkStatus();
 }
 

@@ -28,7 +28,7 @@ struct SpectralConfig {
   int64_t channel = 0;                   // the one that is processed
   int64_t record_average = 1;            // raw records of a record, 1 ... 256
   int64_t max_records_per_block = 0;     // most records of one Process call, >= 1
-  int64_t bscan_records = 0;             // A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
+  int64_t bscan_records = 0;             // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
   // -- step 1
   math::Background background = math::Background::kNone;
   std::vector<float> background_spectrum;   // [S] for kStatic
@@ -64,15 +64,22 @@ struct SpectralTarget {
   float* aip = nullptr;           // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
 };
 
+/// One pass over one B-scan: `records` A-scans in a row.
+struct BscanSpan {
+  int64_t first_record = 0;  // within the volume
+  int64_t records = 0;
+  int64_t repeat = 0;        // neighbouring spans of one number hold no A-scan twice
+};
+
 /// Which A-scan each record of a call becomes.
 struct RecordPlacement {
   math::RasterPlacement raster{};       // used unless `table` is given
   int64_t first_record = 0;             // position within the volume of the call's first record
   const int32_t* table = nullptr;       // device memory [records]: A-scan index or -1; overrides the raster
-  // With a table and config.bscan_records: records from one B-scan's first to the next one's, the first of the volume at 0.
-  int64_t bscan_pitch = 0;
-  // With config.repeats: records of a run in which no A-scan comes twice; run k of the volume is one repeat.
-  int64_t repeat_run_records = 0;
+  // With a table and config.bscan_records or config.repeats: the volume's B-scans in the order of the scan; host memory, read
+  // by the call only. Without a table the lines of the raster.
+  const BscanSpan* spans = nullptr;
+  int64_t span_count = 0;
 };
 
 /// Records that a backend takes in one go: `runs` of `active` records, the next `pitch` records further. With config.bscan_records
@@ -144,8 +151,9 @@ class SpectralProcessor {
 
  private:
   SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan);
-  absl::Status ProcessLines(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+  absl::Status ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
                             const SpectralTarget& target);
+  absl::Status Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement);
   absl::Status ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
                            const SpectralTarget& target);
 

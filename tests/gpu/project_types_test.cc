@@ -148,6 +148,7 @@ TEST_P(ProjectTypesTest, RefusesWhatItCannotDo) {
   view.dtype = DType::kU8;
   EXPECT_THAT(Mip(stream_.ref(), device_, view, Axis::kZ, 0, kY + 1, false, out.data()), IsError(absl::StatusCode::kOutOfRange, "B-scans 0 to 6"));
   EXPECT_THAT(ExtractPlane(stream_.ref(), device_, view, Axis::kX, kX, out.data()), IsError(absl::StatusCode::kOutOfRange, "plane 37"));
+  EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers go
 }
 
 // A fill may begin anywhere that the pattern repeats.

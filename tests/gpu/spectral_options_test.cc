@@ -20,6 +20,12 @@ using testing::Spectrum;
 class SpectralOptionsTest : public testing::SpectralTest {
  protected:
   static constexpr int64_t kX = 24, kY = 4, kFlyback = 3, kLine = kX + kFlyback;
+  // Lines of kX records and kFlyback that are dropped; `period` of them are one repeat.
+  static std::vector<BscanSpan> Lines(int64_t count, int64_t period) {
+    std::vector<BscanSpan> spans;
+    for (int64_t y = 0; y < count; ++y) spans.push_back({.first_record = y * kLine, .records = kX, .repeat = y / period});
+    return spans;
+  }
   const math::RasterPlacement raster_{.ascans_per_bscan = kX, .bscans_per_volume = kY, .flyback_records = kFlyback, .bidirectional = true};
 };
 
@@ -37,6 +43,7 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
       std::vector<int32_t> places;
       for (int64_t r = 0; r < records; ++r) places.push_back(static_cast<int32_t>(math::RasterAscan(raster_, r)));
       const DeviceBuffer device_places = Upload(places);
+      const std::vector<BscanSpan> spans = Lines(kY, kY);
       std::vector<uint8_t> whole;
       for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{{}, {kLine}, {5}, {kX}, {kX - 1, kX + 1}, {30, 40, 45, 50, 60}, {7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105}}) {
         ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
@@ -48,7 +55,7 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
         int64_t begin = 0;
         for (const int64_t end : ends) {
           RecordPlacement placement{.raster = raster_, .first_record = begin};
-          if (table) placement = {.first_record = begin, .table = device_places.as<int32_t>() + begin, .bscan_pitch = kLine};
+          if (table) placement = {.first_record = begin, .table = device_places.as<int32_t>() + begin, .spans = spans.data(), .span_count = kY};
           ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin, placement, target), IsOk());
           begin = end;
         }
@@ -142,6 +149,7 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
         places.push_back(static_cast<int32_t>(math::RasterAscan(raster_, group * kRun + r % kRun)));
       }
       const DeviceBuffer device_places = Upload(places);
+      const std::vector<BscanSpan> spans = Lines(kRepeats * kY, kPeriod);
       ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
       // Two volumes: all records; then without the first repeat of the first lines and half a line elsewhere.
       const std::vector<std::vector<std::pair<int64_t, int64_t>>> volumes = {
@@ -153,8 +161,8 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
         std::map<int64_t, std::vector<int64_t>> came;  // A-scan → its records
         for (const auto& [begin, end] : pieces) {
           ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
-                                         {.first_record = begin, .table = device_places.as<int32_t>() + begin, .bscan_pitch = kLine,
-                                          .repeat_run_records = kRun}, target), IsOk());
+                                         {.first_record = begin, .table = device_places.as<int32_t>() + begin, .spans = spans.data(),
+                                          .span_count = static_cast<int64_t>(spans.size())}, target), IsOk());
           for (int64_t r = begin; r < end; ++r) {
             if (places[static_cast<size_t>(r)] >= 0) came[places[static_cast<size_t>(r)]].push_back(r);
           }
@@ -200,15 +208,53 @@ TEST_P(SpectralOptionsTest, RefusesPlacementsThatLackWhatTheOptionsNeed) {
   const SpectralTarget target{.volume = volume.data(), .volume_ascans = kX};
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
   EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.table = places.as<int32_t>()}, target),
-              IsError(absl::StatusCode::kInvalidArgument, "placement.bscan_pitch"));
+              IsError(absl::StatusCode::kInvalidArgument, "placement.spans"));
   EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.raster = raster_, .first_record = -1}, target),
               IsError(absl::StatusCode::kInvalidArgument, "placement.first_record"));
-  c = BaseConfig(256);
-  c.repeats = 2;
-  c.repeat_ascans = kX;
-  ASSERT_OK_AND_ASSIGN(processor, SpectralProcessor::Create(c, device_));
-  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.raster = raster_}, target),
-              IsError(absl::StatusCode::kInvalidArgument, "placement.repeat_run_records"));
+  const BscanSpan longer{.first_record = 0, .records = kX + 1};
+  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.table = places.as<int32_t>(), .spans = &longer, .span_count = 1}, target),
+              IsError(absl::StatusCode::kInvalidArgument, "placement.spans.records"));
+  EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers go
+}
+
+// B-scans of different lengths with flyback of different lengths, as patterns other than rasters have.
+TEST_P(SpectralOptionsTest, BscansOfAnyLength) {
+  SpectralConfig c = BaseConfig(256);
+  c.background = math::Background::kBscan;
+  c.fixed_pattern = math::FixedPattern::kMean;
+  c.bscan_records = 40;
+  const std::vector<BscanSpan> spans = {{.first_record = 2, .records = 10}, {.first_record = 15, .records = 40}, {.first_record = 55, .records = 7},
+                                        {.first_record = 62, .records = 7}, {.first_record = 69, .records = 7}, {.first_record = 80, .records = 7}};
+  const int64_t records = 100, ascans = 78;
+  MakeRecords(c, records, 17);
+  std::vector<int32_t> places(static_cast<size_t>(records), -1);
+  int32_t next = 0;
+  for (const BscanSpan& span : spans) {
+    for (int64_t r = 0; r < span.records; ++r) places[static_cast<size_t>(span.first_record + r)] = next++;
+  }
+  ASSERT_EQ(next, ascans);
+  const DeviceBuffer raw = Upload(bytes_), device_places = Upload(places), volume = Poisoned(ascans * c.depth * 4);
+  const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
+  ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
+  ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
+  for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 30}, {30, 66}, {66, 95}, {95, 100}}) {
+    ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
+                                   {.first_record = begin, .table = device_places.as<int32_t>() + begin, .spans = spans.data(),
+                                    .span_count = static_cast<int64_t>(spans.size())}, target), IsOk());
+  }
+  ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
+  const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
+  for (const BscanSpan& span : spans) {
+    std::vector<Spectrum> line;
+    for (int64_t r = 0; r < span.records; ++r) {
+      line.push_back(ModelDepth(c, Record(c, span.first_record + r), Mean(c, span.first_record, span.first_record + span.records)));
+    }
+    const Spectrum pattern = testing::ModelPattern(c, line);
+    for (int64_t r = 0; r < span.records; ++r) {
+      for (size_t z = 0; z < pattern.size(); ++z) line[static_cast<size_t>(r)][z] -= pattern[z];
+      Compare(c, got, places[static_cast<size_t>(span.first_record + r)], line[static_cast<size_t>(r)]);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, SpectralOptionsTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
