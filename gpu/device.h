@@ -61,7 +61,8 @@ class Device {
   /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
   virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
                                      int64_t element_bytes, const Box3& box) = 0;
-  /// Enqueues filling `bytes` at `dst` (4-byte aligned) with `pattern` repeated (little endian; a tail takes its first bytes).
+  /// Enqueues filling `bytes` at `dst` (4-byte aligned; 2 where both halves of the
+  /// pattern are equal, 1 where all its bytes are) with `pattern` repeated (little endian; a tail takes its first bytes).
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
   /// Enqueues the sum64 digest (gpu/digest.h) of `bytes` at `src` into the device word `out`.
   virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;

@@ -7,9 +7,9 @@ namespace octavo {
 namespace {
 
 absl::Status Check(const VolumeView& volume) {
-  if (volume.dtype != DType::kU8 && volume.dtype != DType::kU16 && volume.dtype != DType::kF32) {
-    return InvalidField("volume.dtype", absl::StrCat("is ", Info(volume.dtype).name, "; allowed u8, u16, f32"));
-  }
+  const bool known = volume.dtype == DType::kU8 || volume.dtype == DType::kI8 || volume.dtype == DType::kU16 || volume.dtype == DType::kF16 ||
+                     volume.dtype == DType::kF32 || volume.dtype == DType::kC64;
+  if (!known) return InvalidField("volume.dtype", absl::StrCat("is ", Info(volume.dtype).name, "; allowed u8, i8, u16, f16, f32, c64"));
   for (const int64_t extent : volume.shape) {
     if (extent < 1) return InvalidField("volume.shape", absl::StrCat("has an extent of ", extent, "; allowed >= 1"));
   }

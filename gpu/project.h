@@ -13,7 +13,7 @@ enum class Axis : uint8_t { kY = 0, kX = 1, kZ = 2 };  // position in [y, x, z]
 /// View of a volume in device memory: [y, x, z] of dtype, C order.
 struct VolumeView {
   const void* data = nullptr;
-  DType dtype = DType::kU8;      // kU8, kU16, kF32
+  DType dtype = DType::kU8;      // kU8, kI8, kU16, kF16, kF32, kC64
   int64_t shape[3] = {0, 0, 0};
 };
 
@@ -33,7 +33,8 @@ class ProjectOps {
   virtual absl::Status ExtractPlane(StreamRef stream, const VolumeView& volume, Axis axis, int64_t index, void* out) = 0;
 };
 
-/// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of volume.dtype. NaN is ignored by
+/// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of ProjectionOf(volume.dtype)
+/// (Mip) or volume.dtype (ExtractPlane). NaN is ignored by
 /// maxima (all NaN gives NaN). Enqueues only. Projections are running reductions per block: call with the B-scans a block
 /// touched; over x and z their rows are recomputed, over y they are joined to what is there.
 absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end,

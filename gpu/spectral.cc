@@ -1,5 +1,6 @@
 #include "gpu/spectral.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -27,14 +28,68 @@ absl::Status Finite(const char* field, const std::vector<float>& values) {
   return absl::OkStatus();
 }
 
+// What a processor allocates beside the backend's plan.
+int64_t KeptBytes(const SpectralConfig& c) { return c.bscan_records * (RecordBytes(c) + 4); }
+int64_t RepeatBytes(const SpectralConfig& c) { return c.repeat_ascans * (c.depth * 4 + 8); }
+
 }  // namespace
 
-absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
+int64_t RecordBytes(const SpectralConfig& c) {
+  return c.record_average * math::PackedBytes(c.packing, c.samples_per_record * c.channels, SizeOf(c.raw_type));
+}
+
+namespace {
+
+absl::Status ValidateInput(const SpectralConfig& c) {
   OCTAVO_RETURN_IF_ERROR(InRange("samples_per_record", c.samples_per_record, 16, 65536));
   if (c.raw_type != DType::kU8 && c.raw_type != DType::kU16 && c.raw_type != DType::kI16 && c.raw_type != DType::kF32) {
     return InvalidField("raw_type", absl::StrCat("is ", Info(c.raw_type).name, "; allowed u8, u16, i16, f32"));
   }
+  if (c.packing != math::Packing::kNone && c.raw_type != DType::kU16) {
+    return InvalidField("raw_type", absl::StrCat("is ", Info(c.raw_type).name, "; packed samples of 12 bits are u16"));
+  }
+  OCTAVO_RETURN_IF_ERROR(InRange("channels", c.channels, 1, 16));
+  OCTAVO_RETURN_IF_ERROR(InRange("channels", c.channels, 1, 65536 / c.samples_per_record));
+  OCTAVO_RETURN_IF_ERROR(InRange("channel", c.channel, 0, c.channels - 1));
+  OCTAVO_RETURN_IF_ERROR(InRange("record_average", c.record_average, 1, 256));
   OCTAVO_RETURN_IF_ERROR(InRange("max_records_per_block", c.max_records_per_block, 1, 1 << 24));
+  // Quiet segments of a B-scan need two A-scans each to have a variance.
+  const bool bscans = c.background == math::Background::kBscan || c.fixed_pattern != math::FixedPattern::kNone;
+  const int64_t least = c.fixed_pattern == math::FixedPattern::kQuietSegment ? 2 * math::kFixedPatternSegments : 2;
+  OCTAVO_RETURN_IF_ERROR(InRange("bscan_records", c.bscan_records, bscans ? least : 0, bscans ? 1 << 20 : 0));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateOutput(const SpectralConfig& c) {
+  const bool known = c.output == DType::kU8 || c.output == DType::kI8 || c.output == DType::kU16 || c.output == DType::kF16 ||
+                     c.output == DType::kF32 || c.output == DType::kC64;
+  if (!known) return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name, "; allowed u8, i8, u16, f16, f32, c64"));
+  if ((c.value == math::Value::kComplex) != (c.output == DType::kC64)) {
+    return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name, c.value == math::Value::kComplex
+                                                                              ? "; complex values need c64"
+                                                                              : "; c64 is for complex values only"));
+  }
+  if (c.has_levels && !(std::isfinite(c.level_lo) && std::isfinite(c.level_hi) && c.level_lo < c.level_hi)) {
+    return InvalidField("levels", absl::StrCat("are ", c.level_lo, " to ", c.level_hi, "; lo must be less than hi"));
+  }
+  if (!c.has_levels && IsInteger(c.output)) return InvalidField("levels", "are needed for integer output");
+  if (c.has_levels && c.output == DType::kC64) return InvalidField("levels", "are given; complex values have none");
+  OCTAVO_RETURN_IF_ERROR(InRange("repeats", c.repeats, 1, 4096));
+  OCTAVO_RETURN_IF_ERROR(InRange("repeat_ascans", c.repeat_ascans, c.repeats > 1 ? 1 : 0, c.repeats > 1 ? int64_t{1} << 31 : 0));
+  if (c.repeats > 1 && (c.value == math::Value::kReal || c.value == math::Value::kComplex)) {
+    return InvalidField("repeats", absl::StrCat("is ", c.repeats, "; repeats are averaged as power, which real and complex values are not"));
+  }
+  const bool whole = c.slab_begin == 0 && c.slab_end == 0;
+  if (!whole && !(c.slab_begin >= 0 && c.slab_begin < c.slab_end && c.slab_end <= c.depth)) {
+    return InvalidField("slab", absl::StrCat("is depth samples ", c.slab_begin, " to ", c.slab_end, "; allowed 0 to ", c.depth));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
+  OCTAVO_RETURN_IF_ERROR(ValidateInput(c));
   if (c.background == math::Background::kStatic) {
     OCTAVO_RETURN_IF_ERROR(Length("background.spectrum", c.background_spectrum.size(), c.samples_per_record));
     OCTAVO_RETURN_IF_ERROR(Finite("background.spectrum", c.background_spectrum));
@@ -63,35 +118,39 @@ absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
     OCTAVO_RETURN_IF_ERROR(Finite("dispersion.phase", c.phase_rad));
   }
   OCTAVO_RETURN_IF_ERROR(InRange("fft_length", c.fft_length, n, 131072));
-  if (!IsFastLength(c.fft_length)) {
-    return InvalidField("fft_length", absl::StrCat("is ", c.fft_length, "; allowed are products of 2, 3 and 5; the next is ",
-                                                   NextFastLength(c.fft_length)));
-  }
   OCTAVO_RETURN_IF_ERROR(InRange("first_bin", c.first_bin, 0, c.fft_length - 1));
   OCTAVO_RETURN_IF_ERROR(InRange("depth", c.depth, 1, c.fft_length - c.first_bin));
-  if (c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) {
-    return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name, "; allowed u8, u16, f32"));
-  }
-  if (c.has_levels && !(std::isfinite(c.level_lo) && std::isfinite(c.level_hi) && c.level_lo < c.level_hi)) {
-    return InvalidField("levels", absl::StrCat("are ", c.level_lo, " to ", c.level_hi, "; lo must be less than hi"));
-  }
-  if (!c.has_levels && c.output != DType::kF32) return InvalidField("levels", "are needed for integer output");
-  const bool whole = c.slab_begin == 0 && c.slab_end == 0;
-  if (!whole && !(c.slab_begin >= 0 && c.slab_begin < c.slab_end && c.slab_end <= c.depth)) {
-    return InvalidField("slab", absl::StrCat("is depth samples ", c.slab_begin, " to ", c.slab_end, "; allowed 0 to ", c.depth));
-  }
-  return absl::OkStatus();
+  return ValidateOutput(c);
 }
 
-SpectralProcessor::SpectralProcessor(SpectralConfig config, std::unique_ptr<SpectralPlan> plan)
-    : config_(std::move(config)), plan_(std::move(plan)) {}
+SpectralProcessor::SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan)
+    : config_(std::move(config)), record_bytes_(RecordBytes(config_)), device_(device), plan_(std::move(plan)) {}
 
 absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(const SpectralConfig& config, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Validate(config));
   SpectralConfig resolved = config;
   if (resolved.slab_end == 0) resolved.slab_end = resolved.depth;
   OCTAVO_ASSIGN_OR_RETURN(auto plan, device.spectral().CreatePlan(resolved));
-  return std::unique_ptr<SpectralProcessor>(new SpectralProcessor(std::move(resolved), std::move(plan)));
+  std::unique_ptr<SpectralProcessor> processor(new SpectralProcessor(std::move(resolved), device, std::move(plan)));
+  const SpectralConfig& c = processor->config_;
+  if (c.bscan_records > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(processor->kept_, device.Allocate(c.bscan_records * processor->record_bytes_));
+    OCTAVO_ASSIGN_OR_RETURN(processor->kept_table_, device.Allocate(c.bscan_records * 4));
+  }
+  if (c.repeats > 1) {
+    OCTAVO_ASSIGN_OR_RETURN(processor->repeat_power_, device.Allocate(c.repeat_ascans * c.depth * 4));
+    OCTAVO_ASSIGN_OR_RETURN(processor->repeat_owner_, device.Allocate(c.repeat_ascans * 4));
+    OCTAVO_ASSIGN_OR_RETURN(processor->repeat_count_, device.Allocate(c.repeat_ascans * 4));
+  }
+  return processor;
+}
+
+int64_t SpectralProcessor::DeviceBytes(const SpectralConfig& config, Device& device) {
+  return device.spectral().PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + 4 * 256;
+}
+
+int64_t SpectralProcessor::device_bytes() const {
+  return plan_->device_bytes() + kept_.bytes() + kept_table_.bytes() + repeat_power_.bytes() + repeat_owner_.bytes() + repeat_count_.bytes();
 }
 
 absl::Status SpectralProcessor::BeginBlock(StreamRef stream, const void* raw, int64_t records) {
@@ -100,32 +159,157 @@ absl::Status SpectralProcessor::BeginBlock(StreamRef stream, const void* raw, in
   return plan_->UpdateBackground(stream, raw, records);
 }
 
+absl::Status SpectralProcessor::BeginVolume(StreamRef stream) {
+  kept_records_ = 0;
+  if (config_.repeats == 1) return absl::OkStatus();
+  return device_.Fill(stream, repeat_owner_.data(), config_.repeat_ascans * 4, 0xFFFFFFFFu);
+}
+
 absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement,
                                         const SpectralTarget& target) {
   OCTAVO_RETURN_IF_ERROR(InRange("records", records, 1, config_.max_records_per_block));
-  return plan_->Process(stream, raw, records, placement, target);
+  OCTAVO_RETURN_IF_ERROR(InRange("placement.first_record", placement.first_record, 0, int64_t{1} << 40));
+  const auto* bytes = static_cast<const uint8_t*>(raw);
+  if (config_.bscan_records > 0 || config_.repeats > 1) return ProcessSpans(stream, bytes, records, placement, target);
+  return ProcessRuns(stream, bytes, {.runs = 1, .active = records, .pitch = records}, placement, target);
+}
+
+namespace {
+
+// B-scan i of the volume; none beyond the last.
+BscanSpan SpanOf(const RecordPlacement& p, int64_t i) {
+  if (p.table != nullptr) return i < p.span_count ? p.spans[i] : BscanSpan();
+  if (i >= p.raster.bscans_per_volume) return {};
+  return {.first_record = i * (p.raster.ascans_per_bscan + p.raster.flyback_records), .records = p.raster.ascans_per_bscan, .repeat = 0};
+}
+
+// The first B-scan that ends after record `at`.
+int64_t SpanAfter(const RecordPlacement& p, int64_t at) {
+  if (p.table == nullptr) {
+    const int64_t line = p.raster.ascans_per_bscan + p.raster.flyback_records;
+    return at / line + (at % line >= p.raster.ascans_per_bscan ? 1 : 0);
+  }
+  return std::partition_point(p.spans, p.spans + p.span_count, [&](const BscanSpan& s) { return s.first_record + s.records <= at; }) - p.spans;
+}
+
+// Whether `next` follows as a further run of equal length, `pitch` records after the one before.
+bool Continues(const BscanSpan& span, const BscanSpan& next, int64_t runs, int64_t pitch) {
+  return next.records == span.records && next.repeat == span.repeat && next.first_record == span.first_record + runs * pitch;
+}
+
+}  // namespace
+
+// Whole B-scans at once where they matter; one that the call cuts is kept until the rest has come. Repeats one after the other: an
+// A-scan must not come twice in a launch that adds to its sum.
+absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                                             const SpectralTarget& target) {
+  if (placement.table != nullptr && placement.span_count < 1) return InvalidField("placement.spans", "are none; these options need the volume's B-scans");
+  if (placement.table == nullptr) OCTAVO_RETURN_IF_ERROR(InRange("placement.raster.ascans_per_bscan", placement.raster.ascans_per_bscan, 1, 1 << 24));
+  const bool whole = config_.bscan_records > 0;
+  if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != placement.first_record) {
+    OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));  // a gap
+  }
+  const int64_t end = placement.first_record + records;
+  int64_t at = placement.first_record;
+  for (int64_t i = SpanAfter(placement, at); at < end; ++i) {
+    const BscanSpan span = SpanOf(placement, i);
+    if (span.records == 0) break;  // only flyback is left
+    if (whole) OCTAVO_RETURN_IF_ERROR(InRange("placement.spans.records", span.records, 1, config_.bscan_records));
+    at = std::max(at, span.first_record);  // flyback before it
+    if (at >= end) break;
+    RecordPlacement part = placement;
+    part.first_record = at;
+    if (part.table != nullptr) part.table += at - placement.first_record;
+    const uint8_t* from = raw + (at - placement.first_record) * record_bytes_;
+    const int64_t wanted = span.first_record + span.records - at, count = std::min(wanted, end - at);
+    if (!whole) {
+      // Everything up to the next repeat, flyback included.
+      int64_t stop = at + count;
+      for (; stop < end; ++i) {
+        const BscanSpan next = SpanOf(placement, i + 1);
+        if (next.records == 0 || next.repeat != span.repeat) break;
+        stop = std::min(end, next.first_record + next.records);
+      }
+      OCTAVO_RETURN_IF_ERROR(ProcessRuns(stream, from, {.runs = 1, .active = stop - at, .pitch = stop - at}, part, target));
+      at = stop;
+    } else if (kept_records_ > 0 || count < wanted) {
+      OCTAVO_RETURN_IF_ERROR(Keep(stream, from, count, part));
+      if (count == wanted) OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));
+      at += count;
+    } else {
+      int64_t runs = 1, pitch = count;
+      if (at == span.first_record && SpanOf(placement, i + 1).records > 0) {
+        pitch = SpanOf(placement, i + 1).first_record - at;
+        while (at + runs * pitch + count <= end && Continues(span, SpanOf(placement, i + 1), runs, pitch)) {
+          ++runs;
+          ++i;
+        }
+      }
+      OCTAVO_RETURN_IF_ERROR(ProcessRuns(stream, from, {.runs = runs, .active = count, .pitch = pitch}, part, target));
+      at += (runs - 1) * pitch + count;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpectralProcessor::Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement) {
+  if (kept_records_ == 0) {
+    kept_placement_ = placement;
+    kept_placement_.spans = nullptr;
+    if (placement.table != nullptr) kept_placement_.table = kept_table_.as<int32_t>();
+  }
+  OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, kept_.as<uint8_t>() + kept_records_ * record_bytes_, raw, records * record_bytes_));
+  if (placement.table != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, kept_table_.as<int32_t>() + kept_records_, placement.table, records * 4));
+  }
+  kept_records_ += records;
+  return absl::OkStatus();
+}
+
+absl::Status SpectralProcessor::EndVolume(StreamRef stream, const SpectralTarget& target) {
+  if (kept_records_ == 0) return absl::OkStatus();
+  const int64_t records = std::exchange(kept_records_, 0);
+  return ProcessRuns(stream, kept_.as<uint8_t>(), {.runs = 1, .active = records, .pitch = records}, kept_placement_, target);
+}
+
+absl::Status SpectralProcessor::ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
+                                            const SpectralTarget& target) {
+  return plan_->Process(stream, raw, runs, placement, target,
+                        {.power = repeat_power_.as<float>(), .owner = repeat_owner_.as<int32_t>(), .count = repeat_count_.as<int32_t>()});
 }
 
 std::string SpectralProcessor::Describe() const { return absl::StrCat(DescribeChain(config_), "backend: ", plan_->description()); }
 
 std::string DescribeChain(const SpectralConfig& c) {
-  std::string text = absl::StrCat("input: ", c.samples_per_record, " samples of ", Info(c.raw_type).name, " a record\n");
+  std::string text = absl::StrCat("input: ", c.samples_per_record, " samples of ", c.packing == math::Packing::kNone ? Info(c.raw_type).name : "12 bits packed",
+                                  " a record");
+  if (c.channels > 1) absl::StrAppend(&text, ", channel ", c.channel, " of ", c.channels);
+  if (c.record_average > 1) absl::StrAppend(&text, ", mean of ", c.record_average, " records");
+  text += "\n";
   switch (c.background) {
     case math::Background::kNone: text += "background: none\n"; break;
     case math::Background::kStatic: text += "background: the given spectrum\n"; break;
     case math::Background::kRolling:
       absl::StrAppend(&text, "background: mean of the last ", c.background_window_records, " records\n");
       break;
+    case math::Background::kBscan: absl::StrAppend(&text, "background: mean of the B-scan's ", c.bscan_records, " records\n"); break;
   }
   switch (c.interpolation) {
     case math::Interpolation::kNone: text += "k-linearisation: none\n"; break;
     case math::Interpolation::kLinear: absl::StrAppend(&text, "k-linearisation: linear to ", c.k_index.size(), " samples\n"); break;
     case math::Interpolation::kCubic: absl::StrAppend(&text, "k-linearisation: cubic to ", c.k_index.size(), " samples\n"); break;
+    case math::Interpolation::kLanczos: absl::StrAppend(&text, "k-linearisation: Lanczos (a = 4) to ", c.k_index.size(), " samples\n"); break;
   }
   absl::StrAppend(&text, "window: ", c.window.size(), " samples", c.phase_rad.empty() ? "" : " with dispersion phase", "\n",
-                  "transform: inverse DFT of ", c.fft_length, ", bins ", c.first_bin, " to ", c.first_bin + c.depth - 1, "\n", "value: ",
-                  c.value == math::Value::kDb ? "dB" : c.value == math::Value::kPower ? "power" : "magnitude", ", stored as ",
-                  Info(c.output).name);
+                  "transform: inverse DFT of ", c.fft_length, ", bins ", c.first_bin, " to ", c.first_bin + c.depth - 1, "\n");
+  if (c.fixed_pattern != math::FixedPattern::kNone) {
+    absl::StrAppend(&text, "fixed pattern: less the complex mean of ",
+                    c.fixed_pattern == math::FixedPattern::kMean ? "the B-scan" : "the quietest of 9 segments of the B-scan", " at each depth\n");
+  }
+  static constexpr const char* kValues[] = {"dB", "magnitude", "power", "real part", "complex"};
+  absl::StrAppend(&text, "value: ", kValues[static_cast<int>(c.value)]);
+  if (c.repeats > 1) absl::StrAppend(&text, " of the mean power of ", c.repeats, " repeats");
+  absl::StrAppend(&text, ", stored as ", Info(c.output).name);
   if (c.has_levels) absl::StrAppend(&text, " with levels ", c.level_lo, " to ", c.level_hi);
   return text + "\n";
 }

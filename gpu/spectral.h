@@ -7,20 +7,28 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gpu/buffer.h"
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 #include "gpu/math/placement.h"
+#include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
 
 namespace octavo {
 
 /// The spectral chain (raw records → A-scans) with every table resolved to numbers; gpu/spectral_design.h makes the tables.
-/// Steps and equations: background, k-linearisation, window × dispersion, inverse DFT (1/F), value, levels.
+/// Steps and equations: background, k-linearisation, window × dispersion, inverse DFT (1/F), fixed pattern, value, levels.
+/// A record is the mean of `record_average` raw records; everything below counts those.
 struct SpectralConfig {
-  // -- records in
+  // -- records in: [record, average, S, C]
   int64_t samples_per_record = 0;        // S, 16 ... 65536
   DType raw_type = DType::kU16;          // kU8, kU16, kI16, kF32
+  math::Packing packing = math::Packing::kNone;  // packed 12 bits: raw_type is kU16
+  int64_t channels = 1;                  // C interleaved, 1 ... 16; samples times channels at most 65536
+  int64_t channel = 0;                   // the one that is processed
+  int64_t record_average = 1;            // raw records of a record, 1 ... 256
   int64_t max_records_per_block = 0;     // most records of one Process call, >= 1
+  int64_t bscan_records = 0;             // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
   // -- step 1
   math::Background background = math::Background::kNone;
   std::vector<float> background_spectrum;   // [S] for kStatic
@@ -32,14 +40,18 @@ struct SpectralConfig {
   std::vector<float> window;             // [N]
   std::vector<float> phase_rad;          // [N]; empty = no dispersion
   // -- step 4
-  int64_t fft_length = 0;                // F >= N, of factors 2, 3, 5
+  int64_t fft_length = 0;                // F >= N, at most 131072; without dispersion the real transform is used
   int64_t first_bin = 0;                 // 0 ... F-1
   int64_t depth = 0;                     // D, first_bin + D <= F
+  // -- step 5
+  math::FixedPattern fixed_pattern = math::FixedPattern::kNone;
   // -- steps 6, 7
   math::Value value = math::Value::kDb;
-  bool has_levels = false;               // required for integers
+  int64_t repeats = 1;                   // repeats of an A-scan, averaged as linear power; 1 ... 4096
+  int64_t repeat_ascans = 0;             // neighbouring A-scans that are repeated together; with repeats > 1, else 0
+  bool has_levels = false;               // required for integers, not for kC64
   float level_lo = 0, level_hi = 0;      // lo < hi
-  DType output = DType::kU8;             // kU8, kU16, kF32
+  DType output = DType::kU8;             // kU8, kI8, kU16, kF16, kF32; kC64 with kComplex
   // -- products of the same pass, over the depth samples [slab_begin, slab_end) of what is stored
   int64_t slab_begin = 0, slab_end = 0;  // 0 <= begin < end <= D; both 0 = all
 };
@@ -48,15 +60,42 @@ struct SpectralConfig {
 struct SpectralTarget {
   void* volume = nullptr;         // [ascans, D] of config.output
   int64_t volume_ascans = 0;      // placements outside 0 ... volume_ascans-1 are dropped
-  void* mip = nullptr;            // [ascans] of config.output: maximum over the slab, as stored; NaN ignored
-  float* aip = nullptr;           // [ascans]: mean over the slab of the numbers as stored
+  void* mip = nullptr;            // [ascans] of ProjectionOf(config.output): maximum over the slab, as stored; NaN ignored
+  float* aip = nullptr;           // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
+};
+
+/// One pass over one B-scan: `records` A-scans in a row.
+struct BscanSpan {
+  int64_t first_record = 0;  // within the volume
+  int64_t records = 0;
+  int64_t repeat = 0;        // neighbouring spans of one number hold no A-scan twice
 };
 
 /// Which A-scan each record of a call becomes.
 struct RecordPlacement {
   math::RasterPlacement raster{};       // used unless `table` is given
-  int64_t first_record = 0;             // position within the volume of the call's first record (raster)
+  int64_t first_record = 0;             // position within the volume of the call's first record
   const int32_t* table = nullptr;       // device memory [records]: A-scan index or -1; overrides the raster
+  // With a table and config.bscan_records or config.repeats: the volume's B-scans in the order of the scan; host memory, read
+  // by the call only. Without a table the lines of the raster.
+  const BscanSpan* spans = nullptr;
+  int64_t span_count = 0;
+};
+
+/// Records that a backend takes in one go: `runs` of `active` records, the next `pitch` records further. With config.bscan_records
+/// a run is a B-scan or a part of one: mean and fixed pattern are those of the run.
+struct RecordRuns {
+  int64_t runs = 1, active = 0, pitch = 0;
+  OCTAVO_HD int64_t records() const { return runs * active; }
+  /// Position of the i-th active record, counted from the first.
+  OCTAVO_HD int64_t At(int64_t i) const { return i / active * pitch + i % active; }
+};
+
+/// Where repeats are summed, device memory of config.repeat_ascans entries: entry a % repeat_ascans belongs to A-scan owner[...].
+struct RepeatSums {
+  float* power = nullptr;    // [repeat_ascans, D]
+  int32_t* owner = nullptr;  // A-scan index; -1 = none
+  int32_t* count = nullptr;  // repeats in the sum
 };
 
 /// Backend part of a plan: device tables, FFT plan, workspaces. One stream at a time.
@@ -65,9 +104,10 @@ class SpectralPlan {
   virtual ~SpectralPlan() = default;
   /// Enqueues step 1's update from a new block: the background becomes the mean of the last M records. Rolling only.
   virtual absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) = 0;
-  /// Enqueues steps 1 to 7 for `records` records at device memory `raw` [records, S] and places the results.
-  virtual absl::Status Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement,
-                               const SpectralTarget& target) = 0;
+  /// Enqueues steps 1 to 7 for `runs` at device memory `raw` and places the results. `sums` only with config.repeats > 1; then
+  /// no two records of a call are the same A-scan.
+  virtual absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement,
+                               const SpectralTarget& target, const RepeatSums& sums) = 0;
   virtual int64_t device_bytes() const = 0;     // tables and workspaces
   virtual std::string description() const = 0;  // how this backend does it: "three launches, cuFFT C2C 1024 x 4096"
 };
@@ -81,28 +121,51 @@ class SpectralOps {
   virtual int64_t PlanBytes(const SpectralConfig& config) = 0;
 };
 
-/// A validated chain on one device. Create allocates; Run only enqueues and allocates nothing.
+/// Bytes of a record as the source delivers it: all channels, record_average raw records.
+int64_t RecordBytes(const SpectralConfig& config);
+
+/// A validated chain on one device. Create allocates; the rest only enqueues and allocates nothing.
 class SpectralProcessor {
  public:
   /// InvalidArgument names the field (as in SpectralConfig), the value and what is allowed.
   static absl::Status Validate(const SpectralConfig& config);
   static absl::StatusOr<std::unique_ptr<SpectralProcessor>> Create(const SpectralConfig& config, Device& device);
+  /// Bytes that Create will allocate on the device; an upper bound. Allocates nothing.
+  static int64_t DeviceBytes(const SpectralConfig& config, Device& device);
 
   /// Enqueues what must happen once per block, before its Process calls: the rolling background. Does not synchronise.
   absl::Status BeginBlock(StreamRef stream, const void* raw, int64_t records);
+  /// Must be called before the first Process of each volume: repeats of the volume before count no more.
+  absl::Status BeginVolume(StreamRef stream);
   /// Enqueues the chain for a part of a block that falls into one volume. Does not synchronise: raw, target and
-  /// placement.table must live until `stream` passes this point.
+  /// placement.table must live until `stream` passes this point. With config.bscan_records the records of a B-scan that is not
+  /// complete yet are kept (copied) and placed with its last one, or when a gap or EndVolume shows that no more will come.
   absl::Status Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement,
                        const SpectralTarget& target);
-  int64_t device_bytes() const { return plan_->device_bytes(); }
+  /// Must be called after the last Process of each volume, with its target: places what was kept.
+  absl::Status EndVolume(StreamRef stream, const SpectralTarget& target);
+  int64_t device_bytes() const;
   /// The steps in words, one a line, and how the backend does them.
   std::string Describe() const;
   const SpectralConfig& config() const { return config_; }
 
  private:
-  SpectralProcessor(SpectralConfig config, std::unique_ptr<SpectralPlan> plan);
-  SpectralConfig config_;
+  SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan);
+  absl::Status ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                            const SpectralTarget& target);
+  absl::Status Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement);
+  absl::Status ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
+                           const SpectralTarget& target);
+
+  const SpectralConfig config_;
+  const int64_t record_bytes_;
+  Device& device_;
   std::unique_ptr<SpectralPlan> plan_;
+  // The beginning of a B-scan whose end has not come, and where it goes.
+  DeviceBuffer kept_, kept_table_;
+  int64_t kept_records_ = 0;
+  RecordPlacement kept_placement_;
+  DeviceBuffer repeat_power_, repeat_owner_, repeat_count_;
 };
 
 /// The steps of `config` in words, one a line (what Describe says less the backend's line).

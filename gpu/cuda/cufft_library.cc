@@ -20,7 +20,7 @@ absl::StatusOr<CufftLibrary> Load() {
   };
   const bool all = find(out.Create, "cufftCreate") && find(out.Destroy, "cufftDestroy") && find(out.SetAutoAllocation, "cufftSetAutoAllocation") &&
                    find(out.MakePlanMany64, "cufftMakePlanMany64") && find(out.SetWorkArea, "cufftSetWorkArea") &&
-                   find(out.SetStream, "cufftSetStream") && find(out.ExecC2C, "cufftExecC2C");
+                   find(out.SetStream, "cufftSetStream") && find(out.ExecC2C, "cufftExecC2C") && find(out.ExecR2C, "cufftExecR2C");
   if (!all) return absl::FailedPreconditionError("cuFFT lacks a function that Octavo needs");
   return out;
 }

@@ -15,6 +15,7 @@ struct CufftLibrary {
   decltype(&cufftSetWorkArea) SetWorkArea;
   decltype(&cufftSetStream) SetStream;
   decltype(&cufftExecC2C) ExecC2C;
+  decltype(&cufftExecR2C) ExecR2C;
 };
 
 /// FailedPrecondition if the library or a function of it is not there. Loaded once; never unloaded.

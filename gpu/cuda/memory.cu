@@ -13,6 +13,11 @@ __global__ void FillKernel(unsigned char* dst, int64_t bytes, uint32_t pattern) 
   for (int64_t i = words * 4 + first; i < bytes; i += step) dst[i] = static_cast<unsigned char>(pattern >> (8 * (i % 4)));
 }
 
+__global__ void Fill16Kernel(uint16_t* dst, int64_t count, uint16_t pattern) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) dst[i] = pattern;
+}
+
 __global__ void DigestKernel(const unsigned char* src, int64_t bytes, unsigned long long* out) {
   const int64_t words = bytes / 8, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   unsigned long long sum = 0;
@@ -33,6 +38,11 @@ __global__ void DigestKernel(const unsigned char* src, int64_t bytes, unsigned l
 
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>((bytes / 4 + 255) / 256 + 1, 2048));
+  // Elements of 16 bits may begin between two words.
+  if (pattern >> 16 == (pattern & 0xFFFFu) && reinterpret_cast<uintptr_t>(dst) % 4 == 2 && bytes % 2 == 0) {
+    Fill16Kernel<<<blocks, 256, 0, stream>>>(static_cast<uint16_t*>(dst), bytes / 2, static_cast<uint16_t>(pattern));
+    return;
+  }
   FillKernel<<<blocks, 256, 0, stream>>>(static_cast<unsigned char*>(dst), bytes, pattern);
 }
 

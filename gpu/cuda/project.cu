@@ -2,39 +2,50 @@
 
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
-#include "gpu/cuda/launch.h"
+#include "gpu/math/projection.h"
 
 namespace octavo::cuda {
 namespace {
 
+using math::MaxOf;
+using math::Projected;
+template <typename T>
+using ProjectedType = decltype(Projected(T{}));
+
+template <typename T>
+__device__ inline T ShuffleDown(T v, int offset) { return static_cast<T>(__shfl_down_sync(0xFFFFFFFFu, v, offset)); }
+__device__ inline math::Half ShuffleDown(math::Half v, int offset) {
+  return {static_cast<uint16_t>(__shfl_down_sync(0xFFFFFFFFu, static_cast<unsigned>(v.bits), offset))};
+}
+
 // One thread a (y, z): neighbouring threads read neighbouring depth samples.
 template <typename T>
-__global__ void MaxOverXKernel(const T* in, int64_t X, int64_t Z, int64_t y_begin, T* out) {
+__global__ void MaxOverXKernel(const T* in, int64_t X, int64_t Z, int64_t y_begin, ProjectedType<T>* out) {
   const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, y = y_begin + blockIdx.y;
   if (z >= Z) return;
-  T most = in[y * X * Z + z];
-  for (int64_t x = 1; x < X; ++x) most = MaxOf(most, in[(y * X + x) * Z + z]);
+  auto most = Projected(in[y * X * Z + z]);
+  for (int64_t x = 1; x < X; ++x) most = MaxOf(most, Projected(in[(y * X + x) * Z + z]));
   out[y * Z + z] = most;
 }
 
 template <typename T>
-__global__ void MaxOverYKernel(const T* in, int64_t plane, int64_t y_begin, int64_t y_end, bool accumulate, T* out) {
+__global__ void MaxOverYKernel(const T* in, int64_t plane, int64_t y_begin, int64_t y_end, bool accumulate, ProjectedType<T>* out) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= plane) return;
-  T most = accumulate ? out[i] : in[y_begin * plane + i];
-  for (int64_t y = y_begin; y < y_end; ++y) most = MaxOf(most, in[y * plane + i]);
+  auto most = accumulate ? out[i] : Projected(in[y_begin * plane + i]);
+  for (int64_t y = y_begin; y < y_end; ++y) most = MaxOf(most, Projected(in[y * plane + i]));
   out[i] = most;
 }
 
 // One warp an A-scan.
 template <typename T>
-__global__ void MaxOverZKernel(const T* in, int64_t first, int64_t ascans, int64_t Z, int64_t z_begin, int64_t z_end, T* out) {
+__global__ void MaxOverZKernel(const T* in, int64_t first, int64_t ascans, int64_t Z, int64_t z_begin, int64_t z_end, ProjectedType<T>* out) {
   const int64_t a = first + (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   if (a >= first + ascans) return;
   const int lane = threadIdx.x & 31;
-  T most = in[a * Z + z_begin];
-  for (int64_t z = z_begin + lane; z < z_end; z += 32) most = MaxOf(most, in[a * Z + z]);
-  for (int offset = 16; offset > 0; offset /= 2) most = MaxOf(most, static_cast<T>(__shfl_down_sync(0xFFFFFFFFu, most, offset)));
+  auto most = Projected(in[a * Z + z_begin]);
+  for (int64_t z = z_begin + lane; z < z_end; z += 32) most = MaxOf(most, Projected(in[a * Z + z]));
+  for (int offset = 16; offset > 0; offset /= 2) most = MaxOf(most, ShuffleDown(most, offset));
   if (lane == 0) out[a] = most;
 }
 
@@ -48,7 +59,10 @@ template <typename F>
 void ForType(DType dtype, F f) {
   switch (dtype) {
     case DType::kU8: f(uint8_t{}); break;
+    case DType::kI8: f(int8_t{}); break;
     case DType::kU16: f(uint16_t{}); break;
+    case DType::kF16: f(math::Half{}); break;
+    case DType::kC64: f(math::Complex64{}); break;
     default: f(float{}); break;
   }
 }
@@ -64,7 +78,7 @@ class CudaProjectOps final : public ProjectOps {
       using T = decltype(type);
       for (int64_t y = y_begin; y < y_end; y += 65535) {
         const dim3 grid(Blocks(v.shape[2]), static_cast<unsigned>(std::min<int64_t>(65535, y_end - y)));
-        MaxOverXKernel<<<grid, 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), v.shape[1], v.shape[2], y, static_cast<T*>(out));
+        MaxOverXKernel<<<grid, 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), v.shape[1], v.shape[2], y, static_cast<ProjectedType<T>*>(out));
       }
     }, v);
   }
@@ -72,7 +86,7 @@ class CudaProjectOps final : public ProjectOps {
     return Launch([&](auto type) {
       using T = decltype(type);
       const int64_t plane = v.shape[1] * v.shape[2];
-      MaxOverYKernel<<<Blocks(plane), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), plane, y_begin, y_end, accumulate, static_cast<T*>(out));
+      MaxOverYKernel<<<Blocks(plane), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), plane, y_begin, y_end, accumulate, static_cast<ProjectedType<T>*>(out));
     }, v);
   }
   absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end, void* out) override {
@@ -80,7 +94,7 @@ class CudaProjectOps final : public ProjectOps {
       using T = decltype(type);
       const int64_t ascans = (y_end - y_begin) * v.shape[1];
       MaxOverZKernel<<<Blocks(ascans * 32), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), y_begin * v.shape[1], ascans, v.shape[2], z_begin, z_end,
-                                                                  static_cast<T*>(out));
+                                                                  static_cast<ProjectedType<T>*>(out));
     }, v);
   }
   absl::Status ExtractPlane(StreamRef stream, const VolumeView& v, Axis axis, int64_t index, void* out) override {

@@ -7,21 +7,23 @@
 
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
+#include "gpu/math/projection.h"
 #include "tbb/parallel_for.h"
 
 namespace octavo::host {
 namespace {
 
-// Maximum that ignores NaN; of two NaNs it is NaN.
-inline float MaxOf(float a, float b) { return std::fmax(a, b); }
-inline uint8_t MaxOf(uint8_t a, uint8_t b) { return std::max(a, b); }
-inline uint16_t MaxOf(uint16_t a, uint16_t b) { return std::max(a, b); }
+using math::MaxOf;
+using math::Projected;
 
 template <typename F>
 void ForType(DType dtype, F f) {
   switch (dtype) {
     case DType::kU8: f(uint8_t{}); break;
+    case DType::kI8: f(int8_t{}); break;
     case DType::kU16: f(uint16_t{}); break;
+    case DType::kF16: f(math::Half{}); break;
+    case DType::kC64: f(math::Complex64{}); break;
     default: f(float{}); break;
   }
 }
@@ -35,10 +37,10 @@ class HostProjectOps final : public ProjectOps {
         const int64_t X = v.shape[1], Z = v.shape[2];
         tbb::parallel_for(y_begin, y_end, [&](int64_t y) {
           const T* in = static_cast<const T*>(v.data) + y * X * Z;
-          T* row = static_cast<T*>(out) + y * Z;
-          std::copy(in, in + Z, row);
+          auto* row = static_cast<decltype(Projected(T{}))*>(out) + y * Z;
+          for (int64_t z = 0; z < Z; ++z) row[z] = Projected(in[z]);
           for (int64_t x = 1; x < X; ++x) {
-            for (int64_t z = 0; z < Z; ++z) row[z] = MaxOf(row[z], in[x * Z + z]);
+            for (int64_t z = 0; z < Z; ++z) row[z] = MaxOf(row[z], Projected(in[x * Z + z]));
           }
         });
       });
@@ -55,11 +57,14 @@ class HostProjectOps final : public ProjectOps {
         const int64_t X = v.shape[1], Z = v.shape[2];
         tbb::parallel_for(int64_t{0}, X, [&](int64_t x) {
           const T* in = static_cast<const T*>(v.data) + x * Z;
-          T* row = static_cast<T*>(out) + x * Z;
+          auto* row = static_cast<decltype(Projected(T{}))*>(out) + x * Z;
           int64_t y = y_begin;
-          if (!accumulate) std::copy(in + y * X * Z, in + y * X * Z + Z, row), ++y;
+          if (!accumulate) {
+            for (int64_t z = 0; z < Z; ++z) row[z] = Projected(in[y * X * Z + z]);
+            ++y;
+          }
           for (; y < y_end; ++y) {
-            for (int64_t z = 0; z < Z; ++z) row[z] = MaxOf(row[z], in[y * X * Z + z]);
+            for (int64_t z = 0; z < Z; ++z) row[z] = MaxOf(row[z], Projected(in[y * X * Z + z]));
           }
         });
       });
@@ -77,9 +82,9 @@ class HostProjectOps final : public ProjectOps {
         tbb::parallel_for(y_begin, y_end, [&](int64_t y) {
           for (int64_t x = 0; x < X; ++x) {
             const T* in = static_cast<const T*>(v.data) + (y * X + x) * Z;
-            T most = in[z_begin];
-            for (int64_t z = z_begin + 1; z < z_end; ++z) most = MaxOf(most, in[z]);
-            static_cast<T*>(out)[y * X + x] = most;
+            auto most = Projected(in[z_begin]);
+            for (int64_t z = z_begin + 1; z < z_end; ++z) most = MaxOf(most, Projected(in[z]));
+            static_cast<decltype(most)*>(out)[y * X + x] = most;
           }
         });
       });

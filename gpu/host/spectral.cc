@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numbers>
 #include <type_traits>
 #include <utility>
 
@@ -24,144 +26,248 @@ struct Freer {
 };
 using Scratch = std::unique_ptr<float, Freer>;
 
-constexpr int64_t kRollColumns = 256, kRollRecords = 64;
+Scratch AllocateFloats(int64_t count) {
+  return Scratch(static_cast<float*>(std::aligned_alloc(4096, (static_cast<size_t>(count) * sizeof(float) + 4095) / 4096 * 4096)));
+}
 
-// sum[c] += sign · Σ rows in[row][c]. Integers are summed as integers first: 64 of 16 bits fit 32, and that vectorises.
+constexpr int64_t kSumColumns = 256, kSumRows = 64, kPatternDepths = 64;
+
+// Raw records of which one channel is looked at.
+struct RawRows {
+  const uint8_t* data;
+  int64_t bytes;  // of a raw record
+  math::Packing packing;
+  int64_t channels, channel;
+
+  // Samples [first, first + columns) of a record: where they lie, or copied to `buffer`.
+  template <typename T>
+  const T* Row(int64_t row, int64_t first, int64_t columns, T* buffer) const {
+    const uint8_t* record = data + row * bytes;
+    const T* in = reinterpret_cast<const T*>(record);
+    if (packing != math::Packing::kNone) {
+      for (int64_t c = 0; c < columns; ++c) buffer[c] = static_cast<T>(math::ReadPacked12(packing, record, (first + c) * channels + channel));
+    } else if (channels > 1) {
+      for (int64_t c = 0; c < columns; ++c) buffer[c] = in[(first + c) * channels + channel];
+    } else {
+      return in + first;
+    }
+    return buffer;
+  }
+};
+
+// sum[c] += sign · Σ rows. Integers are summed as integers first: 64 of 16 bits fit 32, and that vectorises.
 template <typename T>
-void AddRecords(const T* __restrict in, int64_t rows, int64_t columns, int64_t stride, double sign, double* __restrict sum) {
+void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, int64_t columns, double sign, double* __restrict sum) {
   using Partial = std::conditional_t<std::is_same_v<T, float>, double, int32_t>;
-  Partial partial[kRollColumns] = {};
+  Partial partial[kSumColumns] = {};
+  T buffer[kSumColumns];
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) partial[c] += static_cast<Partial>(in[r * stride + c]);
+    const T* __restrict in = raw.Row(row + r, first, columns, buffer);
+    for (int64_t c = 0; c < columns; ++c) partial[c] += static_cast<Partial>(in[c]);
   }
   for (int64_t c = 0; c < columns; ++c) sum[c] += sign * static_cast<double>(partial[c]);
+}
+
+// Calls f(first, columns) for parts of the columns, in parallel.
+template <class F>
+void ForColumns(int64_t samples, F f) {
+  tbb::parallel_for(int64_t{0}, (samples + kSumColumns - 1) / kSumColumns, [&](int64_t part) {
+    f(part * kSumColumns, std::min(kSumColumns, samples - part * kSumColumns));
+  });
+}
+
+TileTables MakeTables(const SpectralConfig& c) {
+  TileTables t{.samples = c.samples_per_record, .raw_type = c.raw_type, .packing = c.packing, .channels = c.channels, .channel = c.channel,
+               .average = c.record_average, .interpolation = c.interpolation, .n = static_cast<int64_t>(c.window.size())};
+  for (const float r : c.k_index) {
+    const float left = std::floor(r);
+    float w[8];
+    math::WeightsOf(c.interpolation, r - left, w);
+    t.tap.push_back(static_cast<int32_t>(left));
+    t.weights.insert(t.weights.end(), w, w + math::Taps(c.interpolation));
+  }
+  t.depth = c.depth;
+  t.half = c.phase_rad.empty() && c.fft_length % 2 == 0;
+  t.fft = t.half ? MakeFftPlan(c.fft_length / 2, (t.n + 1) / 2, 0, c.fft_length / 2) : MakeFftPlan(c.fft_length, t.n, c.first_bin, c.depth);
+  t.first_row = t.fft.convolution && !t.half ? 0 : c.first_bin;
+  const double scale = (t.half ? 0.5 : 1.0) / static_cast<double>(c.fft_length);
+  const bool chirp = t.fft.convolution && !t.half;
+  for (size_t j = 0; j < c.window.size(); ++j) {
+    std::complex<double> h = std::polar(static_cast<double>(c.window[j]) * scale, c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
+    if (chirp) h *= std::complex<double>(static_cast<double>(t.fft.chirp_in_re[j]), static_cast<double>(t.fft.chirp_in_im[j]));
+    t.h_re.push_back(static_cast<float>(h.real()));
+    if (chirp || !c.phase_rad.empty()) t.h_im.push_back(static_cast<float>(h.imag()));
+  }
+  if (t.half) {
+    for (int64_t z = 0; z < c.depth; ++z) {
+      const double angle = 2 * std::numbers::pi * static_cast<double>(c.first_bin + z) / static_cast<double>(c.fft_length);
+      t.turn_re.push_back(static_cast<float>(std::cos(angle)));
+      t.turn_im.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  t.chirp_out = t.fft.convolution && (t.half || c.value == math::Value::kReal || c.value == math::Value::kComplex);
+  t.value = c.value;
+  t.output = c.output;
+  t.repeats = c.repeats > 1;
+  t.bottom = LowestOf(c.output);
+  t.top = HighestOf(c.output);
+  t.scaled = c.has_levels;
+  if (c.has_levels) {
+    t.scale = (IsInteger(c.output) ? t.top - t.bottom : 1.0f) / (c.level_hi - c.level_lo);
+    t.offset = t.bottom - c.level_lo * t.scale;
+  }
+  t.slab_begin = c.slab_begin;
+  t.slab_end = c.slab_end;
+  return t;
+}
+
+int64_t HistoryBytes(const SpectralConfig& c) {
+  if (c.background != math::Background::kRolling) return 0;
+  return c.background_window_records * c.record_average * c.samples_per_record * SizeOf(c.raw_type);
+}
+// Depth samples of a B-scan, whole tiles.
+int64_t SpectraFloats(const SpectralConfig& c) {
+  if (c.fixed_pattern == math::FixedPattern::kNone) return 0;
+  const int64_t lanes = TileLanes();
+  return (c.bscan_records + lanes - 1) / lanes * lanes * 2 * c.depth;
 }
 
 class HostSpectralPlan final : public SpectralPlan {
  public:
   explicit HostSpectralPlan(const SpectralConfig& config)
-      : config_(config), lanes_(TileLanes()), scratch_([this] {
-          const size_t bytes = (static_cast<size_t>(TileScratchFloats(tables_)) * sizeof(float) + 4095) / 4096 * 4096;
-          return Scratch(static_cast<float*>(std::aligned_alloc(4096, bytes)));
-        }) {
+      : config_(config), record_bytes_(RecordBytes(config)), lanes_(TileLanes()), tables_(MakeTables(config)),
+        scratch_([this] { return AllocateFloats(TileScratchFloats(tables_)); }) {
     const auto samples = static_cast<size_t>(config.samples_per_record);
-    tables_.samples = config.samples_per_record;
-    tables_.raw_type = config.raw_type;
-    tables_.interpolation = config.interpolation;
-    tables_.n = static_cast<int64_t>(config.window.size());
-    for (const float r : config.k_index) {
-      const float left = std::floor(r);
-      const float t = r - left;
-      tables_.tap.push_back(static_cast<int32_t>(left));
-      if (config.interpolation == math::Interpolation::kLinear) {
-        tables_.weights.insert(tables_.weights.end(), {1.0f - t, t});
-      } else {
-        float w[4];
-        math::CubicWeights(t, w);
-        tables_.weights.insert(tables_.weights.end(), w, w + 4);
-      }
-    }
-    const double scale = 1.0 / static_cast<double>(config.fft_length);
-    for (size_t j = 0; j < config.window.size(); ++j) {
-      const double phase = config.phase_rad.empty() ? 0.0 : static_cast<double>(config.phase_rad[j]);
-      tables_.h_re.push_back(static_cast<float>(config.window[j] * std::cos(phase) * scale));
-      if (!config.phase_rad.empty()) tables_.h_im.push_back(static_cast<float>(config.window[j] * std::sin(phase) * scale));
-    }
-    tables_.fft = MakeFftPlan(config.fft_length);
-    tables_.first_bin = config.first_bin;
-    tables_.depth = config.depth;
-    tables_.value = config.value;
-    tables_.output = config.output;
-    tables_.top = config.output == DType::kU8 ? 255.0f : config.output == DType::kU16 ? 65535.0f : 0.0f;
-    tables_.scaled = config.has_levels;
-    if (config.has_levels) {
-      tables_.scale = (tables_.top > 0 ? tables_.top : 1.0f) / (config.level_hi - config.level_lo);
-      tables_.offset = -config.level_lo * tables_.scale;
-    }
-    tables_.slab_begin = config.slab_begin;
-    tables_.slab_end = config.slab_end;
     if (config.background == math::Background::kStatic) background_ = config.background_spectrum;
-    if (config.background == math::Background::kRolling) {
+    if (config.background == math::Background::kRolling || config.background == math::Background::kBscan) {
       background_.assign(samples, 0.0f);
       sums_.assign(samples, 0.0);
-      history_.resize(static_cast<size_t>(config.background_window_records) * samples * static_cast<size_t>(SizeOf(config.raw_type)));
+      history_.resize(static_cast<size_t>(HistoryBytes(config)));
     }
-    if (!background_.empty()) tables_.background = background_.data();
+    if (config.fixed_pattern != math::FixedPattern::kNone) {
+      const auto depth = static_cast<size_t>(config.depth);
+      spectra_ = AllocateFloats(SpectraFloats(config));
+      pattern_re_.resize(depth);
+      pattern_im_.resize(depth);
+      for (auto* sums : {&mean_re_, &mean_im_, &square_re_, &square_im_}) sums->resize(math::kFixedPatternSegments * depth);
+    }
   }
 
   absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) override {
     Of(stream).Enqueue(Task([this, raw, records] {
-      switch (config_.raw_type) {
-        case DType::kU8: Roll(static_cast<const uint8_t*>(raw), records); break;
-        case DType::kI16: Roll(static_cast<const int16_t*>(raw), records); break;
-        case DType::kF32: Roll(static_cast<const float*>(raw), records); break;
-        default: Roll(static_cast<const uint16_t*>(raw), records); break;
+      ForRaw([&](auto type) { Roll<decltype(type)>(static_cast<const uint8_t*>(raw), records); });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
+                       const RepeatSums& sums) override {
+    Of(stream).Enqueue(Task([this, raw, runs, placement, target, sums] {
+      for (int64_t run = 0; run < runs.runs; ++run) {
+        const int64_t first = run * runs.pitch;
+        const auto* bytes = static_cast<const uint8_t*>(raw) + first * record_bytes_;
+        if (config_.background == math::Background::kBscan) ForRaw([&](auto type) { MeanOfRun<decltype(type)>(bytes, runs.active); });
+        const auto targets_of = [&](int64_t record, LaneTarget* targets, int64_t count) {
+          for (int64_t lane = 0; lane < count; ++lane) targets[lane] = TargetOf(placement, target, sums, first + record + lane);
+        };
+        const float* background = background_.empty() ? nullptr : background_.data();
+        if (config_.fixed_pattern == math::FixedPattern::kNone) {
+          ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float* scratch) {
+            (void)tile;
+            LaneTarget targets[64];
+            targets_of(record, targets, count);
+            ProcessTile(tables_, bytes + record * record_bytes_, count, background, targets, scratch);
+          });
+          continue;
+        }
+        const int64_t tile_floats = 2 * config_.depth * lanes_;
+        ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float* scratch) {
+          TransformTile(tables_, bytes + record * record_bytes_, count, background, spectra_.get() + tile * tile_floats, scratch);
+        });
+        FindPattern(runs.active);
+        ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float*) {
+          LaneTarget targets[64];
+          targets_of(record, targets, count);
+          FinishTile(tables_, spectra_.get() + tile * tile_floats, pattern_re_.data(), pattern_im_.data(), count, targets);
+        });
       }
       return absl::OkStatus();
     }));
     return absl::OkStatus();
   }
 
-  absl::Status Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement,
-                       const SpectralTarget& target) override {
-    Of(stream).Enqueue(Task([this, raw, records, placement, target] {
-      const int64_t tiles = (records + lanes_ - 1) / lanes_;
-      const auto* bytes = static_cast<const char*>(raw);
-      const int64_t record_bytes = config_.samples_per_record * SizeOf(config_.raw_type);
-      tbb::parallel_for(tbb::blocked_range<int64_t>(0, tiles, 4), [&](const tbb::blocked_range<int64_t>& range) {
-        float* scratch = scratch_.local().get();
-        for (int64_t tile = range.begin(); tile != range.end(); ++tile) {
-          const int64_t first = tile * lanes_, count = std::min(lanes_, records - first);
-          LaneTarget targets[64];
-          for (int64_t lane = 0; lane < count; ++lane) targets[lane] = TargetOf(placement, target, first + lane);
-          ProcessTile(tables_, bytes + first * record_bytes, count, targets, scratch);
-        }
-      });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
-  }
-
-  int64_t device_bytes() const override { return static_cast<int64_t>(history_.size()); }
+  int64_t device_bytes() const override { return static_cast<int64_t>(history_.size()) + SpectraFloats(config_) * 4; }
   std::string description() const override {
-    return absl::StrCat("host, ", SimdTargetName(), ": tiles of ", lanes_, " records, one A-scan per lane, transform of ",
-                        tables_.fft.n, " in ", tables_.fft.passes.size(), " passes");
+    const char* kind = tables_.half ? "real transform as a complex one of " : "complex transform of ";
+    return absl::StrCat("host, ", SimdTargetName(), ": tiles of ", lanes_, " records, one A-scan per lane, ", kind, tables_.fft.n,
+                        tables_.fft.convolution ? absl::StrCat(", Bluestein by convolutions of ", tables_.fft.rows) : "", " in ",
+                        tables_.fft.passes.size(), tables_.fft.convolution ? " passes each" : " passes");
   }
 
  private:
-  LaneTarget TargetOf(const RecordPlacement& placement, const SpectralTarget& target, int64_t record) const {
+  template <class F>
+  void ForRaw(F f) const {
+    switch (config_.raw_type) {
+      case DType::kU8: f(uint8_t{}); break;
+      case DType::kI16: f(int16_t{}); break;
+      case DType::kF32: f(float{}); break;
+      default: f(uint16_t{}); break;
+    }
+  }
+
+  // Calls f(tile, first record, records, scratch) in parallel.
+  template <class F>
+  void ForTiles(int64_t records, F f) {
+    const int64_t tiles = (records + lanes_ - 1) / lanes_;
+    tbb::parallel_for(tbb::blocked_range<int64_t>(0, tiles, 4), [&](const tbb::blocked_range<int64_t>& range) {
+      float* scratch = scratch_.local().get();
+      for (int64_t tile = range.begin(); tile != range.end(); ++tile) f(tile, tile * lanes_, std::min(lanes_, records - tile * lanes_), scratch);
+    });
+  }
+
+  LaneTarget TargetOf(const RecordPlacement& placement, const SpectralTarget& target, const RepeatSums& sums, int64_t record) const {
     const int64_t ascan = placement.table != nullptr ? placement.table[record]
                                                      : math::RasterAscan(placement.raster, placement.first_record + record);
     const int64_t size = SizeOf(config_.output);
     // Pointers of lane 0 also say whether projections are wanted, so they are set for dropped records too.
     const bool placed = ascan >= 0 && ascan < target.volume_ascans;
     const int64_t at = placed ? ascan : 0;
-    return {.volume = placed ? static_cast<char*>(target.volume) + at * config_.depth * size : nullptr,
-            .mip = target.mip == nullptr ? nullptr : static_cast<char*>(target.mip) + at * size,
-            .aip = target.aip == nullptr ? nullptr : target.aip + at};
+    LaneTarget out{.volume = placed ? static_cast<char*>(target.volume) + at * config_.depth * size : nullptr,
+                   .mip = target.mip == nullptr ? nullptr : static_cast<char*>(target.mip) + at * SizeOf(ProjectionOf(config_.output)),
+                   .aip = target.aip == nullptr ? nullptr : target.aip + at};
+    if (placed && config_.repeats > 1) {
+      const int64_t slot = ascan % config_.repeat_ascans;
+      out.sum = sums.power + slot * config_.depth;
+      out.before = sums.owner[slot] == ascan ? sums.count[slot] : 0;
+      sums.owner[slot] = static_cast<int32_t>(ascan);
+      sums.count[slot] = out.before + 1;
+    }
+    return out;
   }
+
+  RawRows RowsOf(const uint8_t* raw) const { return {raw, record_bytes_ / config_.record_average, config_.packing, config_.channels, config_.channel}; }
 
   // Mean of the last M records: their sum in double precision (exact for integers), those that leave subtracted.
   template <typename T>
-  void Roll(const T* raw, int64_t records) {
-    const int64_t samples = config_.samples_per_record, window = config_.background_window_records;
+  void Roll(const uint8_t* raw, int64_t records) {
+    const int64_t samples = config_.samples_per_record, window = config_.background_window_records * config_.record_average;
+    const int64_t rows = records * config_.record_average;
+    const RawRows in = RowsOf(raw);
     auto* history = reinterpret_cast<T*>(history_.data());
-    const int64_t fresh = std::min(records, window);  // older ones of the block fall out again at once
-    const T* newest = raw + (records - fresh) * samples;
+    const RawRows old{reinterpret_cast<const uint8_t*>(history), samples * static_cast<int64_t>(sizeof(T)), math::Packing::kNone, 1, 0};
+    const int64_t fresh = std::min(rows, window), newest = rows - fresh;  // older ones of the block fall out again at once
     const int64_t leaving = std::max<int64_t>(0, seen_ + fresh - window);
     const double count = static_cast<double>(std::min(seen_ + fresh, window));
-    tbb::parallel_for(int64_t{0}, (samples + kRollColumns - 1) / kRollColumns, [&](int64_t part) {
-      const int64_t first = part * kRollColumns, columns = std::min(kRollColumns, samples - first);
+    ForColumns(samples, [&](int64_t first, int64_t columns) {
       double* sum = sums_.data() + first;
       if (fresh == window) std::fill(sum, sum + columns, 0.0);  // every old record leaves: nothing to subtract
-      for (int64_t r = 0; r < fresh; r += kRollRecords) {
-        const int64_t rows = std::min(kRollRecords, fresh - r);
-        AddRecords(newest + r * samples + first, rows, columns, samples, +1.0, sum);
-      }
+      for (int64_t r = 0; r < fresh; r += kSumRows) AddRecords<T>(in, newest + r, std::min(kSumRows, fresh - r), first, columns, +1.0, sum);
+      T buffer[kSumColumns];
       for (int64_t r = 0; r < fresh; ++r) {
-        T* slot = history + (next_ + r) % window * samples + first;
-        if (fresh < window && r >= fresh - leaving) AddRecords(slot, 1, columns, samples, -1.0, sum);
-        std::memcpy(slot, newest + r * samples + first, static_cast<size_t>(columns) * sizeof(T));
+        const int64_t slot = (next_ + r) % window;
+        if (fresh < window && r >= fresh - leaving) AddRecords<T>(old, slot, 1, first, columns, -1.0, sum);
+        std::memcpy(history + slot * samples + first, in.Row(newest + r, first, columns, buffer), static_cast<size_t>(columns) * sizeof(T));
       }
       for (int64_t c = 0; c < columns; ++c) background_[static_cast<size_t>(first + c)] = static_cast<float>(sum[c] / count);
     });
@@ -169,14 +275,59 @@ class HostSpectralPlan final : public SpectralPlan {
     seen_ = std::min(seen_ + fresh, window);
   }
 
+  template <typename T>
+  void MeanOfRun(const uint8_t* raw, int64_t records) {
+    const int64_t rows = records * config_.record_average;
+    const RawRows in = RowsOf(raw);
+    ForColumns(config_.samples_per_record, [&](int64_t first, int64_t columns) {
+      double* sum = sums_.data() + first;
+      std::fill(sum, sum + columns, 0.0);
+      for (int64_t r = 0; r < rows; r += kSumRows) AddRecords<T>(in, r, std::min(kSumRows, rows - r), first, columns, +1.0, sum);
+      for (int64_t c = 0; c < columns; ++c) background_[static_cast<size_t>(first + c)] = static_cast<float>(sum[c] / static_cast<double>(rows));
+    });
+  }
+
+  // The fixed pattern of the `ascans` in spectra_: per depth their complex mean, or that of the segment that varies least.
+  void FindPattern(int64_t ascans) {
+    const int64_t depth = config_.depth, segments = math::PatternSegments(config_.fixed_pattern, ascans);
+    tbb::parallel_for(int64_t{0}, (depth + kPatternDepths - 1) / kPatternDepths, [&](int64_t part) {
+      const int64_t first = part * kPatternDepths, last = std::min(first + kPatternDepths, depth);
+      for (int64_t s = 0; s < segments; ++s) {
+        const int64_t begin = math::SegmentBegin(ascans, segments, s), end = math::SegmentBegin(ascans, segments, s + 1);
+        float *re = mean_re_.data() + s * depth, *im = mean_im_.data() + s * depth;
+        SumAscans(tables_, spectra_.get(), begin, end, first, last, nullptr, nullptr, re, im);
+        const float share = 1.0f / static_cast<float>(end - begin);
+        for (int64_t z = first; z < last; ++z) {
+          re[z] *= share;
+          im[z] *= share;
+        }
+        if (segments == 1) continue;
+        float* square = square_re_.data() + s * depth;
+        SumAscans(tables_, spectra_.get(), begin, end, first, last, re, im, square, square_im_.data() + s * depth);
+        for (int64_t z = first; z < last; ++z) square[z] *= share;
+      }
+      for (int64_t z = first; z < last; ++z) {
+        int64_t quiet = 0;
+        for (int64_t s = 1; s < segments; ++s) {
+          if (square_re_[static_cast<size_t>(s * depth + z)] < square_re_[static_cast<size_t>(quiet * depth + z)]) quiet = s;
+        }
+        pattern_re_[static_cast<size_t>(z)] = mean_re_[static_cast<size_t>(quiet * depth + z)];
+        pattern_im_[static_cast<size_t>(z)] = mean_im_[static_cast<size_t>(quiet * depth + z)];
+      }
+    });
+  }
+
   const SpectralConfig config_;
-  const int64_t lanes_;
-  TileTables tables_;
+  const int64_t record_bytes_, lanes_;
+  const TileTables tables_;
+  // Below: used by the stream's thread only, and by the tasks it waits for.
   std::vector<float> background_;
-  // Rolling background; used by the stream's thread only.
   std::vector<double> sums_;
   std::vector<char> history_;
-  int64_t next_ = 0, seen_ = 0;
+  int64_t next_ = 0, seen_ = 0;  // raw records
+  Scratch spectra_;
+  std::vector<float> pattern_re_, pattern_im_;                          // [D]
+  std::vector<float> mean_re_, mean_im_, square_re_, square_im_;        // [segment, D]
   tbb::enumerable_thread_specific<Scratch> scratch_;
 };
 
@@ -186,9 +337,7 @@ class HostSpectralOps final : public SpectralOps {
     return std::make_unique<HostSpectralPlan>(config);
   }
   int64_t PlanBytes(const SpectralConfig& config) override {
-    return config.background == math::Background::kRolling
-               ? config.background_window_records * config.samples_per_record * SizeOf(config.raw_type)
-               : 0;
+    return HistoryBytes(config) + SpectraFloats(config) * 4;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "gpu/host/spectral_kernels.h"
+#include "gpu/math/half.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
@@ -96,7 +97,7 @@ void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const f
 }
 
 // Returns where the result lies: 0 = (re, im), 1 = scratch.
-int RunFft(const FftPlan& plan, float* re, float* im, float* sr, float* si) {
+int RunPasses(const FftPlan& plan, float* re, float* im, float* sr, float* si) {
   int where = 0;
   for (const auto& pass : plan.passes) {
     const float* w = plan.twiddles.data();
@@ -114,98 +115,265 @@ int RunFft(const FftPlan& plan, float* re, float* im, float* sr, float* si) {
 
 int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 
-void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
-  const size_t count = static_cast<size_t>(plan.n * Lanes());
-  if (RunFft(plan, re, im, scratch, scratch + count) == 1) {
-    std::memcpy(re, scratch, count * sizeof(float));
-    std::memcpy(im, scratch + count, count * sizeof(float));
+// Rows times one complex number each.
+void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+  const D d;
+  const int64_t lanes = Lanes();
+  for (int64_t j = 0; j < rows; ++j) {
+    const C z = Twiddle({hn::Load(d, re + j * lanes), hn::Load(d, im + j * lanes)}, hn::Set(d, c[j]), hn::Set(d, s[j]));
+    hn::Store(z.re, d, re + j * lanes);
+    hn::Store(z.im, d, im + j * lanes);
   }
 }
 
-// Records [lane][S] of a narrow type → floats [S][lane], less the background. Gathers words of 32 bits, which hold one to
-// four neighbouring samples of a lane.
-template <typename T>
-void LoadTransposed(const TileTables& t, const T* HWY_RESTRICT raw, int64_t records, float* HWY_RESTRICT x) {
+struct Rows {
+  float *re, *im;
+};
+
+// The transform of plan.rows rows of (a.re, a.im), which a convolution wants times its chirp; b is scratch. Where the result lies.
+Rows RunTransform(const FftPlan& plan, Rows a, Rows b) {
+  if (RunPasses(plan, a.re, a.im, b.re, b.im) == 1) std::swap(a, b);
+  if (!plan.convolution) return a;
+  TurnRows(plan.rows, plan.filter_re.data(), plan.filter_im.data(), a.re, a.im);
+  // With real and imaginary parts exchanged the same passes are the other transform.
+  return RunPasses(plan, a.im, a.re, b.im, b.re) == 1 ? b : a;
+}
+
+void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
+  const auto count = static_cast<size_t>(plan.n * Lanes()), rows = static_cast<size_t>(plan.rows * Lanes());
+  Rows a{re, im}, b{scratch, scratch + rows};
+  if (plan.convolution) {
+    a = {scratch + 2 * rows, scratch + 3 * rows};
+    std::memset(a.re, 0, 2 * rows * sizeof(float));
+    std::memcpy(a.re, re, count * sizeof(float));
+    std::memcpy(a.im, im, count * sizeof(float));
+    TurnRows(plan.n, plan.chirp_in_re.data(), plan.chirp_in_im.data(), a.re, a.im);
+  }
+  const Rows out = RunTransform(plan, a, b);
+  if (plan.convolution) TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out.re, out.im);
+  if (out.re == re) return;
+  std::memcpy(re, out.re, count * sizeof(float));
+  std::memcpy(im, out.im, count * sizeof(float));
+}
+
+// One raw record of each lane, [lane][S][C] of a narrow type, as floats [S][lane]. Gathers words of 32 bits, which hold one to
+// four neighbouring samples of a lane. `store(j, values)` takes them.
+template <typename T, class F>
+HWY_INLINE void GatherSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, int64_t lane_bytes, F store) {
   const D d;
   const DI di;
-  const int64_t lanes = Lanes(), samples = t.samples;
-  constexpr int64_t kPer = 4 / static_cast<int64_t>(sizeof(T));
+  const int64_t lanes = Lanes(), samples = t.samples, channels = t.channels;
+  constexpr int64_t kSize = static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = math::PackedBytes(t.packing, samples * channels, kSize);
   alignas(64) int32_t offsets[16] = {};
   for (int64_t lane = 0; lane < lanes; ++lane) {  // a short tile repeats its last record; nobody sees the copies
-    offsets[lane] = static_cast<int32_t>((lane < records ? lane : records - 1) * samples * static_cast<int64_t>(sizeof(T)));
+    offsets[lane] = static_cast<int32_t>((lane < records ? lane : records - 1) * lane_bytes);
   }
   const auto lane_offset = hn::Load(di, offsets);
-  const auto* bytes = reinterpret_cast<const int32_t*>(raw);
-  const float* background = t.background;
-  const auto store = [&](int64_t j, V v) {
-    if (background != nullptr) v = hn::Sub(v, hn::Set(d, background[j]));
-    hn::Store(v, d, x + j * lanes);
+  const auto gather = [&](int64_t at) HWY_ATTR {
+    return hn::GatherOffset(di, reinterpret_cast<const int32_t*>(raw), hn::Add(lane_offset, hn::Set(di, static_cast<int32_t>(at))));
   };
   int64_t j = 0;
-  for (; j + kPer <= samples; j += kPer) {
-    const auto word = hn::GatherOffset(di, bytes, hn::Add(lane_offset, hn::Set(di, static_cast<int32_t>(j * static_cast<int64_t>(sizeof(T))))));
-    if constexpr (sizeof(T) == 4) {
-      store(j, hn::BitCast(d, word));
-    } else if constexpr (std::is_same_v<T, int16_t>) {
-      store(j, hn::ConvertTo(d, hn::ShiftRight<16>(hn::ShiftLeft<16>(word))));
-      store(j + 1, hn::ConvertTo(d, hn::ShiftRight<16>(word)));
-    } else if constexpr (sizeof(T) == 2) {
-      store(j, hn::ConvertTo(d, hn::And(word, hn::Set(di, 0xFFFF))));
-      store(j + 1, hn::ConvertTo(d, hn::And(hn::ShiftRight<16>(word), hn::Set(di, 0xFFFF))));
-    } else {
-      const auto mask = hn::Set(di, 0xFF);
-      store(j, hn::ConvertTo(d, hn::And(word, mask)));
-      store(j + 1, hn::ConvertTo(d, hn::And(hn::ShiftRight<8>(word), mask)));
-      store(j + 2, hn::ConvertTo(d, hn::And(hn::ShiftRight<16>(word), mask)));
-      store(j + 3, hn::ConvertTo(d, hn::And(hn::ShiftRight<24>(word), mask)));
+  if (t.packing != math::Packing::kNone) {
+    const auto mask = hn::Set(di, 0xFFF), byte = hn::Set(di, 0xFF0), nibble = hn::Set(di, 0xF);
+    const bool low_first = t.packing == math::Packing::kLowFirst12;
+    const auto even = [&](auto word) HWY_ATTR {  // math::Unpack12 on vectors
+      return low_first ? hn::And(word, mask) : hn::Or(hn::And(hn::ShiftLeft<4>(word), byte), hn::And(hn::ShiftRight<8>(word), nibble));
+    };
+    for (; j < samples; ++j) {
+      const int64_t i = j * channels + t.channel, at = i / 2 * 3;
+      if (at + 4 > bytes) break;
+      const auto word = gather(at);
+      if (i & 1) {
+        store(j, hn::ConvertTo(d, hn::And(hn::ShiftRight<12>(word), mask)));
+        continue;
+      }
+      store(j, hn::ConvertTo(d, even(word)));
+      if (channels == 1 && j + 1 < samples) store(++j, hn::ConvertTo(d, hn::And(hn::ShiftRight<12>(word), mask)));
+    }
+  } else if (channels > 1) {
+    for (; j < samples; ++j) {
+      const int64_t at = (j * channels + t.channel) * kSize;
+      if (at + 4 > bytes) break;
+      const auto word = gather(at);
+      if constexpr (kSize == 4) {
+        store(j, hn::BitCast(d, word));
+      } else if constexpr (std::is_same_v<T, int16_t>) {
+        store(j, hn::ConvertTo(d, hn::ShiftRight<16>(hn::ShiftLeft<16>(word))));
+      } else {
+        store(j, hn::ConvertTo(d, hn::And(word, hn::Set(di, kSize == 2 ? 0xFFFF : 0xFF))));
+      }
+    }
+  } else {
+    constexpr int64_t kPer = 4 / kSize;
+    for (; j + kPer <= samples; j += kPer) {
+      const auto word = gather(j * kSize);
+      if constexpr (kSize == 4) {
+        store(j, hn::BitCast(d, word));
+      } else if constexpr (std::is_same_v<T, int16_t>) {
+        store(j, hn::ConvertTo(d, hn::ShiftRight<16>(hn::ShiftLeft<16>(word))));
+        store(j + 1, hn::ConvertTo(d, hn::ShiftRight<16>(word)));
+      } else if constexpr (kSize == 2) {
+        store(j, hn::ConvertTo(d, hn::And(word, hn::Set(di, 0xFFFF))));
+        store(j + 1, hn::ConvertTo(d, hn::And(hn::ShiftRight<16>(word), hn::Set(di, 0xFFFF))));
+      } else {
+        const auto mask = hn::Set(di, 0xFF);
+        store(j, hn::ConvertTo(d, hn::And(word, mask)));
+        store(j + 1, hn::ConvertTo(d, hn::And(hn::ShiftRight<8>(word), mask)));
+        store(j + 2, hn::ConvertTo(d, hn::And(hn::ShiftRight<16>(word), mask)));
+        store(j + 3, hn::ConvertTo(d, hn::And(hn::ShiftRight<24>(word), mask)));
+      }
     }
   }
   alignas(64) float tail[16] = {};
-  for (; j < samples; ++j) {
+  for (; j < samples; ++j) {  // where a word would reach beyond the record
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      tail[lane] = static_cast<float>(raw[(lane < records ? lane : records - 1) * samples + j]);
+      const uint8_t* record = raw + offsets[lane];
+      const int64_t i = j * channels + t.channel;
+      if (t.packing != math::Packing::kNone) {
+        tail[lane] = static_cast<float>(math::ReadPacked12(t.packing, record, i));
+      } else {
+        T value;
+        std::memcpy(&value, record + i * kSize, sizeof value);
+        tail[lane] = static_cast<float>(value);
+      }
     }
     store(j, hn::Load(d, tail));
   }
 }
 
+// Records → floats [S][lane]: the mean of t.average raw records, less the background.
+template <typename T>
+void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const float* HWY_RESTRICT background, float* HWY_RESTRICT x) {
+  const D d;
+  const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels, static_cast<int64_t>(sizeof(T)));
+  if (t.average == 1) {
+    GatherSamples<T>(t, raw, records, bytes, [&](int64_t j, V v) HWY_ATTR {
+      if (background != nullptr) v = hn::Sub(v, hn::Set(d, background[j]));
+      hn::Store(v, d, x + j * lanes);
+    });
+    return;
+  }
+  const V share = hn::Set(d, 1.0f / static_cast<float>(t.average));
+  for (int64_t r = 0; r < t.average; ++r) {
+    GatherSamples<T>(t, raw + r * bytes, records, t.average * bytes, [&](int64_t j, V v) HWY_ATTR {
+      if (r > 0) v = hn::Add(v, hn::Load(d, x + j * lanes));
+      if (r == t.average - 1) v = background != nullptr ? hn::MulSub(v, share, hn::Set(d, background[j])) : hn::Mul(v, share);
+      hn::Store(v, d, x + j * lanes);
+    });
+  }
+}
+
+// Sample j after k-linearisation, times the window.
+template <int kTaps>
+HWY_INLINE V Resampled(const TileTables& t, const float* HWY_RESTRICT x, int64_t j) {
+  const D d;
+  const int64_t lanes = Lanes();
+  if constexpr (kTaps == 1) {
+    return hn::Load(d, x + j * lanes);
+  } else {
+    const float* at = x + (t.tap[static_cast<size_t>(j)] - (kTaps == 8 ? 3 : kTaps == 4 ? 1 : 0)) * lanes;
+    const float* w = t.weights.data() + kTaps * j;
+    V v = hn::Mul(hn::Load(d, at), hn::Set(d, w[0]));
+    for (int i = 1; i < kTaps; ++i) v = hn::MulAdd(hn::Load(d, at + i * lanes), hn::Set(d, w[i]), v);
+    return v;
+  }
+}
+
 // k-linearisation and window × dispersion in one go, into the zero-padded input of the transform.
+template <int kTaps>
 void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
   const D d;
   const int64_t lanes = Lanes();
-  for (int64_t j = 0; j < t.n; ++j) {
-    V v;
-    if (t.interpolation == math::Interpolation::kNone) {
-      v = hn::Load(d, x + j * lanes);
-    } else if (t.interpolation == math::Interpolation::kLinear) {
-      const float* at = x + t.tap[static_cast<size_t>(j)] * lanes;
-      const float* w = t.weights.data() + 2 * j;
-      v = hn::MulAdd(hn::Load(d, at + lanes), hn::Set(d, w[1]), hn::Mul(hn::Load(d, at), hn::Set(d, w[0])));
-    } else {
-      const float* at = x + (t.tap[static_cast<size_t>(j)] - 1) * lanes;
-      const float* w = t.weights.data() + 4 * j;
-      v = hn::Mul(hn::Load(d, at), hn::Set(d, w[0]));
-      v = hn::MulAdd(hn::Load(d, at + lanes), hn::Set(d, w[1]), v);
-      v = hn::MulAdd(hn::Load(d, at + 2 * lanes), hn::Set(d, w[2]), v);
-      v = hn::MulAdd(hn::Load(d, at + 3 * lanes), hn::Set(d, w[3]), v);
+  const float *h_re = t.h_re.data(), *h_im = t.h_im.data();
+  int64_t rows = t.n;
+  if (t.half) {
+    rows = (t.n + 1) / 2;
+    for (int64_t r = 0; r < rows; ++r) {
+      C z{hn::Mul(Resampled<kTaps>(t, x, 2 * r), hn::Set(d, h_re[2 * r])), hn::Zero(d)};
+      if (2 * r + 1 < t.n) z.im = hn::Mul(Resampled<kTaps>(t, x, 2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
+      if (t.fft.convolution) z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]), hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
+      hn::Store(z.re, d, re + r * lanes);
+      hn::Store(z.im, d, im + r * lanes);
     }
-    hn::Store(hn::Mul(v, hn::Set(d, t.h_re[static_cast<size_t>(j)])), d, re + j * lanes);
-    hn::Store(t.h_im.empty() ? hn::Zero(d) : hn::Mul(v, hn::Set(d, t.h_im[static_cast<size_t>(j)])), d, im + j * lanes);
+  } else if (t.h_im.empty()) {
+    for (int64_t j = 0; j < t.n; ++j) {
+      hn::Store(hn::Mul(Resampled<kTaps>(t, x, j), hn::Set(d, h_re[j])), d, re + j * lanes);
+      hn::Store(hn::Zero(d), d, im + j * lanes);
+    }
+  } else {
+    for (int64_t j = 0; j < t.n; ++j) {
+      const V v = Resampled<kTaps>(t, x, j);
+      hn::Store(hn::Mul(v, hn::Set(d, h_re[j])), d, re + j * lanes);
+      hn::Store(hn::Mul(v, hn::Set(d, h_im[j])), d, im + j * lanes);
+    }
   }
-  const size_t pad = static_cast<size_t>((t.fft.n - t.n) * lanes) * sizeof(float);
-  std::memset(re + t.n * lanes, 0, pad);
-  std::memset(im + t.n * lanes, 0, pad);
+  const size_t pad = static_cast<size_t>((t.fft.rows - rows) * lanes) * sizeof(float);
+  std::memset(re + rows * lanes, 0, pad);
+  std::memset(im + rows * lanes, 0, pad);
+}
+
+// Depth samples out of the transform's rows.
+template <bool kHalf>
+struct FromRows {
+  const TileTables& t;
+  const float *HWY_RESTRICT re, *HWY_RESTRICT im;
+  const int64_t lanes;
+  HWY_INLINE C operator()(int64_t z) const {
+    const D d;
+    if constexpr (kHalf) {
+      // X[k] = E[k] + exp(2πik/F) O[k] of the transforms of the even and the odd samples, which share one complex transform:
+      // 2 E[k] = Z[k] + conj Z[-k], 2i O[k] = Z[k] - conj Z[-k]. The halves are in the window.
+      const int64_t length = t.fft.n, k = (t.first_row + z) % length, m = k == 0 ? 0 : length - k;
+      const V a = hn::Load(d, re + k * lanes), b = hn::Load(d, im + k * lanes);
+      const V p = hn::Load(d, re + m * lanes), q = hn::Load(d, im + m * lanes);
+      const C odd = Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[static_cast<size_t>(z)]), hn::Set(d, t.turn_im[static_cast<size_t>(z)]));
+      return {hn::Add(hn::Add(a, p), odd.re), hn::Add(hn::Sub(b, q), odd.im)};
+    } else {
+      const int64_t row = t.first_row + z;
+      return {hn::Load(d, re + row * lanes), hn::Load(d, im + row * lanes)};
+    }
+  }
+};
+
+// Depth samples that TransformTile left, less the fixed pattern.
+struct FromSpectra {
+  const float *re, *im, *pattern_re, *pattern_im;
+  const int64_t lanes;
+  HWY_INLINE C operator()(int64_t z) const {
+    const D d;
+    return {hn::Sub(hn::Load(d, re + z * lanes), hn::Set(d, pattern_re[z])), hn::Sub(hn::Load(d, im + z * lanes), hn::Set(d, pattern_im[z]))};
+  }
+};
+
+// Adds the powers of depth z to the sums of each lane's repeats; their means.
+HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targets, float* powers) {
+  for (int64_t lane = 0; lane < records; ++lane) {
+    const LaneTarget& target = targets[lane];
+    if (target.sum == nullptr) continue;
+    target.sum[z] = math::JoinRepeat(target.sum[z], target.before, powers[lane]);
+    powers[lane] = math::MeanOfRepeats(target.sum[z], target.before + 1);
+  }
 }
 
 // Value of a depth sample in stored units, before rounding: math::ValueOf and math::ToLevels on vectors.
-HWY_INLINE V StoredValue(const TileTables& t, V re, V im) {
+template <bool kRepeats>
+HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, const LaneTarget* targets) {
   const D d;
-  const V power = hn::MulAdd(re, re, hn::Mul(im, im));
-  V v;
-  if (t.value == math::Value::kDb) {
-    v = hn::Mul(hn::Log(d, hn::Max(power, hn::Set(d, math::kPowerFloor))), hn::Set(d, 4.342944819032518f));  // 10 / ln 10
-  } else {
-    v = t.value == math::Value::kPower ? power : hn::Sqrt(power);
+  V v = c.re;
+  if (t.value != math::Value::kReal) {
+    V power = hn::MulAdd(c.re, c.re, hn::Mul(c.im, c.im));
+    if constexpr (kRepeats) {
+      alignas(64) float powers[16];
+      hn::Store(power, d, powers);
+      JoinRepeats(z, records, targets, powers);
+      power = hn::Load(d, powers);
+    }
+    if (t.value == math::Value::kDb) {
+      v = hn::Mul(hn::Log(d, hn::Max(power, hn::Set(d, math::kPowerFloor))), hn::Set(d, 4.342944819032518f));  // 10 / ln 10
+    } else {
+      v = t.value == math::Value::kPower ? power : hn::Sqrt(power);
+    }
   }
   return t.scaled ? hn::MulAdd(v, hn::Set(d, t.scale), hn::Set(d, t.offset)) : v;
 }
@@ -217,31 +385,71 @@ HWY_INLINE V Quantised(V v, V top) {
   return hn::Min(hn::Floor(hn::Add(positive, hn::Set(d, 0.5f))), top);
 }
 
-template <int64_t kPer>  // values per 32-bit word of output: 4 (u8), 2 (u16), 1 (f32)
-void Finish(const TileTables& t, const float* HWY_RESTRICT re, const float* HWY_RESTRICT im, int64_t records,
-            const LaneTarget* targets) {
+// math::QuantiseSigned on vectors.
+HWY_INLINE V QuantisedSigned(V v, V bottom, V top) {
+  const D d;
+  const V above = hn::IfThenElse(hn::Gt(v, bottom), v, bottom);
+  return hn::Min(hn::CopySign(hn::Floor(hn::Add(hn::Abs(above), hn::Set(d, 0.5f))), above), top);
+}
+
+// math::FloatToHalf on vectors, in the low 16 bits.
+HWY_INLINE hn::Vec<DI> HalfBits(V v) {
   const D d;
   const DI di;
-  const int64_t lanes = Lanes();
-  const V top = hn::Set(d, t.top);
+  const auto bits = hn::BitCast(di, v);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000)), magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
+  auto half = hn::ShiftRight<13>(hn::Add(hn::Add(hn::Sub(magnitude, hn::Set(di, 0x38000000)), hn::Set(di, 0xFFF)), odd));
+  const auto small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(di, 0x3F000000));
+  half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), small, half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x477FFFFF)), hn::Set(di, 0x7C00), half);
+  half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7F800000)), hn::Set(di, 0x7E00), half);
+  return hn::Or(half, sign);
+}
+
+// math::HalfToFloat on vectors; of finite numbers and infinities.
+HWY_INLINE V HalfValue(hn::Vec<DI> half) {
+  const D d;
+  const DI di;
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(di, 0x8000))), magnitude = hn::And(half, hn::Set(di, 0x7FFF));
+  const auto scaled = hn::BitCast(di, hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 5.192296858534828e33f)));
+  const auto special = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(di, 0x7F800000));
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), special, scaled)));
+}
+
+// Steps 6 and 7 and placement. kPer depth samples of a lane fill a word of 32 bits, and so go to memory together.
+template <DType kType, bool kRepeats, class Fetch>
+void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneTarget* HWY_RESTRICT targets) {
+  const D d;
+  const DI di;
+  constexpr int64_t kBytes = SizeOf(kType), kPer = kBytes > 4 ? 1 : 4 / kBytes, kBits = 32 / kPer;
+  constexpr bool kInteger = IsInteger(kType);
+  const V top = hn::Set(d, t.top), bottom = hn::Set(d, t.bottom);
   const bool want_aip = targets[0].aip != nullptr, want_mip = targets[0].mip != nullptr;
-  const V lowest = hn::Set(d, kPer == 1 ? -HUGE_VALF : 0.0f);
-  V most = lowest, sum = hn::Zero(d);
+  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), sum = hn::Zero(d);
   alignas(64) uint32_t words[16] = {};
-  constexpr int64_t kBits = 32 / kPer, kBytes = 4 / kPer;
-  re += t.first_bin * lanes;
-  im += t.first_bin * lanes;
+  alignas(64) float imaginary[16] = {};
   for (int64_t z = 0; z < t.depth; z += kPer) {
     const int64_t count = HWY_MIN(kPer, t.depth - z);
     auto word = hn::Zero(di);
     for (int64_t i = 0; i < count; ++i) {
-      V v = StoredValue(t, hn::Load(d, re + (z + i) * lanes), hn::Load(d, im + (z + i) * lanes));
-      if constexpr (kPer == 1) {
-        word = hn::BitCast(di, v);
-      } else {
+      const C c = fetch(z + i);
+      V v = StoredValue<kRepeats>(t, c, z + i, records, targets);
+      if constexpr (kType == DType::kU8 || kType == DType::kU16) {
         v = Quantised(v, top);
-        const auto bits = hn::ConvertTo(di, v);
+        word = hn::Or(word, hn::ShiftLeftSame(hn::ConvertTo(di, v), static_cast<int>(i * kBits)));
+      } else if constexpr (kType == DType::kI8) {
+        v = QuantisedSigned(v, bottom, top);
+        word = hn::Or(word, hn::ShiftLeftSame(hn::And(hn::ConvertTo(di, v), hn::Set(di, 0xFF)), static_cast<int>(i * kBits)));
+      } else if constexpr (kType == DType::kF16) {
+        const auto bits = HalfBits(v);
+        v = HalfValue(bits);
         word = hn::Or(word, hn::ShiftLeftSame(bits, static_cast<int>(i * kBits)));
+      } else if constexpr (kType == DType::kC64) {
+        word = hn::BitCast(di, c.re);
+        hn::Store(c.im, d, imaginary);
+      } else {
+        word = hn::BitCast(di, v);
       }
       if (z + i >= t.slab_begin && z + i < t.slab_end) {
         most = hn::Max(v, most);  // in this order a NaN leaves `most` as it is
@@ -252,7 +460,10 @@ void Finish(const TileTables& t, const float* HWY_RESTRICT re, const float* HWY_
     for (int64_t lane = 0; lane < records; ++lane) {
       if (targets[lane].volume == nullptr) continue;
       auto* out = static_cast<unsigned char*>(targets[lane].volume) + z * kBytes;
-      if (count == kPer) {
+      if constexpr (kType == DType::kC64) {
+        std::memcpy(out, &words[lane], 4);
+        std::memcpy(out + 4, &imaginary[lane], 4);
+      } else if (count == kPer) {
         std::memcpy(out, &words[lane], 4);
       } else {
         std::memcpy(out, &words[lane], static_cast<size_t>(count * kBytes));
@@ -267,39 +478,131 @@ void Finish(const TileTables& t, const float* HWY_RESTRICT re, const float* HWY_
     const LaneTarget& target = targets[lane];
     if (target.volume == nullptr) continue;
     if (want_mip) {
-      if constexpr (kPer == 4) *static_cast<uint8_t*>(target.mip) = static_cast<uint8_t>(mosts[lane]);
-      if constexpr (kPer == 2) *static_cast<uint16_t*>(target.mip) = static_cast<uint16_t>(mosts[lane]);
-      if constexpr (kPer == 1) *static_cast<float*>(target.mip) = mosts[lane];
+      if constexpr (kType == DType::kU8) *static_cast<uint8_t*>(target.mip) = static_cast<uint8_t>(mosts[lane]);
+      if constexpr (kType == DType::kI8) *static_cast<int8_t*>(target.mip) = static_cast<int8_t>(mosts[lane]);
+      if constexpr (kType == DType::kU16) *static_cast<uint16_t*>(target.mip) = static_cast<uint16_t>(mosts[lane]);
+      if constexpr (kType == DType::kF16) *static_cast<uint16_t*>(target.mip) = math::FloatToHalf(mosts[lane]);
+      if constexpr (kBytes >= 4) *static_cast<float*>(target.mip) = mosts[lane];
     }
     if (want_aip) *target.aip = sums[lane] / static_cast<float>(t.slab_end - t.slab_begin);
   }
 }
 
-void Tile(const TileTables& t, const void* raw, int64_t records, const LaneTarget* targets, float* scratch) {
+template <bool kRepeats, class Fetch>
+void FinishAs(const TileTables& t, const Fetch& fetch, int64_t records, const LaneTarget* targets) {
+  switch (t.output) {
+    case DType::kU8: Finish<DType::kU8, kRepeats>(t, fetch, records, targets); break;
+    case DType::kI8: Finish<DType::kI8, kRepeats>(t, fetch, records, targets); break;
+    case DType::kU16: Finish<DType::kU16, kRepeats>(t, fetch, records, targets); break;
+    case DType::kF16: Finish<DType::kF16, kRepeats>(t, fetch, records, targets); break;
+    case DType::kC64: Finish<DType::kC64, false>(t, fetch, records, targets); break;
+    default: Finish<DType::kF32, kRepeats>(t, fetch, records, targets); break;
+  }
+}
+
+template <class Fetch>
+void FinishAs(const TileTables& t, const Fetch& fetch, int64_t records, const LaneTarget* targets) {
+  if (t.repeats) {
+    FinishAs<true>(t, fetch, records, targets);
+  } else {
+    FinishAs<false>(t, fetch, records, targets);
+  }
+}
+
+// Copies of the end samples around them: clamped taps read those, not branches.
+constexpr int64_t kRowsBefore = 3, kRowsAfter = 4;
+
+// Steps 1 to 4; where the transform's rows lie.
+Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, const float* background, float* scratch) {
   const int64_t lanes = Lanes();
-  // x has one row before and two after the samples: clamped taps read copies of the end samples, not branches.
-  float* x = scratch + lanes;
-  float* re = scratch + (t.samples + 3) * lanes;
-  float *im = re + t.fft.n * lanes, *sr = im + t.fft.n * lanes, *si = sr + t.fft.n * lanes;
+  float* x = scratch + kRowsBefore * lanes;
+  float* re = x + (t.samples + kRowsAfter) * lanes;
+  float *im = re + t.fft.rows * lanes, *sr = im + t.fft.rows * lanes, *si = sr + t.fft.rows * lanes;
+  const auto* bytes = static_cast<const uint8_t*>(raw);
   switch (t.raw_type) {
-    case DType::kU8: LoadTransposed(t, static_cast<const uint8_t*>(raw), records, x); break;
-    case DType::kI16: LoadTransposed(t, static_cast<const int16_t*>(raw), records, x); break;
-    case DType::kF32: LoadTransposed(t, static_cast<const float*>(raw), records, x); break;
-    default: LoadTransposed(t, static_cast<const uint16_t*>(raw), records, x); break;
+    case DType::kU8: LoadTransposed<uint8_t>(t, bytes, records, background, x); break;
+    case DType::kI16: LoadTransposed<int16_t>(t, bytes, records, background, x); break;
+    case DType::kF32: LoadTransposed<float>(t, bytes, records, background, x); break;
+    default: LoadTransposed<uint16_t>(t, bytes, records, background, x); break;
   }
   const size_t row = static_cast<size_t>(lanes) * sizeof(float);
-  std::memcpy(x - lanes, x, row);
-  std::memcpy(x + t.samples * lanes, x + (t.samples - 1) * lanes, row);
-  std::memcpy(x + (t.samples + 1) * lanes, x + (t.samples - 1) * lanes, row);
-  Shape(t, x, re, im);
-  if (RunFft(t.fft, re, im, sr, si) == 1) {
-    re = sr;
-    im = si;
+  for (int64_t i = 1; i <= kRowsBefore; ++i) std::memcpy(x - i * lanes, x, row);
+  for (int64_t i = 0; i < kRowsAfter; ++i) std::memcpy(x + (t.samples + i) * lanes, x + (t.samples - 1) * lanes, row);
+  switch (t.interpolation) {
+    case math::Interpolation::kNone: Shape<1>(t, x, re, im); break;
+    case math::Interpolation::kLinear: Shape<2>(t, x, re, im); break;
+    case math::Interpolation::kCubic: Shape<4>(t, x, re, im); break;
+    case math::Interpolation::kLanczos: Shape<8>(t, x, re, im); break;
   }
-  switch (t.output) {
-    case DType::kU8: Finish<4>(t, re, im, records, targets); break;
-    case DType::kU16: Finish<2>(t, re, im, records, targets); break;
-    default: Finish<1>(t, re, im, records, targets); break;
+  const Rows out = RunTransform(t.fft, {re, im}, {sr, si});
+  // Magnitudes do not need the chirp of a convolution's outputs; the real transform, which mixes rows, and complex values do.
+  if (t.chirp_out) TurnRows(static_cast<int64_t>(t.fft.chirp_out_re.size()), t.fft.chirp_out_re.data(), t.fft.chirp_out_im.data(), out.re, out.im);
+  return out;
+}
+
+void Tile(const TileTables& t, const void* raw, int64_t records, const float* background, const LaneTarget* targets, float* scratch) {
+  const Rows rows = TransformedRows(t, raw, records, background, scratch);
+  if (t.half) {
+    FinishAs(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, records, targets);
+  } else {
+    FinishAs(t, FromRows<false>{t, rows.re, rows.im, Lanes()}, records, targets);
+  }
+}
+
+template <class Fetch>
+void StoreSpectra(const TileTables& t, const Fetch& fetch, float* HWY_RESTRICT spectra) {
+  const D d;
+  const int64_t lanes = Lanes();
+  for (int64_t z = 0; z < t.depth; ++z) {
+    const C c = fetch(z);
+    hn::Store(c.re, d, spectra + z * lanes);
+    hn::Store(c.im, d, spectra + (t.depth + z) * lanes);
+  }
+}
+
+void SpectraOfTile(const TileTables& t, const void* raw, int64_t records, const float* background, float* spectra, float* scratch) {
+  const Rows rows = TransformedRows(t, raw, records, background, scratch);
+  if (t.half) {
+    StoreSpectra(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, spectra);
+  } else {
+    StoreSpectra(t, FromRows<false>{t, rows.re, rows.im, Lanes()}, spectra);
+  }
+}
+
+void FinishSpectra(const TileTables& t, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
+                   const LaneTarget* targets) {
+  FinishAs(t, FromSpectra{spectra, spectra + t.depth * Lanes(), pattern_re, pattern_im, Lanes()}, records, targets);
+}
+
+void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
+         const float* mean_im, float* re, float* im) {
+  const D d;
+  const int64_t lanes = Lanes();
+  constexpr int64_t kDepths = 16;  // so many sums stay close while a tile's depths are read in a row
+  for (int64_t z0 = first; z0 < last; z0 += kDepths) {
+    const int64_t count = HWY_MIN(kDepths, last - z0);
+    alignas(64) float sums[2 * kDepths * 16] = {};
+    for (int64_t tile = begin / lanes; tile * lanes < end; ++tile) {
+      const float* from = spectra + tile * 2 * t.depth * lanes;
+      const V lane = hn::Iota(d, static_cast<float>(tile * lanes));
+      const auto mask = hn::And(hn::Ge(lane, hn::Set(d, static_cast<float>(begin))), hn::Lt(lane, hn::Set(d, static_cast<float>(end))));
+      for (int64_t i = 0; i < count; ++i) {
+        V a = hn::Load(d, from + (z0 + i) * lanes), b = hn::Load(d, from + (t.depth + z0 + i) * lanes);
+        if (mean_re != nullptr) {
+          a = hn::Sub(a, hn::Set(d, mean_re[z0 + i]));
+          b = hn::Sub(b, hn::Set(d, mean_im[z0 + i]));
+          a = hn::MulAdd(a, a, hn::Mul(b, b));
+          b = hn::Zero(d);
+        }
+        float* to = sums + 2 * i * lanes;
+        hn::Store(hn::Add(hn::Load(d, to), hn::IfThenElseZero(mask, a)), d, to);
+        hn::Store(hn::Add(hn::Load(d, to + lanes), hn::IfThenElseZero(mask, b)), d, to + lanes);
+      }
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      re[z0 + i] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sums + 2 * i * lanes)));
+      im[z0 + i] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, sums + (2 * i + 1) * lanes)));
+    }
   }
 }
 
@@ -313,18 +616,36 @@ namespace octavo::host {
 
 HWY_EXPORT(Lanes);
 HWY_EXPORT(Tile);
+HWY_EXPORT(SpectraOfTile);
+HWY_EXPORT(FinishSpectra);
+HWY_EXPORT(Sum);
 HWY_EXPORT(Fft);
 HWY_EXPORT(TargetName);
 
 int64_t TileLanes() { return HWY_DYNAMIC_DISPATCH(Lanes)(); }
 const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
-int64_t TileScratchFloats(const TileTables& tables) { return (tables.samples + 3 + 4 * tables.fft.n) * TileLanes(); }
+int64_t TileScratchFloats(const TileTables& tables) { return (tables.samples + 7 + 4 * tables.fft.rows) * TileLanes(); }
 
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const LaneTarget* targets, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(Tile)(tables, raw, records, targets, scratch);
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const float* background, const LaneTarget* targets, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(Tile)(tables, raw, records, background, targets, scratch);
 }
 
+void TransformTile(const TileTables& tables, const void* raw, int64_t records, const float* background, float* spectra, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(SpectraOfTile)(tables, raw, records, background, spectra, scratch);
+}
+
+void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
+                const LaneTarget* targets) {
+  HWY_DYNAMIC_DISPATCH(FinishSpectra)(tables, spectra, pattern_re, pattern_im, records, targets);
+}
+
+void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last,
+               const float* mean_re, const float* mean_im, float* re, float* im) {
+  HWY_DYNAMIC_DISPATCH(Sum)(tables, spectra, begin, end, first, last, mean_re, mean_im, re, im);
+}
+
+int64_t FftScratchRows(const FftPlan& plan) { return plan.convolution ? 4 * plan.rows : 2 * plan.rows; }
 void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch) { HWY_DYNAMIC_DISPATCH(Fft)(plan, re, im, scratch); }
 
 }  // namespace octavo::host

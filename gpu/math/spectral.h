@@ -8,9 +8,29 @@
 // Per-element functions of the spectral chain, shared by all backends.
 namespace octavo::math {
 
-enum class Background : uint8_t { kNone, kStatic, kRolling };
-enum class Interpolation : uint8_t { kNone, kLinear, kCubic };
-enum class Value : uint8_t { kDb, kMagnitude, kPower };
+enum class Background : uint8_t { kNone, kStatic, kRolling, kBscan };
+enum class Interpolation : uint8_t { kNone, kLinear, kCubic, kLanczos };
+enum class Value : uint8_t { kDb, kMagnitude, kPower, kReal, kComplex };
+/// What is subtracted from each depth of a B-scan: nothing, the complex mean over its A-scans, or that over the segment of
+/// kFixedPatternSegments in which it varies least.
+enum class FixedPattern : uint8_t { kNone, kMean, kQuietSegment };
+
+inline constexpr int64_t kFixedPatternSegments = 9;
+
+/// A-scan at which segment `s` of `segments` of a B-scan of `ascans` begins; s = segments gives the end.
+OCTAVO_HD inline int64_t SegmentBegin(int64_t ascans, int64_t segments, int64_t s) { return ascans * s / segments; }
+
+/// Segments of a B-scan of which the quietest gives the fixed pattern; 1 = its mean does, also where segments would be too short
+/// to have a variance (the rest of a B-scan that lost records).
+OCTAVO_HD inline int64_t PatternSegments(FixedPattern kind, int64_t ascans) {
+  return kind == FixedPattern::kQuietSegment && ascans >= 2 * kFixedPatternSegments ? kFixedPatternSegments : 1;
+}
+
+/// Taps of an interpolation, and how many of them lie before the sample left of the position.
+OCTAVO_HD inline int Taps(Interpolation kind) {
+  return kind == Interpolation::kNone ? 1 : kind == Interpolation::kLinear ? 2 : kind == Interpolation::kCubic ? 4 : 8;
+}
+OCTAVO_HD inline int TapsBefore(Interpolation kind) { return kind == Interpolation::kCubic ? 1 : kind == Interpolation::kLanczos ? 3 : 0; }
 
 /// Smallest power |z|^2 that kDb tells apart: -300 dB. Keeps the logarithm finite.
 inline constexpr float kPowerFloor = 1e-30f;
@@ -24,14 +44,43 @@ OCTAVO_HD inline void CubicWeights(float t, float w[4]) {
   w[3] = 0.5f * (t3 - t2);
 }
 
-/// Value of a complex depth sample.
-OCTAVO_HD inline float ValueOf(Value kind, float re, float im) {
-  const float power = re * re + im * im;
+/// Lanczos weights (a = 4) of the 8 taps at -3 ... 4 for the fraction t in [0, 1): sinc(x) sinc(x / 4) at x = t - tap, divided
+/// by their sum, so that a constant stays what it is.
+inline void LanczosWeights(double t, float w[8]) {
+  constexpr double kPi = 3.14159265358979323846;
+  double v[8], sum = 0;
+  for (int i = 0; i < 8; ++i) {
+    const double x = kPi * (t - static_cast<double>(i - 3));
+    v[i] = x == 0 ? 1 : std::fabs(x) >= 4 * kPi ? 0 : 4 * std::sin(x) * std::sin(x / 4) / (x * x);
+    sum += v[i];
+  }
+  for (int i = 0; i < 8; ++i) w[i] = static_cast<float>(v[i] / sum);
+}
+
+/// The weights of `kind` at the fraction t, Taps(kind) of them.
+inline void WeightsOf(Interpolation kind, float t, float w[8]) {
+  if (kind == Interpolation::kLinear) {
+    w[0] = 1.0f - t;
+    w[1] = t;
+  } else if (kind == Interpolation::kCubic) {
+    CubicWeights(t, w);
+  } else {
+    LanczosWeights(static_cast<double>(t), w);
+  }
+}
+
+/// Value of a depth sample of the given power |z|^2; not for kReal and kComplex.
+OCTAVO_HD inline float ValueOfPower(Value kind, float power) {
   if (kind == Value::kDb) return 10.0f * log10f(fmaxf(power, kPowerFloor));
   return kind == Value::kPower ? power : sqrtf(power);
 }
 
-/// Maps [lo, hi] to [0, top]: scale = top / (hi - lo), offset = -lo * scale. No clipping.
+/// Value of a complex depth sample; kComplex gives the magnitude, which is what projections are made of.
+OCTAVO_HD inline float ValueOf(Value kind, float re, float im) {
+  return kind == Value::kReal ? re : ValueOfPower(kind, re * re + im * im);
+}
+
+/// Maps [lo, hi] to the range of the type: scale = (top - bottom) / (hi - lo), offset = bottom - lo * scale. No clipping.
 OCTAVO_HD inline float ToLevels(float value, float scale, float offset) { return value * scale + offset; }
 
 /// Rounds half away from zero, then clips to 0 ... top; NaN becomes 0. `top` is 255 or 65535.
@@ -39,5 +88,16 @@ OCTAVO_HD inline uint32_t Quantise(float x, float top) {
   if (!(x > 0.0f)) return 0u;
   return static_cast<uint32_t>(fminf(floorf(x + 0.5f), top));
 }
+
+/// Rounds half away from zero, then clips to bottom ... top; NaN becomes `bottom`, which is negative.
+OCTAVO_HD inline int32_t QuantiseSigned(float x, float bottom, float top) {
+  if (!(x > bottom)) return static_cast<int32_t>(bottom);
+  const float rounded = floorf(fabsf(x) + 0.5f);
+  return static_cast<int32_t>(fminf(x < 0.0f ? -rounded : rounded, top));
+}
+
+/// Joins a new repeat into the sum of the powers that came before (`before` of them): the new sum, and the mean.
+OCTAVO_HD inline float JoinRepeat(float sum, int32_t before, float power) { return before == 0 ? power : sum + power; }
+OCTAVO_HD inline float MeanOfRepeats(float sum, int32_t count) { return sum / static_cast<float>(count); }
 
 }  // namespace octavo::math
