@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/cufft_library.h"
+#include "gpu/cuda/fused_spectral.h"
 #include "gpu/cuda/kernels.h"
 #include "gpu/math/projection.h"
 
@@ -406,14 +407,12 @@ class CudaSpectralPlan final : public SpectralPlan {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * sizes_.segments * c.depth * 8, &segment_sums_));
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * sizes_.segments * c.depth * 4, &segment_variances_));
     }
-    OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.spectra_bytes(), &spectra_));
-    // Transforms of fewer records than a chunk use the next smaller plan that covers them.
-    for (int64_t records = sizes_.chunk;; records = (records + 3) / 4) {
-      OCTAVO_RETURN_IF_ERROR(AddPlan(records));
-      if (records == 1) break;
+    if (why_not_fused_.empty()) {
+      OCTAVO_ASSIGN_OR_RETURN(fused_, FusedChain::Create(c, device, health_, background_.as<float>(), stream));
+      device_bytes_ += FusedChain::DeviceBytes(c);
+    } else {
+      OCTAVO_RETURN_IF_ERROR(BuildTransforms(device, stream));
     }
-    OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, static_cast<int64_t>(std::max<size_t>(work_bytes_, 1)), &work_));
-    for (const auto& [records, handle] : plans_) OCTAVO_CUDA(health_.get(), cufft_->SetWorkArea(handle, work_.data()));
     t_ = {.samples = samples, .row_bytes = record_bytes_ / c.record_average, .channels = c.channels, .channel = c.channel, .average = c.record_average,
           .packing = c.packing, .n = static_cast<int64_t>(c.window.size()), .fft = c.fft_length, .pitch = sizes_.pitch, .first_bin = c.first_bin,
           .depth = c.depth, .interpolation = c.interpolation, .tap = tap_.as<int32_t>(), .weights = weights_.as<float>(), .h = h_.as<float2>(),
@@ -455,12 +454,13 @@ class CudaSpectralPlan final : public SpectralPlan {
     RollFinishKernel<<<Columns(samples), kColumnThreads, 0, Of(stream)>>>(partials_.as<double>(), parts, samples, static_cast<double>(seen_), sums_.as<double>(),
                                                                           background_.as<float>());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
-    return absl::OkStatus();
+    return fused_ != nullptr ? fused_->Refresh(Of(stream)) : absl::OkStatus();
   }
 
   absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
                        const RepeatSums& sums) override {
     const DeviceGuard guard(ordinal_);
+    if (fused_ != nullptr) return fused_->Process(Of(stream), raw, runs.records(), placement, target);  // one run always: no whole B-scans
     // A chunk holds whole runs where the runs matter, else records.
     const int64_t total = sizes_.lines ? runs.runs : runs.active, step = sizes_.lines ? sizes_.runs : sizes_.chunk;
     for (int64_t first = 0; first < total; first += step) {
@@ -477,8 +477,10 @@ class CudaSpectralPlan final : public SpectralPlan {
 
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
+    if (fused_ != nullptr) return "cuda: one launch, fused from raw samples to placed output, transform of " + std::to_string(config_.fft_length) + " in registers";
     return std::string("cuda: launches (prepare, cuFFT ") + (sizes_.real ? "R2C" : "C2C inverse") + " of " + std::to_string(config_.fft_length) +
-           ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache";
+           ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache (not fused: " +
+           why_not_fused_ + ")";
   }
 
  private:
@@ -589,6 +591,17 @@ class CudaSpectralPlan final : public SpectralPlan {
     OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out->data(), 0, static_cast<size_t>(bytes), stream));
     return absl::OkStatus();
   }
+  absl::Status BuildTransforms(Device* device, cudaStream_t stream) {
+    OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.spectra_bytes(), &spectra_));
+    // Transforms of fewer records than a chunk use the next smaller plan that covers them.
+    for (int64_t records = sizes_.chunk;; records = (records + 3) / 4) {
+      OCTAVO_RETURN_IF_ERROR(AddPlan(records));
+      if (records == 1) break;
+    }
+    OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, static_cast<int64_t>(std::max<size_t>(work_bytes_, 1)), &work_));
+    for (const auto& [records, handle] : plans_) OCTAVO_CUDA(health_.get(), cufft_->SetWorkArea(handle, work_.data()));
+    return absl::OkStatus();
+  }
   // Our own work area: cuFFT must not allocate behind the ledger's back.
   absl::Status AddPlan(int64_t records) {
     cufftHandle handle = 0;
@@ -613,6 +626,8 @@ class CudaSpectralPlan final : public SpectralPlan {
   const int ordinal_;
   const std::shared_ptr<DeviceHealth> health_;
   const CufftLibrary* const cufft_;
+  const std::string why_not_fused_ = FusedChain::WhyNot(config_);
+  std::unique_ptr<FusedChain> fused_;
   Tables t_{};
   int64_t device_bytes_ = 0, next_ = 0, seen_ = 0;  // the last two: raw records
   size_t staged_bytes_ = 0, work_bytes_ = 0;
@@ -633,7 +648,7 @@ class CudaSpectralOps final : public SpectralOps {
 
   int64_t PlanBytes(const SpectralConfig& c) override {
     const Sizes sizes(c);
-    int64_t bytes = sizes.spectra_bytes() + sizes.work;
+    int64_t bytes = FusedChain::WhyNot(c).empty() ? FusedChain::DeviceBytes(c) : sizes.spectra_bytes() + sizes.work;
     bytes += static_cast<int64_t>(c.window.size()) * (8 + 32 + 4) + c.samples_per_record * 4 * sizes.runs + (1 << 16);
     bytes += c.samples_per_record * (12 + sizes.roll_parts * 8 + sizes.roll_window * SizeOf(c.raw_type) + sizes.runs * sizes.mean_parts * 8);
     if (sizes.segments > 0) bytes += sizes.runs * c.depth * (8 + sizes.segments * 12);

@@ -1,0 +1,33 @@
+#pragma once
+
+// Private to gpu/cuda: the whole chain of one A-scan in one launch, for the lengths and options that are used most.
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gpu/cuda/cuda_status.h"
+#include "gpu/device.h"
+#include "gpu/spectral.h"
+
+namespace octavo::cuda {
+
+/// Steps 1 to 7 in one kernel: a group of F/32 threads takes two A-scans from raw samples in shared memory to placed output,
+/// with 32 points a thread and one exchange through shared memory between the two halves of the transform.
+class FusedChain {
+ public:
+  /// "" if the fused kernel does `config`, else what it does not do, in words.
+  static std::string WhyNot(const SpectralConfig& config);
+  static int64_t DeviceBytes(const SpectralConfig& config);
+  /// `background`: device memory [S] or null; read by Refresh. Enqueues on `stream` and waits for it.
+  static absl::StatusOr<std::unique_ptr<FusedChain>> Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health,
+                                                            const float* background, cudaStream_t stream);
+  virtual ~FusedChain() = default;
+  /// Enqueues taking over what `background` holds now.
+  virtual absl::Status Refresh(cudaStream_t stream) = 0;
+  virtual absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target) = 0;
+};
+
+}  // namespace octavo::cuda
