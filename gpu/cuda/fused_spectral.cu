@@ -20,6 +20,7 @@ constexpr float kMagic = 8388608.0f;  // 2^23: adding it rounding down leaves th
 
 struct FusedTables {
   bool cubic;                 // else linear, of which no interpolation is a case (r whole)
+  bool whole;                 // the lower half of the bins is kept, all of it in the slab
   math::Value value;
   int samples;                // S, even, at most F
   const float2* position;     // [F]: r, and less the background at r
@@ -44,13 +45,52 @@ __device__ __forceinline__ float2 Interpolate(const float2* p, float t, float le
 }
 
 /// What levels are linear in: log2 of the power for dB, the power, the magnitude.
-template <bool kFloor>
-__device__ __forceinline__ float MeasureOf(math::Value value, float power) {
-  if (value == math::Value::kDb) return __log2f(kFloor ? fmaxf(power, math::kPowerFloor) : power);
-  if (value == math::Value::kPower) return power;
-  float root;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(power));
-  return root;
+template <math::Value kValue, bool kFloor>
+__device__ __forceinline__ float MeasureOf(float power) {
+  if constexpr (kValue == math::Value::kDb) {
+    return __log2f(kFloor ? fmaxf(power, math::kPowerFloor) : power);
+  } else if constexpr (kValue == math::Value::kPower) {
+    return power;
+  } else {
+    float root;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(power));
+    return root;
+  }
+}
+
+// Steps 6 and 7 of a thread's 16 bins k1 + 32 (k + 16 odd): stores them and joins them to the slab's maximum and sum. kWhole: all
+// of the lower half of the bins is kept and lies in the slab.
+template <typename Out, math::Value kValue, bool kWhole>
+__device__ __forceinline__ void Finish(const FusedTables& t, const float2 (&x)[32], int first, Out* out, float* most, float* sum) {
+  constexpr float kTop = std::is_same_v<Out, uint8_t> ? 256.0f : 65536.0f;
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    const float2 c = x[Place32(k)];
+    const float v = MeasureOf<kValue, std::is_same_v<Out, float>>(fmaf(c.x, c.x, c.y * c.y));
+    const int z = first + 32 * k;
+    const bool kept = kWhole || static_cast<unsigned>(z) < static_cast<unsigned>(t.depth);
+    float number;
+    if constexpr (std::is_same_v<Out, float>) {
+      number = fmaf(v, t.value_scale, t.value_offset);
+      if (kept) out[z] = number;
+    } else {
+      // 0 ... 1 stands for -0.5 ... top + 0.5; saturation takes NaN to 0, and rounding down after that rounds half up.
+      number = __fmaf_rd(__saturatef(fmaf(v, t.value_scale, t.value_offset)), kTop * 0.99999994f, kMagic);
+      if (kept) out[z] = static_cast<Out>(__float_as_uint(number));
+    }
+    if (kWhole || (z >= t.slab_begin && z < t.slab_end)) {
+      *most = fmaxf(*most, number);
+      *sum += std::is_same_v<Out, float> ? number : number - kMagic;
+    }
+  }
+}
+template <typename Out, bool kWhole>
+__device__ __forceinline__ void FinishAny(const FusedTables& t, const float2 (&x)[32], int first, Out* out, float* most, float* sum) {
+  switch (t.value) {
+    case math::Value::kMagnitude: Finish<Out, math::Value::kMagnitude, kWhole>(t, x, first, out, most, sum); break;
+    case math::Value::kPower: Finish<Out, math::Value::kPower, kWhole>(t, x, first, out, most, sum); break;
+    default: Finish<Out, math::Value::kDb, kWhole>(t, x, first, out, most, sum); break;
+  }
 }
 
 template <int kGroup>
@@ -91,7 +131,6 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTable
   constexpr int kLength = 32 * kGroup, kGroups = kThreads / kGroup;
   constexpr int kPitch = kGroup == 32 ? 33 : 66;  // complex numbers between rows of the exchange: no bank conflicts either way
   constexpr int kFloats = 2 * 32 * kPitch + 8;
-  constexpr float kTop = std::is_same_v<Out, uint8_t> ? 256.0f : 65536.0f;
   static_assert(kFloats >= 2 * (kLength + 4));
   __shared__ float4 memory[kGroups][kFloats / 4];
   __shared__ float2 joined[kGroups][kGroup / 32];
@@ -189,28 +228,12 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTable
         }
       }
       if (ascan < 0) continue;  // the same for the whole group
-      Out* out = static_cast<Out*>(target.volume) + ascan * t.depth - t.first_bin;
+      Out* out = static_cast<Out*>(target.volume) + ascan * t.depth;
       float most = std::is_same_v<Out, float> ? -INFINITY : kMagic, sum = 0;
-#pragma unroll
-      for (int k = 0; k < 16; ++k) {
-        const float2 c = x[Place32(k)];
-        const float power = fmaf(c.x, c.x, c.y * c.y);
-        const float v = MeasureOf<std::is_same_v<Out, float>>(t.value, power);
-        const int bin = k1 + 32 * (k + 16 * odd), z = bin - t.first_bin;
-        const bool kept = static_cast<unsigned>(z) < static_cast<unsigned>(t.depth);
-        float number;
-        if constexpr (std::is_same_v<Out, float>) {
-          number = fmaf(v, t.value_scale, t.value_offset);
-          if (kept) out[bin] = number;
-        } else {
-          // 0 ... 1 stands for -0.5 ... top + 0.5; saturation takes NaN to 0, and rounding down after that rounds half up.
-          number = __fmaf_rd(__saturatef(fmaf(v, t.value_scale, t.value_offset)), kTop * 0.99999994f, kMagic);
-          if (kept) out[bin] = static_cast<Out>(__float_as_uint(number));
-        }
-        if (z >= t.slab_begin && z < t.slab_end) {
-          most = fmaxf(most, number);
-          sum += std::is_same_v<Out, float> ? number : number - kMagic;
-        }
+      if (t.whole) {
+        FinishAny<Out, true>(t, x, k1 + 512 * odd, out, &most, &sum);
+      } else {
+        FinishAny<Out, false>(t, x, k1 + 512 * odd - t.first_bin, out, &most, &sum);
       }
       if (target.mip == nullptr && target.aip == nullptr) continue;
 #pragma unroll
@@ -281,7 +304,8 @@ class FusedChainImpl final : public FusedChain {
     }
     const double top = c.output == DType::kU8 ? 256 : c.output == DType::kU16 ? 65536 : 0;
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
-    t_ = {.cubic = c.interpolation == math::Interpolation::kCubic, .value = c.value, .samples = static_cast<int>(c.samples_per_record), .position = memory_.as<float2>(), .h = memory_.as<float2>() + length,
+    t_ = {.cubic = c.interpolation == math::Interpolation::kCubic,
+          .whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 && c.slab_end == c.depth, .value = c.value, .samples = static_cast<int>(c.samples_per_record), .position = memory_.as<float2>(), .h = memory_.as<float2>() + length,
           .twiddle = memory_.as<float2>() + 2 * length, .first_bin = static_cast<int>(c.first_bin), .depth = static_cast<int>(c.depth),
           .value_scale = static_cast<float>(measure * scale), .value_offset = static_cast<float>(offset), .slab_begin = static_cast<int>(c.slab_begin),
           .slab_end = static_cast<int>(c.slab_end)};
