@@ -61,6 +61,10 @@ class Directory {
     for (const T& value : values) Put(&entry.value, value);
     entries_.push_back(std::move(entry));
   }
+  void Rational(uint16_t tag, uint32_t numerator, uint32_t denominator) {
+    Add<uint32_t>(tag, 5, {numerator, denominator});
+    entries_.back().count = 1;
+  }
   void Short(uint16_t tag, uint16_t value) { Add<uint16_t>(tag, 3, {value}); }
   void Long(uint16_t tag, int64_t value) { Add<uint32_t>(tag, 4, {static_cast<uint32_t>(value)}); }
   void Text(uint16_t tag, const std::string& text) {
@@ -181,11 +185,11 @@ class TiffWriter final : public StreamedFileWriter {
       sizes.push_back(static_cast<uint64_t>(sizes_[slab][static_cast<size_t>(z)]));
     }
     // Pixels per centimetre, as a fraction of 32-bit numbers.
-    const auto resolution = [](double spacing_um) {
-      const double per_cm = 1e4 / spacing_um, scale = std::clamp(std::floor(4e9 / std::max(per_cm, 1.0)), 1.0, 1e6);
-      return std::vector<uint32_t>{static_cast<uint32_t>(std::lround(std::min(per_cm * scale, 4e9))), static_cast<uint32_t>(scale)};
-    };
     Directory out;
+    const auto resolution = [&](uint16_t tag, double spacing_um) {
+      const double per_cm = 1e4 / spacing_um, scale = std::clamp(std::floor(4e9 / std::max(per_cm, 1.0)), 1.0, 1e6);
+      out.Rational(tag, static_cast<uint32_t>(std::lround(std::min(per_cm * scale, 4e9))), static_cast<uint32_t>(scale));
+    };
     out.Long(254, 0);
     out.Long(256, meta_.shape[1]);
     out.Long(257, meta_.shape[0]);
@@ -197,8 +201,8 @@ class TiffWriter final : public StreamedFileWriter {
     out.Short(277, 1);
     out.Long(278, SlabBscans());
     out.Add(279, 16, sizes);
-    out.Add(282, 5, resolution(meta_.spacing_um[1]));
-    out.Add(283, 5, resolution(meta_.spacing_um[0]));
+    resolution(282, meta_.spacing_um[1]);
+    resolution(283, meta_.spacing_um[0]);
     out.Short(284, 1);
     out.Short(296, 3);
     if (!meta_.software.empty()) out.Text(305, meta_.software);

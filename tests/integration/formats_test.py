@@ -129,7 +129,8 @@ class Formats(unittest.TestCase):
 
     def test_what_only_a_format_tells(self):
         source, _ = self.source("u16")
-        self.assertEqual({key: READERS["nrrd"](self.convert(source, "a", "--format", "nrrd")).extra[key] for key in ("old min", "old max", "encoding", "content")},
+        nrrd = READERS["nrrd"](self.convert(source, "a", "--format", "nrrd")).extra
+        self.assertEqual({key: nrrd[key] for key in ("old min", "old max", "encoding", "content")},
                          {"old min": "-10", "old max": "40", "encoding": "gzip", "content": 'Auge é <&> "q"'})
         nifti = READERS["nifti"](self.convert(source, "b", "--format", "nifti")).extra
         self.assertEqual((nifti["version"], nifti["cal"], nifti["description"]), (1, (5, 200), 'Auge é <&> "q"'))
