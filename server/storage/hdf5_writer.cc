@@ -127,7 +127,8 @@ class Hdf5Writer final : public SingleFileWriter {
     const hsize_t shape[3] = {Size(meta_.shape[0]), Size(meta_.shape[1]), Size(meta_.shape[2])};
     const hsize_t chunk[3] = {Size(grid_.chunk[0]), Size(grid_.chunk[1]), Size(grid_.chunk[2])};
     Id space(H5Screate_simple(3, shape, nullptr), H5Sclose), layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    bool fine = type && space && layout && H5Pset_chunk(layout.get(), 3, chunk) >= 0 && H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER) >= 0;
+    bool fine = type && space && layout && H5Pset_chunk(layout.get(), 3, chunk) >= 0 && H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER) >= 0 &&
+                H5Pset_obj_track_times(layout.get(), false) >= 0;  // equal volumes make equal files
     if (fine && Shuffled()) fine = H5Pset_shuffle(layout.get()) >= 0;
     if (fine && options_.compress) fine = H5Pset_deflate(layout.get(), static_cast<unsigned>(options_.level)) >= 0;
     if (fine) dataset_ = Id(H5Dcreate2(file_.get(), "volume", type.get(), space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT), H5Dclose);
@@ -212,9 +213,9 @@ class Hdf5Writer final : public SingleFileWriter {
   /// Too large for an attribute, whose limit is 64 KiB.
   bool Metadata() {
     const std::string text = MetaText(meta_);
-    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose);
-    if (H5Tset_size(type.get(), text.size() + 1) < 0) return false;
-    Id data(H5Dcreate2(file_.get(), "octavo", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose), creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    if (H5Tset_size(type.get(), text.size() + 1) < 0 || H5Pset_obj_track_times(creation.get(), false) < 0) return false;
+    Id data(H5Dcreate2(file_.get(), "octavo", type.get(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), H5Dclose);
     return data && H5Dwrite(data.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) >= 0;
   }
 
