@@ -126,7 +126,9 @@ class NiftiWriter final : public StreamedFileWriter {
     header.cal_min = static_cast<Real>(meta_.display_lo);
     header.cal_max = static_cast<Real>(meta_.display_hi);
     const std::string& name = meta_.title.empty() ? meta_.volume_name : meta_.title;
-    std::memcpy(header.descrip, name.data(), std::min(name.size(), sizeof header.descrip - 1));
+    size_t length = std::min(name.size(), sizeof header.descrip - 1);
+    while (length > 0 && length < name.size() && (name[length] & 0xC0) == 0x80) --length;  // UTF-8: no half characters
+    std::memcpy(header.descrip, name.data(), length);
     // The extension: its own size and code, text, zeros up to a multiple of 16. It begins after the header and 4 flags.
     std::string extension = MetaText(meta_);
     extension.append(16 - (extension.size() + 8) % 16, '\0');

@@ -58,7 +58,11 @@ class NrrdWriter final : public StreamedFileWriter {
 
   std::string MakeHead() const {
     const bool complex = meta_.dtype == DType::kC64;
-    // One line each: a line break would end the field.
+    // A line break would end a field, which has no escapes; a key's value has them.
+    const auto one_line = [](std::string text) {
+      for (char& c : text) c = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+      return text;
+    };
     const auto escaped = [](const std::string& text) { return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\n", "\\n"}}); };
     const auto number = [](double value) { return absl::StrFormat("%.17g", value); };
     std::string out = "NRRD0004\n# written by octavo; axes z (depth), x (A-scan), y (B-scan)\n";
@@ -74,7 +78,7 @@ class NrrdWriter final : public StreamedFileWriter {
     absl::StrAppend(&out, "encoding: ", options_.compress ? "gzip" : "raw", "\n");
     absl::StrAppend(&out, "space units: \"um\" \"um\" \"um\"\n");
     absl::StrAppend(&out, "space origin: (0,0,0)\n");
-    if (!meta_.title.empty()) absl::StrAppend(&out, "content: ", escaped(meta_.title), "\n");
+    if (!meta_.title.empty()) absl::StrAppend(&out, "content: ", one_line(meta_.title), "\n");
     if (meta_.has_levels) absl::StrAppend(&out, "old min: ", number(meta_.level_lo), "\nold max: ", number(meta_.level_hi), "\n");
     absl::StrAppend(&out, "octavo:=", escaped(MetaText(meta_)), "\n\n");
     return out;

@@ -130,6 +130,9 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
                                                       "; use hdf5, which MATLAB reads too")),
                     {.reason = "FORMAT_LIMIT", .field = kField, .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
   }
+  if (out->format == Format::kOmeTiff && *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
+    return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
+  }
   if (out->nifti_version != 0 && out->format != Format::kNifti) {
     return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
   }

@@ -140,6 +140,10 @@ class Formats(unittest.TestCase):
         hdf5 = READERS["hdf5"](self.convert(source, "d", "--format", "hdf5", "--chunk", "4,16,32")).extra
         self.assertEqual((hdf5["chunks"], hdf5["compression"], hdf5["shuffle"], hdf5["value"], hdf5["display"], hdf5["levels"]),
                          ((4, 16, 32), "gzip", True, "db", [5, 200], [-10, 40]))
+        long_title, _ = self.source("u8", (2, 3, 4), name="long", title="a\\b\n" + 50 * "é")
+        self.assertEqual(READERS["nrrd"](self.convert(long_title, "f", "--format", "nrrd")).extra["content"], "a\\b " + 50 * "é")
+        self.assertEqual(READERS["nifti"](self.convert(long_title, "g", "--format", "nifti")).extra["description"], "a\\b\n" + 37 * "é")
+        self.assertEqual(READERS["tiff"](self.convert(long_title, "h", "--format", "tiff")).extra["name"], "a\\b " + 50 * "é")
         self.assertEqual(READERS["tiff"](self.convert(source, "e", "--format", "tiff")).extra, {"name": 'Auge é <&> "q"', "compressions": {8}})
 
     def test_uncompressed_and_shuffles(self):
