@@ -41,5 +41,6 @@ void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
 void AddWatchCommand(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);
+void AddConvertCommand(CLI::App& app, Session& session);
 
 }  // namespace octavo::cli

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddVolumeCommands(app, session);
   octavo::cli::AddWatchCommand(app, session);
   octavo::cli::AddSystemCommands(app, session);
+  octavo::cli::AddConvertCommand(app, session);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

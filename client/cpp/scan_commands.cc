@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "client/cpp/commands.h"
+#include "client/cpp/format_flags.h"
 #include "client/cpp/terminal.h"
 #include "google/protobuf/util/json_util.h"
 #include "octavo/v1/scan.grpc.pb.h"
@@ -61,7 +62,7 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--on-full", f.on_full, "stop-at-volume | drop-new");
   app->add_option("--disposition", f.disposition, "ask | auto-commit | auto-discard");
   app->add_option("--destination", f.destination, "auto-commit: path, with {scan} {index:05} {title} {date}");
-  app->add_option("--format", f.format, "auto-commit: zarr | npy");
+  app->add_option("--format", f.format, "auto-commit: zarr | npy | nrrd | nifti | tiff | mat | hdf5 | bin");
   app->add_option("--dtype", f.dtype, "u8 | i8 | u16 | f16 | f32 | c64 (complex)");
   app->add_option("--value", f.value, "db | magnitude | power | real | complex");
   app->add_option("--levels", f.levels, "lo,hi in value units")->delimiter(',')->expected(2);
@@ -131,7 +132,7 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (!f.on_full.empty()) r->set_on_full(Parse<v1::OnFull>(f.on_full, v1::OnFull_Parse, "--on-full"));
   if (!f.disposition.empty()) r->set_disposition(Parse<v1::Disposition>(f.disposition, v1::Disposition_Parse, "--disposition"));
   if (!f.destination.empty()) r->mutable_auto_commit()->set_destination(f.destination);
-  if (!f.format.empty()) r->mutable_auto_commit()->set_format(f.format == "npy" ? v1::NPY : v1::OME_ZARR_05);
+  if (!f.format.empty()) r->mutable_auto_commit()->set_format(ParseFormat(f.format, "--format"));
   auto* c = spec.mutable_processing();
   if (!f.dtype.empty()) c->set_dtype(Parse<v1::DType>(f.dtype, v1::DType_Parse, "--dtype"));
   if (!f.value.empty()) c->set_value(Parse<v1::Value>(f.value, v1::Value_Parse, "--value"));

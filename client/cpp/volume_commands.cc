@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "client/cpp/commands.h"
+#include "client/cpp/format_flags.h"
 #include "client/cpp/terminal.h"
 #include "octavo/v1/volume.grpc.pb.h"
 
@@ -152,32 +153,19 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   read->callback([&session, name, path, box] { Read(session, *name, *box, *path); });
 
   auto* commit = volume->add_subcommand("commit", "write it to the server's storage and free its memory");
-  auto format = std::make_shared<std::string>("zarr");
+  auto flags = std::make_shared<FormatFlags>();
   auto destination = std::make_shared<std::string>("{title}_{index:05}");
   auto request_id = std::make_shared<std::string>();
-  auto chunk = std::make_shared<std::vector<uint32_t>>();
-  auto shard = std::make_shared<std::vector<uint32_t>>();
-  auto level = std::make_shared<int>(0);
-  auto raw = std::make_shared<bool>(false);
   commit->add_option("volume", *name, "volumes/...")->required();
   commit->add_option("destination", *destination, "path below the server's storage root, with {scan} {index:05} {title} {date}");
-  commit->add_option("--format", *format, "zarr (OME-Zarr 0.5) | npy")->check(CLI::IsMember({"zarr", "npy"}));
-  commit->add_option("--chunk", *chunk, "y,x,z voxels")->delimiter(',')->expected(3);
-  commit->add_option("--shard", *shard, "y,x,z voxels")->delimiter(',')->expected(3);
-  commit->add_option("--zstd", *level, "compression level, 1 to 19");
-  commit->add_flag("--raw", *raw, "no compression");
+  flags->AddTo(commit);
   commit->add_option("--request-id", *request_id, "a retry with the same id returns the first result");
-  commit->callback([&session, name, format, destination, chunk, shard, level, raw, request_id] {
+  commit->callback([&session, name, flags, destination, request_id] {
     v1::CommitVolumeRequest message;
     message.set_name(*name);
     message.set_request_id(*request_id);
-    auto* options = message.mutable_options();
-    options->set_destination(*destination);
-    options->set_format(*format == "npy" ? v1::NPY : v1::OME_ZARR_05);
-    options->mutable_chunk()->Add(chunk->begin(), chunk->end());
-    options->mutable_shard()->Add(shard->begin(), shard->end());
-    options->set_zstd_level(*level);
-    options->set_uncompressed(*raw);
+    message.mutable_options()->set_destination(*destination);
+    flags->Fill(message.mutable_options());
     Commit(session, message);
   });
 }

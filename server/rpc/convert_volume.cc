@@ -14,8 +14,26 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
   if (!v1::Format_IsValid(in.format())) {
     return InvalidField(absl::StrCat(field, ".format"), absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
   }
+  if (!v1::Codec_IsValid(in.codec())) {
+    return InvalidField(absl::StrCat(field, ".codec"), absl::StrCat("has the unknown value ", static_cast<int>(in.codec())));
+  }
+  if (!v1::Shuffle_IsValid(in.shuffle())) {
+    return InvalidField(absl::StrCat(field, ".shuffle"), absl::StrCat("has the unknown value ", static_cast<int>(in.shuffle())));
+  }
+  if (in.level() < 0 || in.level() > 9) return InvalidField(absl::StrCat(field, ".level"), absl::StrCat("is ", in.level(), "; allowed 0 to 9"));
+  if (in.pyramid_levels() > 16) {
+    return InvalidField(absl::StrCat(field, ".pyramid_levels"), absl::StrCat("is ", in.pyramid_levels(), "; allowed 0 to 16"));
+  }
+  if (in.nifti_version() > 2) {
+    return InvalidField(absl::StrCat(field, ".nifti_version"), absl::StrCat("is ", in.nifti_version(), "; allowed 0, 1, 2"));
+  }
   out.destination = in.destination();
-  out.writer.format = in.format() == v1::NPY ? storage::Format::kNpy : storage::Format::kOmeZarr05;
+  out.writer.format = in.format() == v1::FORMAT_UNSPECIFIED ? storage::Format::kOmeZarr05 : static_cast<storage::Format>(in.format());
+  out.writer.codec = static_cast<storage::Codec>(in.codec());
+  out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
+  out.writer.level = in.level();
+  out.writer.pyramid_levels = static_cast<int>(in.pyramid_levels());
+  out.writer.nifti_version = static_cast<int>(in.nifti_version());
   for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk}, std::tuple{"shard", &in.shard(), out.writer.shard}}) {
     if (values->empty()) continue;
     if (values->size() != 3) {
@@ -42,6 +60,11 @@ void EncodeCommitOptions(const engine::CommitOptions& in, v1::CommitOptions* out
   for (int d = 0; d < 3 && given(in.writer.shard); ++d) out->add_shard(static_cast<uint32_t>(in.writer.shard[d]));
   out->set_zstd_level(in.writer.zstd_level);
   out->set_uncompressed(!in.writer.compress);
+  out->set_codec(static_cast<v1::Codec>(in.writer.codec));
+  out->set_shuffle(static_cast<v1::Shuffle>(in.writer.shuffle));
+  out->set_level(in.writer.level);
+  out->set_pyramid_levels(static_cast<uint32_t>(in.writer.pyramid_levels));
+  out->set_nifti_version(static_cast<uint32_t>(in.writer.nifti_version));
 }
 
 void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {

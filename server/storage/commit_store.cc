@@ -132,7 +132,7 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(PublishFiles(paths_));
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
-    const bool clean = paths_.format != Format::kNpy || RemoveTree(paths_.temporary);
+    const bool clean = !IsSingleFile(paths_.format) || RemoveTree(paths_.temporary);
     if (Failpoint("journal_end") == 0 && clean) (void)store_->journal().Append({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
@@ -154,7 +154,7 @@ class Transaction final : public CommitTransaction {
   }
   /// What is missing under a temporary name can only be under the final one.
   bool IsOursOnly() const {
-    return paths_.format == Format::kNpy ? PathExists(paths_.temporary) : !PathExists(paths_.temporary);
+    return IsSingleFile(paths_.format) ? PathExists(paths_.temporary) : !PathExists(paths_.temporary);
   }
 
   StoreImpl* const store_;
@@ -175,9 +175,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
   }
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
-  const char* extension = Extension(resolved.format);
-  const bool named = absl::EndsWith(final, extension) || (resolved.format == Format::kOmeZarr05 && absl::EndsWith(final, ".zarr"));
-  if (!named) final += extension;
+  if (!HasExtension(final, resolved.format)) final += Extension(resolved.format);
   const std::string temporary = absl::StrCat(ParentOf(final), "/.octavo-", commit_id, ".tmp");
   OCTAVO_RETURN_IF_ERROR(Claim(final));
   if (absl::Status claimed = Claim(temporary); !claimed.ok()) {
@@ -190,7 +188,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
                           .final = final, .temporary = temporary, .format = resolved.format, .made = {}};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
-  if (resolved.format == Format::kNpy && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
+  if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
   if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
   OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));
   return transaction;

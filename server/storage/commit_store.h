@@ -35,7 +35,7 @@ class CommitTransaction {
   virtual int64_t SlabBscans() const = 0;
   virtual absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) = 0;
   virtual int64_t DiskBytes() const = 0;
-  /// Finishes the files (manifest `.octavo-manifest.json` inside a Zarr group or `<name>.json` beside an .npy, with sizes and
+  /// Finishes the files (manifest `.octavo-manifest.json` inside a Zarr group or `<name>.json` beside a single file, with sizes and
   /// crc32c of every file), checks the digest of what was streamed against meta.digest (DataLoss if they differ), fsyncs,
   /// renames without replacing (AlreadyExists), fsyncs the parent, and ends the journal entry. After OK the data is safe.
   virtual absl::StatusOr<CommitOutcome> Publish() = 0;
@@ -60,7 +60,7 @@ class CommitStore {
 
 /// Named points at which tests stop the process (environment OCTAVO_FAILPOINT=name:kill | name:errno=28[:count]); a single
 /// atomic load when unset. Points of a commit, in order: journal_begin, tmp_created, chunk_written, files_synced,
-/// manifest_written, before_rename, (.npy: side_renamed,) after_rename, parent_synced, journal_end. Returns the errno to fail with, or 0.
+/// manifest_written, before_rename, (single files: side_renamed,) after_rename, parent_synced, journal_end. Returns the errno to fail with, or 0.
 int Failpoint(const char* name);
 /// Sets the failpoint of this process ("" = none), as the environment would.
 void ArmFailpoint(const std::string& spec);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/writer.h"
@@ -33,6 +34,20 @@ absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_
     const ssize_t n = ::pwrite(fd, p, bytes, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "writing", path);
+    p += n;
+    offset += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAllAt(int fd, const std::string& path, void* data, size_t bytes, int64_t offset) {
+  auto* p = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd, p, bytes, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "reading", path);
+    if (n == 0) return absl::DataLossError(absl::StrCat(path, " ends ", bytes, " bytes too early"));
     p += n;
     offset += n;
     bytes -= static_cast<size_t>(n);

@@ -12,6 +12,8 @@ namespace octavo::storage {
 /// Writes all of it at the file's position, or at `offset`. `path` is for messages.
 absl::Status WriteAll(int fd, const std::string& path, const void* data, size_t bytes);
 absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes, int64_t offset);
+/// Reads exactly so many bytes at `offset`. DataLoss if the file ends before.
+absl::Status ReadAllAt(int fd, const std::string& path, void* data, size_t bytes, int64_t offset);
 /// Creates `path` (must not exist), writes all, closes. No sync.
 absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes);
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);

@@ -23,7 +23,6 @@ class FileListWriter : public VolumeWriter {
   /// The files written so far. After Finish.
   std::vector<Manifest::File> Files();
 
- protected:
   /// One file being written from front to back; listed when closed.
   class Output {
    public:
@@ -40,7 +39,7 @@ class FileListWriter : public VolumeWriter {
     Manifest::File file_;
   };
 
-  explicit FileListWriter(std::string path) : path_(std::move(path)) {}
+  const std::string& path() const { return path_; }
   /// Creates `relative` below the path. Any thread.
   absl::StatusOr<Output> Create(const std::string& relative);
   /// Creates, appends and closes.
@@ -48,6 +47,9 @@ class FileListWriter : public VolumeWriter {
   void List(Manifest::File file);
   /// fdatasync of every listed file.
   absl::Status SyncListed();
+
+ protected:
+  explicit FileListWriter(std::string path) : path_(std::move(path)) {}
 
   const std::string path_;
   std::atomic<int64_t> disk_bytes_{0};
@@ -61,15 +63,24 @@ class FileListWriter : public VolumeWriter {
 /// file systems then share one commit between several. The first error, if any.
 absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& sync);
 
+// The writers of the formats, for options that are resolved.
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNpyWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);  // .npy, .bin
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNrrdWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 /// MakeWriter, as the commit needs it.
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 
 /// Threads for a oneTBB arena; -1 = as many as there are.
 inline int ArenaThreads(const WriterOptions& options) { return options.threads > 0 ? options.threads : -1; }
 
-/// Names of the files inside an .npy commit's temporary directory.
-inline constexpr char kNpyData[] = "data.npy", kNpyMeta[] = "data.json";
+/// Names of the files inside the temporary directory of a format of one file: the file, and the metadata that go beside it.
+inline constexpr char kDataFile[] = "data", kMetaFile[] = "data.json";
+
+/// Most bytes of the voxels in a MATLAB v5 file: sizes there are 32-bit, and MATLAB reads variables below 2^31 bytes.
+inline constexpr int64_t kMatlabMaxBytes = (int64_t{1} << 31) - (1 << 16);
 
 }  // namespace octavo::storage

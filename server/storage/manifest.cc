@@ -49,23 +49,30 @@ absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
   }
 }
 
-absl::Status VerifyFile(const std::string& path, const Manifest::File& file) {
+absl::StatusOr<Manifest::File> DescribeFile(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
-  if (info.st_size != file.bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; the manifest says ", file.bytes));
-  }
+  Manifest::File file{.path = "", .bytes = info.st_size, .crc32c = 0};
   std::vector<char> piece(static_cast<size_t>(std::min<int64_t>(file.bytes, 1 << 20)));
-  uint32_t crc = 0;
   for (int64_t left = file.bytes; left > 0;) {
     const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return absl::DataLossError(ErrnoStatus(n < 0 ? errno : EIO, "reading", path).message());
-    crc = Crc32c(piece.data(), static_cast<size_t>(n), crc);
+    file.crc32c = Crc32c(piece.data(), static_cast<size_t>(n), file.crc32c);
     left -= n;
   }
-  if (crc != file.crc32c) return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
+  return file;
+}
+
+absl::Status VerifyFile(const std::string& path, const Manifest::File& file) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
+  if (info.st_size != file.bytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; the manifest says ", file.bytes));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const Manifest::File found, DescribeFile(path));
+  if (found.crc32c != file.crc32c) return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
   return absl::OkStatus();
 }
 

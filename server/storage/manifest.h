@@ -29,6 +29,8 @@ struct Manifest {
   static absl::StatusOr<Manifest> FromJson(const std::string& text);
 };
 
+/// Size and CRC of the file at `path`, read from end to end. DataLoss if that fails.
+absl::StatusOr<Manifest::File> DescribeFile(const std::string& path);
 /// DataLoss if the file is missing, of another size, or of another CRC.
 absl::Status VerifyFile(const std::string& path, const Manifest::File& file);
 /// Reads the manifest in `directory` and checks every file of it there.

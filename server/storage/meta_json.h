@@ -1,11 +1,19 @@
 #pragma once
 
+#include <string>
+
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "server/storage/volume_meta.h"
 
 namespace octavo::storage {
 
-/// All of `meta` as JSON: the `octavo` attribute of a Zarr group, the side file of a .npy.
+/// All of `meta` as JSON: the `octavo` attribute of a Zarr group, the side file of a single file, and inside the formats that
+/// have a place for it.
 nlohmann::json MetaJson(const VolumeMeta& meta);
+/// The same on one line in ASCII.
+std::string MetaText(const VolumeMeta& meta);
+/// What MetaJson wrote. DataLoss names the member that is missing or wrong.
+absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json);
 
 }  // namespace octavo::storage

@@ -27,8 +27,8 @@ CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
 }
 
 absl::Status PublishFiles(const CommitPaths& paths) {
-  if (paths.format == Format::kNpy) {
-    const std::string data = absl::StrCat(paths.temporary, "/", kNpyData), meta = absl::StrCat(paths.temporary, "/", kNpyMeta);
+  if (IsSingleFile(paths.format)) {
+    const std::string data = absl::StrCat(paths.temporary, "/", kDataFile), meta = absl::StrCat(paths.temporary, "/", kMetaFile);
     // The metadata first: whoever sees the array finds them. The temporary directory with the manifest stays until both
     // are there for good, so that recovery can tell whose they are.
     if (PathExists(meta)) OCTAVO_RETURN_IF_ERROR(RenameNoReplace(meta, paths.Side()));
@@ -52,9 +52,9 @@ absl::Status WithdrawFiles(const CommitPaths& paths) {
   const auto take_back = [](const std::string& final, const std::string& temporary) {
     return PathExists(temporary) || !PathExists(final) ? absl::OkStatus() : RenameNoReplace(final, temporary);
   };
-  if (paths.format != Format::kNpy) return take_back(paths.final, paths.temporary);
-  const absl::Status data = take_back(paths.final, absl::StrCat(paths.temporary, "/", kNpyData));
-  const absl::Status side = take_back(paths.Side(), absl::StrCat(paths.temporary, "/", kNpyMeta));
+  if (!IsSingleFile(paths.format)) return take_back(paths.final, paths.temporary);
+  const absl::Status data = take_back(paths.final, absl::StrCat(paths.temporary, "/", kDataFile));
+  const absl::Status side = take_back(paths.Side(), absl::StrCat(paths.temporary, "/", kMetaFile));
   return data.ok() ? side : data;
 }
 

@@ -20,7 +20,7 @@ struct CommitPaths {
 
   nlohmann::json ToJson(const char* op) const;
   static CommitPaths FromJson(const nlohmann::json& record);
-  /// The metadata beside an .npy.
+  /// The metadata beside a format of one file.
   std::string Side() const { return final + ".json"; }
 };
 

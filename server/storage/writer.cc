@@ -7,8 +7,10 @@
 #include <ctime>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
+#include "server/storage/downsample.h"
 #include "server/storage/format_writers.h"
 #include "server/storage/meta_json.h"
 
@@ -46,7 +48,115 @@ absl::Status ErrnoStatus(int error, const std::string& doing, const std::string&
   }
 }
 
-const char* Extension(Format format) { return format == Format::kNpy ? ".npy" : ".ome.zarr"; }
+namespace {
+
+/// What is particular to a format.
+struct FormatInfo {
+  const char* name;
+  const char* extension;
+  std::vector<const char*> also;  // other endings that people give such files
+  bool compresses;                // with gzip; OME-Zarr with every codec
+  bool has_f16;
+};
+const FormatInfo& InfoOfFormat(Format format) {
+  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true}, npy{"npy", ".npy", {}, false, true}, nrrd{"nrrd", ".nrrd", {}, true, false},
+      nifti{"nifti", ".nii", {}, false, false}, tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false},
+      matlab{"mat", ".mat", {}, true, false}, hdf5{"hdf5", ".h5", {".hdf5"}, true, true}, bin{"bin", ".bin", {}, false, true};
+  switch (format) {
+    case Format::kOmeZarr05: break;
+    case Format::kNpy: return npy;
+    case Format::kNrrd: return nrrd;
+    case Format::kNifti: return nifti;
+    case Format::kOmeTiff: return tiff;
+    case Format::kMatlab: return matlab;
+    case Format::kHdf5: return hdf5;
+    case Format::kBin: return bin;
+  }
+  return zarr;
+}
+
+}  // namespace
+
+const char* FormatName(Format format) { return InfoOfFormat(format).name; }
+const char* Extension(Format format) { return InfoOfFormat(format).extension; }
+bool HasExtension(const std::string& path, Format format) {
+  const FormatInfo& info = InfoOfFormat(format);
+  return absl::EndsWith(path, info.extension) ||
+         std::any_of(info.also.begin(), info.also.end(), [&](const char* ending) { return absl::EndsWith(path, ending); });
+}
+
+namespace {
+
+constexpr int kMaxPyramidLevels = 16;
+constexpr const char* kCodecs[] = {"default", "ZSTD", "GZIP", "BLOSC_ZSTD", "BLOSC_LZ4"};
+constexpr const char* kShuffles[] = {"default", "NONE", "BYTE", "BIT"};
+
+/// Codec, level and shuffle: chosen where they were left, refused where the format has no such thing.
+absl::Status ResolveCodec(WriterOptions* out) {
+  const bool zarr = out->format == Format::kOmeZarr05;
+  const char* name = FormatName(out->format);
+  if (out->codec > Codec::kBloscLz4) return InvalidField("options.codec", absl::StrCat("has the unknown value ", static_cast<int>(out->codec)));
+  if (out->shuffle > Shuffle::kBit) return InvalidField("options.shuffle", absl::StrCat("has the unknown value ", static_cast<int>(out->shuffle)));
+  if (out->level < 0 || out->level > 9) return InvalidField("options.level", absl::StrCat("is ", out->level, "; allowed 0 to 9"));
+  const char* codec = kCodecs[static_cast<int>(out->codec)];
+  if (out->codec != Codec::kDefault) {
+    if (!out->compress) return InvalidField("options.codec", absl::StrCat("is ", codec, " where options.uncompressed asks for none; give one of them"));
+    if (!InfoOfFormat(out->format).compresses) return InvalidField("options.codec", absl::StrCat("is ", codec, "; ", name, " files are not compressed"));
+    if (!zarr && out->codec != Codec::kGzip) return InvalidField("options.codec", absl::StrCat("is ", codec, "; allowed for ", name, " is GZIP"));
+  }
+  if (!InfoOfFormat(out->format).compresses) out->compress = false;
+  if (out->compress && out->codec == Codec::kDefault) out->codec = zarr ? Codec::kZstd : Codec::kGzip;
+  const bool blosc = out->codec == Codec::kBloscZstd || out->codec == Codec::kBloscLz4, hdf5 = out->format == Format::kHdf5 && out->compress;
+  if (out->level != 0 && !blosc && out->codec != Codec::kGzip) {
+    return InvalidField("options.level", absl::StrCat("is ", out->level, "; it is for GZIP and Blosc, ZSTD has options.zstd_level"));
+  }
+  if (out->level == 0) out->level = blosc ? 5 : out->codec == Codec::kGzip ? 1 : 0;
+  if (out->shuffle != Shuffle::kDefault && !blosc && !(hdf5 && out->shuffle != Shuffle::kBit)) {
+    return InvalidField("options.shuffle", absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)], "; Blosc has NONE, BYTE and BIT, hdf5 NONE and BYTE"));
+  }
+  return absl::OkStatus();
+}
+
+/// What the format cannot hold of this volume.
+absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
+  constexpr char kField[] = "options.format";
+  const char* name = FormatName(out->format);
+  const int64_t bytes = meta.shape[0] * meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype);
+  if (meta.dtype == DType::kF16 && !InfoOfFormat(out->format).has_f16) {
+    return InvalidField(kField, absl::StrCat("is ", name, ", which has no half-precision floats; allowed for f16 are zarr, npy, hdf5, bin"));
+  }
+  if (out->format == Format::kMatlab && bytes > kMatlabMaxBytes) {
+    return WithInfo(InvalidField(kField, absl::StrCat("is mat (MATLAB v5), whose variables hold up to ", kMatlabMaxBytes, " bytes; the volume has ", bytes,
+                                                      "; use hdf5, which MATLAB reads too")),
+                    {.reason = "FORMAT_LIMIT", .field = kField, .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
+  }
+  if (out->format == Format::kOmeTiff && *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
+    return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
+  }
+  if (out->nifti_version != 0 && out->format != Format::kNifti) {
+    return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
+  }
+  if (out->format == Format::kNifti) {
+    const int64_t largest = *std::max_element(meta.shape, meta.shape + 3);
+    if (out->nifti_version < 0 || out->nifti_version > 2) {
+      return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; allowed 0, 1, 2"));
+    }
+    if (out->nifti_version == 1 && largest > 32767) {
+      return InvalidField("options.nifti_version", absl::StrCat("is 1, which holds up to 32767 voxels along an axis; the volume has ", largest, "; use 2"));
+    }
+    if (out->nifti_version == 0) out->nifti_version = largest > 32767 ? 2 : 1;
+  }
+  const int64_t allowed = meta.dtype == DType::kC64 ? 1 : PyramidLevelsPossible(meta.shape);
+  if (out->pyramid_levels < 0 || out->pyramid_levels > (out->format == Format::kOmeZarr05 ? std::min<int64_t>(allowed, kMaxPyramidLevels) : 1)) {
+    return InvalidField("options.pyramid_levels",
+                        out->format != Format::kOmeZarr05 ? absl::StrCat("is ", out->pyramid_levels, "; ", name, " files hold one resolution; zarr has pyramids")
+                        : meta.dtype == DType::kC64       ? absl::StrCat("is ", out->pyramid_levels, "; complex voxels have no intensity to average; allowed 0, 1")
+                                                          : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ", std::min<int64_t>(allowed, kMaxPyramidLevels)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta) {
   WriterOptions out = options;
@@ -58,12 +168,14 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
     }
     voxels *= meta.shape[d];
   }
-  if (out.format != Format::kOmeZarr05 && out.format != Format::kNpy) {
-    return InvalidField("options.format", absl::StrCat("is ", static_cast<int>(out.format), "; allowed OME_ZARR_05, NPY"));
+  if (std::find(std::begin(kFormats), std::end(kFormats), out.format) == std::end(kFormats)) {
+    return InvalidField("options.format", absl::StrCat("has the unknown value ", static_cast<int>(out.format)));
   }
   if (out.zstd_level < 1 || out.zstd_level > 19) {
     return InvalidField("options.zstd_level", absl::StrCat("is ", out.zstd_level, "; allowed 1 to 19"));
   }
+  OCTAVO_RETURN_IF_ERROR(ResolveCodec(&out));
+  OCTAVO_RETURN_IF_ERROR(CheckFits(&out, meta));
   if (out.threads <= 0) out.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const bool chosen = std::all_of(out.chunk, out.chunk + 3, [](int64_t c) { return c == 0; });
   if (chosen) {
@@ -95,7 +207,17 @@ absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path
 
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
-  return resolved.format == Format::kNpy ? MakeNpyWriter(path, meta, resolved) : MakeZarrWriter(path, meta, resolved);
+  switch (resolved.format) {
+    case Format::kOmeZarr05: break;
+    case Format::kNpy:
+    case Format::kBin: return MakeFlatWriter(path, meta, resolved);
+    case Format::kNrrd: return MakeNrrdWriter(path, meta, resolved);
+    case Format::kNifti: return MakeNiftiWriter(path, meta, resolved);
+    case Format::kOmeTiff: return MakeTiffWriter(path, meta, resolved);
+    case Format::kMatlab: return MakeMatlabWriter(path, meta, resolved);
+    case Format::kHdf5: return MakeHdf5Writer(path, meta, resolved);
+  }
+  return MakeZarrWriter(path, meta, resolved);
 }
 
 nlohmann::json MetaJson(const VolumeMeta& meta) {
@@ -113,6 +235,51 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
       {"processing", meta.processing}, {"acquisition", meta.acquisition}};
   if (meta.has_levels) out["levels"] = {meta.level_lo, meta.level_hi};
   return out;
+}
+
+std::string MetaText(const VolumeMeta& meta) { return MetaJson(meta).dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
+
+absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json) {
+  VolumeMeta meta;
+  try {
+    meta.volume_name = json.at("volume");
+    meta.scan_name = json.at("scan");
+    meta.title = json.at("title");
+    meta.index = json.at("index");
+    const std::string dtype = json.at("dtype");
+    for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
+      if (dtype == Info(static_cast<DType>(value)).name) meta.dtype = static_cast<DType>(value);
+    }
+    if (dtype != Info(meta.dtype).name) return absl::DataLossError(absl::StrCat("metadata: dtype is '", dtype, "', which is no element type"));
+    for (size_t d = 0; d < 3; ++d) {
+      meta.shape[d] = json.at("shape").at(d);
+      meta.spacing_um[d] = json.at("spacing_um").at(d);
+    }
+    meta.value_kind = json.at("value");
+    meta.display_lo = json.at("display").at(0);
+    meta.display_hi = json.at("display").at(1);
+    if (json.contains("levels")) {
+      meta.has_levels = true;
+      meta.level_lo = json["levels"].at(0);
+      meta.level_hi = json["levels"].at(1);
+    }
+    meta.labels = json.at("labels").get<std::map<std::string, std::string>>();
+    meta.subject_id = json.at("subject").at("id");
+    meta.subject_site = json.at("subject").at("site");
+    meta.subject_note = json.at("subject").at("note");
+    meta.acquired_begin_unix_ns = json.at("acquired_begin_unix_ns");
+    meta.acquired_end_unix_ns = json.at("acquired_end_unix_ns");
+    meta.missing_ascans = json.at("missing_ascans");
+    meta.missing_ranges = json.at("missing_ranges").get<std::vector<std::pair<int64_t, int64_t>>>();
+    meta.device_model = json.at("device");
+    meta.software = json.at("software");
+    meta.digest = json.at("digest");
+    meta.processing = json.at("processing");
+    meta.acquisition = json.at("acquisition");
+  } catch (const nlohmann::json::exception& e) {
+    return absl::DataLossError(absl::StrCat("metadata: ", e.what()));
+  }
+  return meta;
 }
 
 }  // namespace octavo::storage

@@ -10,19 +10,28 @@
 
 namespace octavo::storage {
 
-enum class Format : uint8_t { kOmeZarr05 = 1, kNpy = 2 };  // values equal octavo.v1.Format
+enum class Format : uint8_t { kOmeZarr05 = 1, kNpy = 2, kNrrd = 3, kNifti = 4, kOmeTiff = 5, kMatlab = 6, kHdf5 = 7, kBin = 8 };  // values equal octavo.v1.Format
+inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,    Format::kNrrd, Format::kNifti,
+                                      Format::kOmeTiff,   Format::kMatlab, Format::kHdf5, Format::kBin};
+enum class Codec : uint8_t { kDefault = 0, kZstd = 1, kGzip = 2, kBloscZstd = 3, kBloscLz4 = 4 };  // values equal octavo.v1.Codec
+enum class Shuffle : uint8_t { kDefault = 0, kNone = 1, kByte = 2, kBit = 3 };                     // values equal octavo.v1.Shuffle
 
 struct WriterOptions {
   Format format = Format::kOmeZarr05;
-  int64_t chunk[3] = {0, 0, 0};   // voxels [y, x, z]; 0 = chosen (about 1 MiB)
-  int64_t shard[3] = {0, 0, 0};   // voxels; 0 = no shards; multiples of chunk
-  int zstd_level = 1;             // 1 ... 19
+  int64_t chunk[3] = {0, 0, 0};       // OME-Zarr, HDF5: voxels [y, x, z]; 0 = chosen (about 1 MiB)
+  int64_t shard[3] = {0, 0, 0};       // OME-Zarr: voxels; 0 = no shards; multiples of chunk
+  int zstd_level = 1;                 // 1 ... 19, of kZstd
   bool compress = true;
-  int threads = 0;                // encoders; 0 = one per core
+  int threads = 0;                    // encoders; 0 = one per core
+  Codec codec = Codec::kDefault;      // OME-Zarr: any, default zstd; NRRD, TIFF, MATLAB, HDF5: gzip; the others have none
+  int level = 0;                      // 1 ... 9 of gzip (default 1) and Blosc (default 5); 0 = default
+  Shuffle shuffle = Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
+  int pyramid_levels = 0;             // OME-Zarr: arrays in all, each half as large as the one before; 0 or 1 = the volume alone
+  int nifti_version = 0;              // NIfTI: 1 or 2; 0 = 1 where the volume fits
 };
 
 /// Fills in what was left to choose and checks the rest against the volume. InvalidArgument names the field
-/// ("options.chunk", "options.shard", "options.zstd_level").
+/// ("options.chunk", "options.shard", "options.zstd_level", "options.codec", "options.format" ...). What it returned passes again.
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta);
 
 /// Writes one volume into files below a path that does not exist yet (a temporary name: StagedPath renames it). Slabs
@@ -45,8 +54,14 @@ class VolumeWriter {
 absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta,
                                                          const WriterOptions& resolved_options);
 
-/// File name ending of a format: ".ome.zarr", ".npy".
+/// Name of a format for people and command lines: "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin".
+const char* FormatName(Format format);
+/// File name ending of a format: ".ome.zarr", ".npy", ".nrrd", ".nii", ".ome.tif", ".mat", ".h5", ".bin".
 const char* Extension(Format format);
+/// Whether `path` ends as files of this format do: Extension, ".zarr", ".ome.tiff", ".tif", ".tiff", ".hdf5".
+bool HasExtension(const std::string& path, Format format);
+/// One file with a `.json` of the metadata beside it; otherwise a directory.
+inline constexpr bool IsSingleFile(Format format) { return format != Format::kOmeZarr05; }
 
 /// Status for a failed system call: ENOSPC, EDQUOT → ResourceExhausted (DISK_FULL); EACCES, EPERM, EROFS →
 /// PermissionDenied (READ_ONLY); EEXIST → AlreadyExists; ENOENT → NotFound; else Internal (IO_ERROR).

@@ -8,6 +8,7 @@ import unittest
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo
+from readers import READERS
 
 
 class CommandLine(DaemonTest):
@@ -41,6 +42,11 @@ class CommandLine(DaemonTest):
         self.fine("volume", "read", volumes[0]["name"], "-o", target, "--box", "1,2,3,4,5,6")
         np.testing.assert_array_equal(np.load(target), self.client.read(volumes[0]["name"])[1:5, 2:7, 3:9])
         self.assertIn(".ome.zarr", self.fine("volume", "commit", volumes[0]["name"]))
+        array = self.client.read(volumes[2]["name"])
+        uri = self.fine("volume", "commit", volumes[2]["name"], "cli", "--format", "zarr", "--pyramid", "3", "--codec", "blosc-zstd", "--shuffle", "byte").split()[0]
+        self.assertEqual(uri, os.path.join(self.daemon.root, "cli.ome.zarr"))
+        self.assertIn("x.nii", self.fine("convert", uri, os.path.join(self.daemon.directory, "x.nii")))
+        np.testing.assert_array_equal(READERS["nifti"](os.path.join(self.daemon.directory, "x.nii")).array, array)
         self.assertIn("DISCARDED", self.fine("volume", "discard", volumes[1]["name"]))
         self.assertIn("COMMITTED", self.fine("volume", "show", volumes[0]["name"]))
         pictures = os.path.join(self.daemon.directory, "png")
@@ -59,6 +65,11 @@ class CommandLine(DaemonTest):
         self.assertEqual(self.octavo("scan", "submit", "--dtype", "f1000")[0], 2)
         self.assertEqual(self.octavo("watch", "--scale-bar")[0], 2)  # of files only
         self.assertEqual(self.octavo("watch", "--png-dir", "/proc/none", "--levels", "3", "1")[0], 1)
+        self.assertEqual(self.octavo("scan", "submit", "--format", "f1000")[0], 2)
+        self.assertEqual(self.octavo("volume", "commit", "volumes/none", "--format", "f1000")[0], 2)
+        self.assertEqual(self.octavo("volume", "commit", "volumes/none", "--codec", "f1000")[0], 2)
+        self.assertEqual(self.octavo("convert", "/nowhere/a.npy", "b.nii")[0], 1)
+        self.assertEqual(self.octavo("convert", "/nowhere/a.npy")[0], 2)
         code, _, error = self.octavo("--timeout", "2", "info", address="127.0.0.1:1")
         self.assertEqual(code, 3)
         self.assertIn("is octavod running", error)

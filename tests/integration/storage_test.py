@@ -8,7 +8,10 @@ import unittest
 
 import numpy as np
 
+import ome_rules
 from harness import BUILD, SOURCE, DaemonTest, octavo
+from octavo.v1 import scan_pb2
+from readers import ENDINGS, READERS
 
 
 class Storage(DaemonTest):
@@ -32,6 +35,50 @@ class Storage(DaemonTest):
             self.assertEqual(self.client.volume(name).state, 4)
             self.assertEqual(self.client.volume(name).commit.uri, result.uri)
 
+    def test_every_format(self):
+        for format, read in READERS.items():
+            for dtype in ("u8", "u16", "f32"):
+                with self.subTest(format=format, dtype=dtype):
+                    name, array = self.held(dtype)
+                    volume = self.client.volume(name)
+                    steps = []
+                    result = self.client.commit(name, f"every/{format}_{dtype}", format, progress=steps.append)
+                    self.assertEqual((result.uri, result.format, result.raw_bytes), (os.path.join(self.daemon.root, f"every/{format}_{dtype}{ENDINGS[format]}"),
+                                                                                     octavo.client.FORMATS[format], array.nbytes))
+                    self.assertEqual(steps[-1].stage, "done")
+                    stored = read(result.uri)
+                    np.testing.assert_array_equal(stored.array, array)
+                    if stored.spacing_um is not None:
+                        np.testing.assert_allclose(stored.spacing_um, volume.spacing_um, rtol=1e-6)
+                    if stored.meta is not None:
+                        self.assertEqual((stored.meta["volume"], stored.meta["title"], stored.meta["subject"]["id"], stored.meta["shape"], stored.meta["digest"]),
+                                         (name, "a title", "s1", list(array.shape), volume.digest))
+                        self.assertEqual(len(stored.meta["processing"]["window"]), 256)
+                    if format == "zarr":
+                        self.assertEqual(ome_rules.problems(result.uri), [])
+                    else:
+                        self.assertEqual(sum(os.path.getsize(result.uri + ending) for ending in ("", ".json")), result.bytes)
+
+    def test_options_of_formats(self):
+        name, array = self.held("u16")
+        result = self.client.commit(name, "pyramid", pyramid_levels=4, codec="blosc-lz4", shuffle="bit", level=9, chunk=[7, 16, 32], shard=[14, 32, 64])
+        stored = READERS["zarr"](result.uri)
+        self.assertEqual(ome_rules.problems(result.uri), [])
+        self.assertEqual([level.shape for level, _ in stored.extra["levels"]], [array.shape, (10, 25, 64), (5, 12, 32), (2, 6, 16)])
+        np.testing.assert_array_equal(stored.array, array)
+        blosc = stored.extra["arrays"][2]["codecs"][0]["configuration"]["codecs"][1]
+        self.assertEqual(blosc, {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 9, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 0}})
+        name, array = self.held("u8")
+        self.assertEqual(READERS["nifti"](self.client.commit(name, "two", "nifti", nifti_version=2).uri).extra["version"], 2)
+        scan = self.client.submit_scan(octavo.simulated(4, fast=True), octavo.raster(16, 8, volumes=2), samples=256, retention=dict(
+            disposition=scan_pb2.AUTO_COMMIT, auto_commit=octavo.commit_options("auto/{index}", "nrrd", codec="gzip", level=9)))
+        self.assertEqual(scan.spec.retention.auto_commit.codec, scan_pb2.CODEC_GZIP)
+        self.client.wait(scan.name)
+        for _ in range(5000):  # the last commits end after the scan; bounded by calls, each a round trip
+            if self.client.scan(scan.name).volumes_committed == 2:
+                break
+        self.assertEqual(READERS["nrrd"](os.path.join(self.daemon.root, "auto", "1.nrrd")).array.shape, (8, 16, 128))
+
     def test_zarr_opens_with_zarrita(self):
         reader = os.path.join(SOURCE, "tests", "client", "zarr")
         work = os.path.join(BUILD, "zarrita")
@@ -46,7 +93,8 @@ class Storage(DaemonTest):
                 self.skipTest("npm install failed: the independent reader zarrita cannot be had")
         for dtype, options in (("u8", {}), ("u16", dict(chunk=[8, 16, 32])), ("f32", dict(chunk=[4, 16, 32], shard=[8, 32, 64])),
                                ("u8", dict(chunk=[4, 10, 20], shard=[20, 50, 100], zstd_level=9)), ("u16", dict(uncompressed=True)),
-                               ("f32", dict(chunk=[21, 50, 128], uncompressed=True, shard=[21, 50, 128]))):
+                               ("f32", dict(chunk=[21, 50, 128], uncompressed=True, shard=[21, 50, 128])), ("u16", dict(codec="blosc-lz4")),
+                               ("f32", dict(codec="blosc-zstd", chunk=[4, 16, 32], shard=[8, 32, 64])), ("u8", dict(codec="gzip")), ("u8", dict(codec="blosc-zstd"))):
             with self.subTest(dtype=dtype, **options):
                 name, array = self.held(dtype)
                 result = self.client.commit(name, "zarr/{scan}_{index:03}", **options)
@@ -71,7 +119,12 @@ class Storage(DaemonTest):
                  ("a/../../x", {}, "INVALID_ARGUMENT"), ("{nonsense}", {}, "INVALID_ARGUMENT"), (".octavo-x", {}, "INVALID_ARGUMENT"),
                  ("x", dict(chunk=[1, 2]), "INVALID_ARGUMENT"), ("x", dict(chunk=[0, 1, 1]), "INVALID_ARGUMENT"),
                  ("x", dict(chunk=[4, 4, 4], shard=[6, 8, 8]), "INVALID_ARGUMENT"), ("x", dict(zstd_level=77), "INVALID_ARGUMENT"),
-                 ("there", dict(format="npy"), "ALREADY_EXISTS")]
+                 ("there", dict(format="npy"), "ALREADY_EXISTS"), ("x", dict(format="npy", codec="gzip"), "INVALID_ARGUMENT"),
+                 ("x", dict(codec=77), "INVALID_ARGUMENT"), ("x", dict(shuffle=9, codec="blosc-lz4"), "INVALID_ARGUMENT"), ("x", dict(level=10, codec="gzip"), "INVALID_ARGUMENT"),
+                 ("x", dict(shuffle="bit"), "INVALID_ARGUMENT"), ("x", dict(codec="zstd", uncompressed=True), "INVALID_ARGUMENT"),
+                 ("x", dict(pyramid_levels=99), "INVALID_ARGUMENT"), ("x", dict(pyramid_levels=9), "INVALID_ARGUMENT"),
+                 ("x", dict(format="tiff", pyramid_levels=2), "INVALID_ARGUMENT"), ("x", dict(format="nifti", nifti_version=3), "INVALID_ARGUMENT"),
+                 ("x", dict(format="hdf5", codec="zstd"), "INVALID_ARGUMENT")]
         for destination, options, code in cases:
             with self.subTest(destination=destination, **options):
                 with self.assertRaises(octavo.OctavoError) as caught:

@@ -26,7 +26,10 @@ DELIVERIES = {"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST
 ENCODINGS = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}
 COLOUR_MAPS = {"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTED, "viridis": stream_pb2.VIRIDIS, "magma": stream_pb2.MAGMA,
                "inferno": stream_pb2.INFERNO, "plasma": stream_pb2.PLASMA, "hot": stream_pb2.HOT}
-FORMATS = {"zarr": scan_pb2.OME_ZARR_05, "npy": scan_pb2.NPY}
+FORMATS = {"zarr": scan_pb2.OME_ZARR_05, "npy": scan_pb2.NPY, "nrrd": scan_pb2.NRRD, "nifti": scan_pb2.NIFTI, "tiff": scan_pb2.OME_TIFF,
+           "mat": scan_pb2.MATLAB_V5, "hdf5": scan_pb2.HDF5, "bin": scan_pb2.BIN}
+CODECS = {"zstd": scan_pb2.CODEC_ZSTD, "gzip": scan_pb2.CODEC_GZIP, "blosc-zstd": scan_pb2.CODEC_BLOSC_ZSTD, "blosc-lz4": scan_pb2.CODEC_BLOSC_LZ4}
+SHUFFLES = {"none": scan_pb2.SHUFFLE_NONE, "byte": scan_pb2.SHUFFLE_BYTE, "bit": scan_pb2.SHUFFLE_BIT}
 FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
 
 
@@ -51,6 +54,14 @@ class Frame:
     event: str
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
+
+
+def commit_options(destination: str, format: str = "zarr", **options) -> scan_pb2.CommitOptions:
+    """CommitOptions, with names for format, codec and shuffle (as Client.commit takes them); for retention=dict(auto_commit=...) too."""
+    for field, table in (("codec", CODECS), ("shuffle", SHUFFLES)):
+        if isinstance(options.get(field), str):
+            options[field] = table[options[field]]
+    return scan_pb2.CommitOptions(destination=destination, format=FORMATS[format], **options)
 
 
 def _name(table: dict, value: int) -> str:
@@ -178,7 +189,12 @@ class Client:
 
     def commit(self, name: str, destination: str, format: str = "zarr", progress: Optional[Callable] = None, request_id: str = "",
                **options) -> volume_pb2.CommitResult:
-        """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way."""
+        """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
+
+        format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"
+        options  fields of CommitOptions: chunk, shard, uncompressed, zstd_level, level, pyramid_levels, nifti_version;
+                 codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
+        """
         result = None
         for step in self.commit_iter(name, destination, format, request_id, **options):
             if progress:
@@ -188,8 +204,7 @@ class Client:
         return result
 
     def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", **options) -> Iterator[volume_pb2.CommitProgress]:
-        request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id,
-                                                 options=scan_pb2.CommitOptions(destination=destination, format=FORMATS[format], **options))
+        request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, options=commit_options(destination, format, **options))
         call = self._volumes.CommitVolume(request)
         with _raising():
             try:

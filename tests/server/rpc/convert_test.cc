@@ -64,14 +64,15 @@ class Filler {
         many ? r->AddFloat(message, field, static_cast<float>(Number())) : r->SetFloat(message, field, static_cast<float>(Number()));
         break;
       case FieldDescriptor::CPPTYPE_UINT32: {
-        const auto value = static_cast<uint32_t>(1 + Below(4000));
+        const int allowed = field->name() == "pyramid_levels" ? 16 : field->name() == "nifti_version" ? 2 : 4000;
+        const auto value = static_cast<uint32_t>(1 + Below(allowed));
         // [y, x, z] of chunks and shards
         if (many) for (int i = r->FieldSize(*message, field); i < 3; ++i) r->AddUInt32(message, field, value);
         else r->SetUInt32(message, field, value);
         break;
       }
       case FieldDescriptor::CPPTYPE_UINT64: r->SetUInt64(message, field, random_()); break;
-      case FieldDescriptor::CPPTYPE_INT32: r->SetInt32(message, field, 1 + Below(19)); break;
+      case FieldDescriptor::CPPTYPE_INT32: r->SetInt32(message, field, 1 + Below(field->name() == "level" ? 9 : 19)); break;
       default: FAIL() << "no way to fill " << field->full_name();
     }
   }
@@ -125,6 +126,12 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
       {"processing.dtype", [](auto& s) { s.mutable_processing()->set_dtype(v1::F64); }},
       {"retention.mode", [](auto& s) { s.mutable_retention()->set_mode(static_cast<v1::RetentionMode>(7)); }},
       {"retention.auto_commit.chunk", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->add_chunk(1); }},
+      {"retention.auto_commit.format", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_format(static_cast<v1::Format>(99)); }},
+      {"retention.auto_commit.codec", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_codec(static_cast<v1::Codec>(99)); }},
+      {"retention.auto_commit.shuffle", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_shuffle(static_cast<v1::Shuffle>(4)); }},
+      {"retention.auto_commit.level", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_level(10); }},
+      {"retention.auto_commit.pyramid_levels", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_pyramid_levels(17); }},
+      {"retention.auto_commit.nifti_version", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_nifti_version(3); }},
       {"overrun", [](auto& s) { s.set_overrun(static_cast<v1::Overrun>(5)); }},
   };
   for (const auto& [field, change] : bad) {

@@ -137,7 +137,7 @@ TEST_F(CommitStoreTest, NpyHoldsTheBytesAndTheMetadataBesideIt) {
     EXPECT_EQ(std::vector<uint8_t>(file.begin() + static_cast<int64_t>(head), file.end()), data);
     const auto side = nlohmann::json::parse(ReadFile(outcome.path + ".json"));
     EXPECT_EQ(side["volume"], "volumes/test-1");
-    EXPECT_EQ(side["npy"]["bytes"], file.size());
+    EXPECT_EQ(side["file"]["bytes"], file.size());
   }
 }
 
@@ -175,8 +175,8 @@ TEST_F(CommitStoreTest, NeverOverwritesAndTheLoserLeavesNothing) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);
   auto store = Open();
-  for (const Format format : {Format::kOmeZarr05, Format::kNpy}) {
-    const std::string name = format == Format::kNpy ? "n" : "z";
+  for (const Format format : kFormats) {
+    const std::string name = FormatName(format);
     ASSERT_THAT(Commit(*store, name, meta, data, {.format = format}), IsOk());
     const auto before = Files();
     EXPECT_THAT(Commit(*store, name, meta, data, {.format = format}), IsError(absl::StatusCode::kAlreadyExists, name));
@@ -280,10 +280,14 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
     if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
   }
   if (std::filesystem::exists(final)) {
-    if (options().format == Format::kNpy) {
+    if (IsSingleFile(options().format)) {
       const auto file = ReadFile(final);
-      EXPECT_EQ(std::vector<uint8_t>(file.end() - static_cast<int64_t>(data.size()), file.end()), data);
-      EXPECT_TRUE(std::filesystem::exists(final + ".json"));
+      if (options().format == Format::kNpy || options().format == Format::kBin) {
+        EXPECT_EQ(std::vector<uint8_t>(file.end() - static_cast<int64_t>(data.size()), file.end()), data);
+      }
+      const auto side = nlohmann::json::parse(ReadFile(final + ".json"));
+      EXPECT_EQ(side["file"]["bytes"], file.size());
+      EXPECT_EQ(side["file"]["crc32c"], absl::StrCat(absl::Hex(Crc32c(file.data(), file.size()), absl::kZeroPad8)));
     } else {
       EXPECT_THAT(VerifyDirectory(final), IsOk());
     }
@@ -295,9 +299,9 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::Values(Format::kOmeZarr05, Format::kNpy)),
+INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(kFormats)),
                          [](const auto& item) {
-                           return absl::StrCat(std::get<0>(item.param), std::get<1>(item.param) == Format::kNpy ? "_npy" : "_zarr");
+                           return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param)));
                          });
 
 class Damage : public StorageTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {};
@@ -317,7 +321,7 @@ TEST_P(Damage, GoesToQuarantine) {
       ::testing::KilledBySignal(SIGKILL), "");
   std::string victim;
   for (const std::string& name : Files()) {
-    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".npy")) victim = root() + "/" + name;
+    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name == absl::StrCat("x", Extension(format))) victim = root() + "/" + name;
   }
   ASSERT_FALSE(victim.empty());
   {
@@ -335,9 +339,9 @@ TEST_P(Damage, GoesToQuarantine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, Damage,
-                         ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::Values(Format::kOmeZarr05, Format::kNpy)),
+                         ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(kFormats)),
                          [](const auto& item) {
-                           return absl::StrCat(std::get<0>(item.param), std::get<1>(item.param) == Format::kNpy ? "_npy" : "_zarr");
+                           return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param)));
                          });
 
 TEST_F(CommitStoreTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {

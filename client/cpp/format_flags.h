@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "octavo/v1/scan.pb.h"
+
+namespace octavo::cli {
+
+/// The flags that say how a volume is written.
+struct FormatFlags {
+  std::string format, codec, shuffle;
+  std::vector<uint32_t> chunk, shard;
+  int zstd_level = 0, level = 0;
+  uint32_t pyramid_levels = 0, nifti_version = 0;
+  bool raw = false;
+
+  /// Adds --format and the flags beside it.
+  void AddTo(CLI::App* app);
+  /// Everything but the destination; the format stays unset where none was given.
+  void Fill(v1::CommitOptions* options) const;
+};
+
+/// The format of a name ("zarr", "npy", ...); CLI::ValidationError for `flag` if there is none of it.
+v1::Format ParseFormat(const std::string& name, const std::string& flag);
+
+}  // namespace octavo::cli

@@ -1,0 +1,437 @@
+"""Every format and option by `octavo convert`: read back by independent readers (readers.py), voxel by voxel, with axes, spacing and
+metadata; the pyramid against a NumPy model; OME metadata against the rules; refusals and faults leave nothing behind."""
+
+import copy
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+
+import ome_rules
+from harness import BUILD
+from readers import ENDINGS, READERS, read_zarr
+
+DTYPES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8"}
+LACKING_F16 = {"nrrd", "nifti", "tiff", "mat"}
+
+
+def digest(array):
+    """sum64 of gpu/digest.h."""
+    data = array.tobytes()
+    words = np.frombuffer(data + b"\0" * (-len(data) % 8), "<u8")
+    with np.errstate(over="ignore"):
+        x = words + np.arange(1, len(words) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return f"sum64:{int(np.sum(x ^ (x >> np.uint64(31)), dtype=np.uint64)):016x}"
+
+
+def make_array(dtype, shape, seed=1):
+    random = np.random.default_rng(seed)
+    t = np.dtype(DTYPES[dtype])
+    if t.kind in "ui":
+        info = np.iinfo(t)
+        return random.integers(info.min, info.max, shape, t, endpoint=True)
+    array = random.normal(0, 50, shape).astype(t)
+    if t.kind == "c":
+        return (array + 1j * random.normal(0, 50, shape)).astype(t)
+    array[tuple(n // 2 for n in shape)] = np.nan
+    array.reshape(-1)[0] = np.inf
+    return array
+
+
+def make_meta(array, dtype, **changes):
+    meta = {"volume": "volumes/0123", "scan": "scans/0456", "title": 'Auge é <&> "q"', "index": 3, "shape": list(array.shape), "axes": ["y", "x", "z"], "dtype": dtype,
+            "spacing_um": [12.5, 6.25, 3.4375], "value": "db", "display": [5, 200], "labels": {"lab": "ä\\n", "side": "left"},
+            "subject": {"id": "s1", "site": "OD", "note": "two\nlines"}, "acquired_begin": "2026-11-21T08:00:00.000000005Z",
+            "acquired_end": "2026-11-21T08:00:01.000000000Z", "acquired_begin_unix_ns": 1795248000000000005, "acquired_end_unix_ns": 1795248001000000000,
+            "complete": False, "missing_ascans": 2, "missing_ranges": [[4, 2]], "device": "host", "software": "octavo 0.1.0", "digest": digest(array),
+            "processing": {"window": [0.0, 0.5, 1.0], "fft_length": 1024}, "acquisition": {"record_rate_hz": 100000.0}, "levels": [-10.0, 40.0]}
+    meta.update(changes)
+    return meta
+
+
+def halved(level):
+    """The next array of a pyramid: means of pairs along every axis longer than 1, an odd last one left out."""
+    pairs = [2 if n > 1 else 1 for n in level.shape]
+    whole = level[tuple(slice(0, n // p * p) for n, p in zip(level.shape, pairs))]
+    blocks = whole.reshape([v for n, p in zip(whole.shape, pairs) for v in (n // p, p)]).astype(np.float64)
+    if level.dtype.kind != "f":
+        return np.rint(blocks.mean(axis=(1, 3, 5))).astype(level.dtype)  # to the nearest, ties to even
+    valid = ~np.isnan(blocks)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        return (np.where(valid, blocks, 0).sum(axis=(1, 3, 5)) / valid.sum(axis=(1, 3, 5))).astype(level.dtype)
+
+
+class Formats(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-formats-")
+        self.addCleanup(shutil.rmtree, self.directory, True)
+
+    def source(self, dtype="u8", shape=(21, 50, 40), name="source", **changes):
+        array = make_array(dtype, shape)
+        path = os.path.join(self.directory, name + ".npy")
+        np.save(path, array)
+        with open(path + ".json", "w") as file:
+            json.dump(make_meta(array, dtype, **changes), file)
+        return path, array
+
+    def octavo(self, *arguments, preexec_fn=None):
+        done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--json", "convert", *arguments], capture_output=True, text=True, timeout=120, preexec_fn=preexec_fn)
+        return done.returncode, done.stdout + done.stderr
+
+    def convert(self, source, name, *flags):
+        """Converts, expecting success; the path of what was written."""
+        code, text = self.octavo(source, os.path.join(self.directory, name), *flags)
+        self.assertEqual(code, 0, text)
+        outcome = json.loads(text)
+        self.assertEqual([n for n in os.listdir(self.directory) if n.startswith(".octavo")], [])
+        return outcome["path"]
+
+    def check_meta(self, stored, path, format, source):
+        wanted = json.load(open(source + ".json"))
+        side = json.load(open(path + ".json")) if format != "zarr" else {}
+        if side:
+            about = side.pop("file")
+            self.assertEqual((side.pop("format"), about["bytes"]), (format, os.path.getsize(path)))
+            self.assertEqual({**wanted, **side}, side if set(side) == set(wanted) else None)
+            self.assertEqual(side, wanted)
+        if stored.meta is not None:
+            self.assertEqual(stored.meta, wanted)
+        else:
+            self.assertIn(format, ("npy", "bin"))
+
+    def test_every_format_holds_every_type(self):
+        for dtype in DTYPES:
+            source, array = self.source(dtype, name=f"source_{dtype}")
+            for format in READERS:
+                with self.subTest(dtype=dtype, format=format):
+                    name = f"{dtype}_{format}"
+                    if dtype == "f16" and format in LACKING_F16:
+                        code, text = self.octavo(source, os.path.join(self.directory, name), "--format", format)
+                        self.assertEqual((code, json.loads(text)["field"]), (1, "options.format"))
+                        self.assertIn("half-precision", text)
+                        continue
+                    path = self.convert(source, name, "--format", format)
+                    self.assertEqual(path, os.path.join(self.directory, name + ENDINGS[format]))
+                    stored = READERS[format](path)
+                    self.assertEqual(stored.array.dtype, np.dtype(DTYPES[dtype]))
+                    np.testing.assert_array_equal(stored.array, array)
+                    if stored.spacing_um is not None:
+                        np.testing.assert_allclose(stored.spacing_um, [12.5, 6.25, 3.4375], rtol=1e-6 if format == "nifti" else 1e-15)
+                    self.check_meta(stored, path, format, source)
+
+    def test_what_only_a_format_tells(self):
+        source, _ = self.source("u16")
+        nrrd = READERS["nrrd"](self.convert(source, "a", "--format", "nrrd")).extra
+        self.assertEqual({key: nrrd[key] for key in ("old min", "old max", "encoding", "content")},
+                         {"old min": "-10", "old max": "40", "encoding": "gzip", "content": 'Auge é <&> "q"'})
+        nifti = READERS["nifti"](self.convert(source, "b", "--format", "nifti")).extra
+        self.assertEqual((nifti["version"], nifti["cal"], nifti["description"]), (1, (5, 200), 'Auge é <&> "q"'))
+        self.assertEqual(READERS["nifti"](self.convert(source, "b2", "--format", "nifti", "--nifti-version", "2")).extra["version"], 2)
+        mat = READERS["mat"](self.convert(source, "c", "--format", "mat")).extra
+        self.assertEqual((mat["display"], mat["levels"], mat["compressed"]), ([5, 200], [-10, 40], {"volume"}))
+        hdf5 = READERS["hdf5"](self.convert(source, "d", "--format", "hdf5", "--chunk", "4,16,32")).extra
+        self.assertEqual((hdf5["chunks"], hdf5["compression"], hdf5["shuffle"], hdf5["value"], hdf5["display"], hdf5["levels"]),
+                         ((4, 16, 32), "gzip", True, "db", [5, 200], [-10, 40]))
+        long_title, _ = self.source("u8", (2, 3, 4), name="long", title="a\\b\n" + 50 * "é")
+        self.assertEqual(READERS["nrrd"](self.convert(long_title, "f", "--format", "nrrd")).extra["content"], "a\\b " + 50 * "é")
+        self.assertEqual(READERS["nifti"](self.convert(long_title, "g", "--format", "nifti")).extra["description"], "a\\b\n" + 37 * "é")
+        self.assertEqual(READERS["tiff"](self.convert(long_title, "h", "--format", "tiff")).extra["name"], "a\\b " + 50 * "é")
+        self.assertEqual(READERS["tiff"](self.convert(source, "e", "--format", "tiff")).extra, {"name": 'Auge é <&> "q"', "compressions": {8}})
+
+    def test_uncompressed_and_shuffles(self):
+        for dtype in ("u8", "u16", "f32"):
+            source, array = self.source(dtype, name=f"source_{dtype}")
+            for format, key, none in (("nrrd", "encoding", "raw"), ("tiff", "compressions", {1}), ("mat", "compressed", set()), ("hdf5", "compression", None)):
+                with self.subTest(dtype=dtype, format=format):
+                    stored = READERS[format](self.convert(source, f"{dtype}_{format}_raw", "--format", format, "--raw"))
+                    np.testing.assert_array_equal(stored.array, array)
+                    self.assertEqual(stored.extra[key], none)
+            stored = READERS["hdf5"](self.convert(source, f"{dtype}_plain", "--format", "hdf5", "--shuffle", "none", "--level", "9"))
+            np.testing.assert_array_equal(stored.array, array)
+            self.assertFalse(stored.extra["shuffle"])
+
+    def test_shapes_that_do_not_fit_anything(self):
+        for shape in ((1, 1, 1), (1, 7, 300), (300, 1, 7), (7, 300, 1), (130, 131, 129)):
+            source, array = self.source("u16", shape, name="source_{}_{}_{}".format(*shape))
+            for format in READERS:
+                with self.subTest(shape=shape, format=format):
+                    stored = READERS[format](self.convert(source, "{}_{}_{}_{}".format(format, *shape), "--format", format))
+                    np.testing.assert_array_equal(stored.array.reshape(shape), array)
+
+    def test_volumes_of_many_slabs(self):
+        source, array = self.source("u16", (70, 600, 500))  # 42 MB: several slabs and pieces of each writer
+        for format in READERS:
+            with self.subTest(format=format):
+                path = self.convert(source, format, "--format", format)
+                np.testing.assert_array_equal(READERS[format](path).array, array)
+                shutil.rmtree(path, True)
+                if os.path.exists(path):
+                    os.remove(path)
+
+    def test_codecs_shards_and_the_way_back(self):
+        source, array = self.source("u16")
+        cases = [("zstd", ["--zstd", "19"]), ("gzip", ["--level", "9"]), ("blosc-zstd", []), ("blosc-lz4", ["--level", "1"]), ("blosc-lz4", ["--shuffle", "bit"]),
+                 ("blosc-zstd", ["--shuffle", "none"]), (None, ["--raw"])]
+        for i, (codec, flags) in enumerate(cases):
+            for shards in ([], ["--shard", "8,64,80"]):
+                with self.subTest(codec=codec, flags=flags, shards=shards):
+                    path = self.convert(source, f"z{i}_{len(shards)}", "--format", "zarr", "--chunk", "4,16,20", *(["--codec", codec] if codec else []), *flags, *shards)
+                    stored = read_zarr(path)
+                    np.testing.assert_array_equal(stored.array, array)
+                    self.assertEqual(ome_rules.problems(path), [])
+                    back = self.convert(path, f"back{i}_{len(shards)}.npy")
+                    np.testing.assert_array_equal(np.load(back), array)
+                    sides = [json.load(open(name + ".json")) for name in (source, back)]
+                    for side in sides:
+                        side.pop("file", None), side.pop("format", None)
+                    self.assertEqual(*sides)
+        single = self.convert(source, "one.bin")
+        np.testing.assert_array_equal(READERS["nifti"](self.convert(single, "two.nii")).array, array)
+
+    def test_blosc_shuffles_bits_of_bytes_by_default(self):
+        source, _ = self.source("u8")
+        stored = read_zarr(self.convert(source, "z.zarr", "--codec", "blosc-lz4"))
+        self.assertEqual(stored.extra["arrays"][0]["codecs"][1]["configuration"], {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "typesize": 1, "blocksize": 0})
+
+    # -- pyramids
+
+    def test_pyramids(self):
+        cases = [("u8", (21, 50, 40), 4, []), ("i8", (33, 17, 9), 3, ["--chunk", "5,8,8"]), ("u16", (64, 64, 64), 7, ["--chunk", "16,16,16"]),
+                 ("i16", (37, 10, 11), 4, ["--chunk", "3,5,7"]), ("f32", (21, 50, 40), 4, ["--chunk", "1,50,40"]), ("f64", (9, 8, 7), 3, ["--chunk", "3,8,8"]),
+                 ("u16", (40, 40, 40), 3, ["--chunk", "4,8,8", "--shard", "8,16,16", "--codec", "blosc-zstd"]), ("u8", (1, 64, 30), 4, []), ("u8", (1, 1, 300), 9, []),
+                 ("f16", (16, 16, 16), 3, ["--raw"])]
+        for i, (dtype, shape, count, flags) in enumerate(cases):
+            with self.subTest(dtype=dtype, shape=shape, flags=flags):
+                source, array = self.source(dtype, shape, name=f"source{i}")
+                path = self.convert(source, f"p{i}.zarr", "--pyramid", str(count), *flags)
+                self.assertEqual(ome_rules.problems(path), [])
+                levels = read_zarr(path).extra["levels"]
+                self.assertEqual(len(levels), count)
+                spacing = np.array([12.5, 6.25, 3.4375])
+                expected = array
+                for k, (voxels, transformations) in enumerate(levels):
+                    if dtype in ("f32", "f16"):
+                        np.testing.assert_allclose(voxels.astype("f8"), expected.astype("f8"), rtol=2e-7 if dtype == "f32" else 2e-3)
+                    elif dtype == "f64":
+                        np.testing.assert_allclose(voxels, expected, rtol=1e-15)
+                    else:
+                        np.testing.assert_array_equal(voxels, expected)
+                    halvings = np.array([min(k, int(np.log2(n))) for n in shape])
+                    np.testing.assert_array_equal(transformations[0]["scale"], spacing * 2.0**halvings)
+                    np.testing.assert_array_equal(transformations[1]["translation"], spacing * (2.0**halvings - 1) / 2)
+                    expected = halved(voxels)
+
+    def test_a_ramp_stays_where_it_is(self):
+        """Every voxel of every array holds its own position: then scale and translation must tell it."""
+        array = np.broadcast_to(np.arange(64, dtype="<f8"), (8, 16, 64)).copy()
+        path = os.path.join(self.directory, "ramp.npy")
+        np.save(path, array)
+        json.dump(make_meta(array, "f64", spacing_um=[1, 1, 0.5]), open(path + ".json", "w"))
+        for voxels, transformations in read_zarr(self.convert(path, "ramp.zarr", "--pyramid", "4")).extra["levels"]:
+            scale, translation = transformations[0]["scale"][2], transformations[1]["translation"][2]
+            np.testing.assert_array_equal(voxels[0, 0] * 0.5, np.arange(voxels.shape[2]) * scale + translation)
+
+    def test_the_rules_see_what_is_wrong(self):
+        source, _ = self.source("u16", (16, 16, 16))
+        path = self.convert(source, "z.zarr", "--pyramid", "3")
+        nodes = {name: json.load(open(os.path.join(path, name, "zarr.json"))) for name in ("", "0", "1", "2")}
+        load = lambda tree: lambda at: tree[os.path.relpath(at, path).replace(".", "") if at != path else ""]  # noqa: E731
+        self.assertEqual(ome_rules.problems(path, load(nodes)), [])
+
+        def ome(tree):
+            return tree[""]["attributes"]["ome"]
+
+        def first(tree):
+            return ome(tree)["multiscales"][0]
+        faults = [lambda t: ome(t).update(version="0.4"), lambda t: first(t)["axes"][0].update(unit="um"), lambda t: first(t)["axes"][0].update(name="x"),
+                  lambda t: first(t)["axes"][2].update(type="time"), lambda t: first(t).update(datasets=[]), lambda t: first(t)["datasets"].reverse(),
+                  lambda t: first(t)["datasets"][1]["coordinateTransformations"].reverse(), lambda t: first(t)["datasets"][1]["coordinateTransformations"].pop(0),
+                  lambda t: first(t)["datasets"][0]["coordinateTransformations"][0]["scale"].pop(), lambda t: first(t).update(version="0.5"),
+                  lambda t: t["1"].update(dimension_names=["z", "y", "x"]), lambda t: t["1"].pop("dimension_names"), lambda t: t["2"].update(data_type="uint8"),
+                  lambda t: first(t)["datasets"][1]["coordinateTransformations"][1]["translation"].__setitem__(0, 0), lambda t: t["0"].update(zarr_format=2),
+                  lambda t: ome(t)["omero"]["channels"][0].update(color="white"), lambda t: ome(t)["omero"]["channels"][0]["window"].pop("end"),
+                  lambda t: first(t)["datasets"][0].update(path="../0"), lambda t: t[""].update(node_type="array")]
+        for i, fault in enumerate(faults):
+            tree = copy.deepcopy(nodes)
+            fault(tree)
+            self.assertTrue(ome_rules.problems(path, load(tree)), f"fault {i} is not seen")
+
+    # -- refusals and faults
+
+    def refused(self, *arguments, field=None, text=None, code=None, preexec_fn=None):
+        before = sorted(os.listdir(self.directory))
+        status, said = self.octavo(*arguments, preexec_fn=preexec_fn)
+        self.assertEqual(status, 1, said)
+        error = json.loads(said)
+        if field is not None:
+            self.assertEqual(error["field"], field, said)
+        if code is not None:
+            self.assertEqual(error["code"], code, said)
+        if text is not None:
+            self.assertIn(text, error["message"])
+        self.assertEqual(sorted(os.listdir(self.directory)), before, "nothing is left behind")
+
+    def test_refusals(self):
+        source, array = self.source("u8")
+        at = lambda name: os.path.join(self.directory, name)  # noqa: E731
+        self.refused(source, at("x"), field="destination", text="no ending")
+        for flags, field in ((["--format", "npy", "--codec", "gzip"], "options.codec"), (["--format", "nrrd", "--codec", "zstd"], "options.codec"),
+                             (["--format", "zarr", "--codec", "zstd", "--raw"], "options.codec"), (["--format", "zarr", "--level", "3"], "options.level"),
+                             (["--format", "nrrd", "--level", "10"], "options.level"), (["--format", "zarr", "--codec", "gzip", "--shuffle", "byte"], "options.shuffle"),
+                             (["--format", "hdf5", "--shuffle", "bit"], "options.shuffle"), (["--format", "nrrd", "--shuffle", "byte"], "options.shuffle"),
+                             (["--format", "nrrd", "--pyramid", "2"], "options.pyramid_levels"), (["--format", "zarr", "--pyramid", "7"], "options.pyramid_levels"),
+                             (["--format", "nrrd", "--nifti-version", "1"], "options.nifti_version"), (["--format", "nifti", "--nifti-version", "3"], "options.nifti_version"),
+                             (["--format", "zarr", "--chunk", "4,4,4", "--shard", "6,8,8"], "options.shard"), (["--format", "zarr", "--zstd", "20"], "options.zstd_level"),
+                             (["--format", "npy", "--zstd", "0", "--level", "2"], "options.level")):
+            with self.subTest(flags=flags):
+                self.refused(source, at("x"), *flags, field=field)
+        complex_source, _ = self.source("c64", (4, 4, 4), name="complex")
+        self.refused(complex_source, at("x.zarr"), "--pyramid", "2", field="options.pyramid_levels", text="complex")
+        long_source, _ = self.source("u8", (2, 2, 40000), name="long")
+        self.refused(long_source, at("x.nii"), "--nifti-version", "1", field="options.nifti_version", text="40000")
+        self.assertEqual(READERS["nifti"](self.convert(long_source, "long.nii")).extra["version"], 2)
+        self.refused(source, at("no/such/x.npy"), code=5)
+        self.refused(at("absent.npy"), at("x.nii"), code=5)
+        self.refused(source, source, code=6)
+        open(at("taken.nii.json"), "w").close()
+        self.refused(source, at("taken.nii"), code=6)
+        np.save(at("foreign.npy"), array)
+        self.refused(at("foreign.npy"), at("x.nii"), field="source", text="no metadata")
+        os.mkdir(at("dir"))
+        self.refused(at("dir"), at("x.nii"), field="source")
+        with open(at("text.txt"), "w") as file:
+            file.write("x")
+        self.refused(at("text.txt"), at("x.nii"), field="source")
+
+    def test_matlab_has_a_limit(self):
+        path = os.path.join(self.directory, "huge.npy")
+        shape = (2100, 1024, 1024)
+        meta = make_meta(np.zeros((1, 1, 1), "u1"), "u8", shape=list(shape))
+        with open(path, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            file.truncate(file.tell() + int(np.prod(shape, dtype=np.int64)))  # sparse
+        json.dump(meta, open(path + ".json", "w"))
+        self.refused(path, os.path.join(self.directory, "x.mat"), field="options.format", text="2202009600")
+
+    def test_damaged_sources(self):
+        source, array = self.source("u16")
+        zarr = self.convert(source, "z.zarr", "--chunk", "8,16,16", "--shard", "16,32,32", "--raw")
+        at = lambda name: os.path.join(self.directory, name)  # noqa: E731
+
+        def flip(path, offset):
+            with open(path, "r+b") as file:
+                file.seek(offset, 2 if offset < 0 else 0)
+                byte = file.read(1)
+                file.seek(offset, 2 if offset < 0 else 0)
+                file.write(bytes([byte[0] ^ 4]))
+        shard = os.path.join(zarr, "0", "c", "0", "0", "0")
+        flip(shard, 100)
+        self.refused(zarr, at("x.nii"), code=15, text="digest")
+        flip(shard, 100)
+        flip(shard, -3)
+        self.refused(zarr, at("x.nii"), code=15, text="index")
+        flip(shard, -3)
+        os.rename(shard, shard + ".away")
+        self.refused(zarr, at("x.nii"), code=15, text="missing")
+        os.rename(shard + ".away", shard)
+        self.convert(zarr, "fine.nii")
+        packed = self.convert(source, "p.zarr")
+        flip(os.path.join(packed, "0", "c", "0", "0", "0"), 300)
+        self.refused(packed, at("x.nii"), code=15)
+        flip(source, -50)
+        self.refused(source, at("x.nii"), code=15, text="digest")
+        flip(source, -50)
+        with open(source, "r+b") as file:
+            file.truncate(os.path.getsize(source) - 7)
+        self.refused(source, at("x.nii"), code=15, text="bytes")
+        group = json.load(open(os.path.join(packed, "zarr.json")))
+        for change, code in ((lambda g: g["attributes"]["ome"]["multiscales"][0]["datasets"][0].update(path="../z.zarr/0"), 15),
+                             (lambda g: g["attributes"].pop("octavo"), 3), (lambda g: g["attributes"]["octavo"].pop("spacing_um"), 15),
+                             (lambda g: g["attributes"]["octavo"].update(shape=[21, 50, 41]), 15), (lambda g: g["attributes"]["octavo"].update(shape=[21, 50, -1]), 3),
+                             (lambda g: g["attributes"]["octavo"].update(dtype="u33"), 15), (lambda g: g["attributes"]["ome"].pop("multiscales"), 15)):
+            changed = copy.deepcopy(group)
+            change(changed)
+            json.dump(changed, open(os.path.join(packed, "zarr.json"), "w"))
+            self.refused(packed, at("x.nii"), code=code)
+
+    def test_a_source_without_digest_is_checked_by_its_crc(self):
+        source, array = self.source("u8")
+        path = self.convert(source, "z.npy")
+        meta = json.load(open(path + ".json"))
+        meta["digest"] = ""
+        json.dump(meta, open(path + ".json", "w"))
+        np.testing.assert_array_equal(READERS["nrrd"](self.convert(path, "fine.nrrd")).array, array)
+        meta["file"]["crc32c"] = "%08x" % (int(meta["file"]["crc32c"], 16) ^ 1)
+        json.dump(meta, open(path + ".json", "w"))
+        self.refused(path, os.path.join(self.directory, "x.nrrd"), code=15, text="CRC")
+
+    def test_no_room(self):
+        """The system refuses to let files grow: every writer says so, and nothing is left."""
+        source, _ = self.source("u16", (40, 80, 120))
+        limit = 200_000
+
+        def no_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        for format in READERS:
+            flags = ["--chunk", "40,80,120"] if format in ("zarr", "hdf5") else []
+            for raw in ([], ["--raw"]):
+                with self.subTest(format=format, raw=raw):
+                    self.refused(source, os.path.join(self.directory, "x"), "--format", format, *flags, *raw, code=13, text="File too large", preexec_fn=no_room)
+
+    def test_an_interrupt_leaves_nothing(self):
+        source, _ = self.source("u16", (200, 300, 300))
+        process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "convert", source, os.path.join(self.directory, "x.zarr"), "--zstd", "19", "--chunk", "1,300,300"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not any(n.startswith(".octavo-convert") for n in os.listdir(self.directory)):
+            pass
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, error)
+        self.assertIn("cancelled", error)
+        self.assertEqual(sorted(os.listdir(self.directory)), ["source.npy", "source.npy.json"])
+
+    # -- the formats' own libraries, where this machine has them
+
+    def test_nibabel_agrees(self):
+        try:
+            import nibabel
+        except ImportError:
+            self.skipTest("no nibabel")
+        for dtype in ("u8", "i16", "f32", "c64"):
+            source, array = self.source(dtype, name=f"source_{dtype}")
+            for version in ("1", "2"):
+                image = nibabel.load(self.convert(source, f"{dtype}_{version}.nii", "--nifti-version", version))
+                np.testing.assert_array_equal(np.asarray(image.dataobj), array.transpose(1, 0, 2))
+                self.assertEqual(image.get_data_dtype(), array.dtype)
+                np.testing.assert_allclose(image.affine, np.diag([0.00625, 0.0125, 0.0034375, 1]), rtol=1e-6)
+                self.assertEqual(image.header.get_xyzt_units()[0], "mm")
+                self.assertEqual(nibabel.aff2axcodes(image.affine), ("R", "A", "S"))
+                self.assertEqual(json.loads(image.header.extensions[0].get_content().rstrip(b"\0"))["title"], 'Auge é <&> "q"')
+
+    def test_scipy_agrees(self):
+        try:
+            import scipy.io
+        except ImportError:
+            self.skipTest("no scipy")
+        for dtype in ("u8", "i8", "u16", "i16", "f32", "f64", "c64"):
+            source, array = self.source(dtype, name=f"source_{dtype}")
+            for flags in ([], ["--raw"]):
+                variables = scipy.io.loadmat(self.convert(source, f"{dtype}_{len(flags)}.mat", *flags))
+                np.testing.assert_array_equal(variables["volume"], array.transpose(2, 1, 0))
+                self.assertEqual(variables["volume"].dtype, array.dtype)
+                self.assertEqual(variables["axes"][0], "zxy")
+                np.testing.assert_array_equal(variables["spacing_um"], [[3.4375, 6.25, 12.5]])
+                self.assertEqual(json.loads(variables["octavo"][0])["subject"]["note"], "two\nlines")
+
+
+if __name__ == "__main__":
+    unittest.main()
