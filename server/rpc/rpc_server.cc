@@ -27,9 +27,10 @@ class RpcServerImpl final : public RpcServer {
 
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
     info.listening = [this] { return addresses(); };
-    services_.push_back(MakeScanService(engine));
+    services_.push_back(MakeScanService(engine, &workers_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
+    services_.push_back(MakeSourceService(engine, &workers_));
     services_.push_back(MakeSystemService(engine, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -64,7 +65,7 @@ class RpcServerImpl final : public RpcServer {
   void SetServing(bool serving) override {
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
-    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SystemService"}) {
+    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
       health->SetServingStatus(service, serving);
     }
   }
