@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -389,7 +390,10 @@ class CameraRecords final : public Source {
                        size >= static_cast<size_t>(int64_t{shape_.width} * shape_.height * shape_.format->bits / 8);
     const std::optional<int64_t> frame = ids_.Number(arv_buffer_get_frame_id(buffer));
     MutexLock lock(mutex_);
-    counts_.frames_broken += !whole;
+    if (!whole) {
+      ++counts_.frames_broken;
+      broken_since_ += frame.has_value();
+    }
     if (!whole || !frame.has_value()) {  // its records are a gap before the next one
       arv_stream_push_buffer(stream_.get(), buffer);
       return absl::OkStatus();
@@ -397,9 +401,10 @@ class CameraRecords final : public Source {
     last_frame_at_ = now;
     if (*frame > next_frame_) {
       ++counts_.gaps;
-      counts_.frames_lost += *frame - next_frame_;
+      counts_.frames_lost += *frame - next_frame_ - broken_since_;
       counts_.lost_records += (*frame - next_frame_) * shape_.height;
     }
+    broken_since_ = 0;
     next_frame_ = *frame + 1;
     ++counts_.frames;
     frame_ = buffer;
@@ -422,6 +427,7 @@ class CameraRecords final : public Source {
   FrameNumbers ids_;
   ArvBuffer* frame_ = nullptr;  // being copied
   int64_t frame_record_ = 0, frame_used_ = 0, next_frame_ = 0;
+  int64_t broken_since_ = 0;    // broken frames since the last whole one
   std::chrono::steady_clock::time_point last_frame_at_;
   Mutex mutex_;
   SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
