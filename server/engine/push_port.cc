@@ -238,6 +238,7 @@ void PushPort::Close() {
     MutexLock lock(mutex_);
     closed_ = true;
     queue_.clear();
+    current_ = {};
   }
   Notify();
 }

@@ -73,6 +73,7 @@ class PushPort {
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
   SourceCounts Counts();
+  /// No more records are taken; not while Next runs.
   void Close();
 
  private:
