@@ -53,7 +53,8 @@ class PushPort {
   // -- clients' side
   /// A new connection, in place of the one before.
   int64_t Connect();
-  /// `notify` is called (from any thread, must not block or call back into the port) when Progress of the connection has news.
+  /// `notify` is called (from any thread; must not block nor call anything here but Progress) when Progress of the connection
+  /// has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
   /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted (REPLACED). Blocks that cannot be
   /// used because of their numbers are counted and answered OK.

@@ -17,13 +17,15 @@ void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const QueueOpt
   {
     MutexLock lock(mutex_);
     Queue& queue = queues_[options.name];
-    if (queue.acquiring != nullptr) {
+    Entry entry{.name = session->name(), .session = session};
+    if (!queue.acquiring.name.empty()) {
       const bool interrupts = options.insert == QueueInsert::kInterruptAtVolume || options.insert == QueueInsert::kInterruptNow;
-      queue.waiting.insert(interrupts ? queue.waiting.begin() : queue.waiting.end(), session);
+      queue.waiting.insert(interrupts ? queue.waiting.begin() : queue.waiting.end(), std::move(entry));
       if (!interrupts) return;
-      interrupted = queue.acquiring;
+      interrupted = queue.acquiring.session.lock();
+      if (interrupted == nullptr) return;
     } else {
-      queue.acquiring = session;
+      queue.acquiring = std::move(entry);
     }
   }
   if (interrupted == nullptr) {
@@ -39,27 +41,22 @@ void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const QueueOpt
 }
 
 void ScanQueues::Acquired(const std::string& queue, const std::string& session) {
-  std::shared_ptr<ScanSession> next, gone;  // destroyed without the lock
+  std::shared_ptr<ScanSession> next;
   {
     MutexLock lock(mutex_);
     auto it = queues_.find(queue);
     if (it == queues_.end()) return;
     auto& [acquiring, waiting] = it->second;
-    if (acquiring != nullptr && acquiring->name() == session) {
-      gone = std::exchange(acquiring, nullptr);
-    } else {  // ended before its turn came
-      auto self = std::find_if(waiting.begin(), waiting.end(), [&](const auto& s) { return s->name() == session; });
-      if (self == waiting.end()) return;
-      gone = *self;
-      waiting.erase(self);
+    if (acquiring.name != session) {  // ended before its turn came
+      std::erase_if(waiting, [&](const Entry& entry) { return entry.name == session; });
       return;
     }
-    if (!waiting.empty()) {
-      next = acquiring = waiting.front();
+    while (next == nullptr && !waiting.empty()) {
+      acquiring = std::move(waiting.front());
       waiting.pop_front();
-    } else {
-      queues_.erase(it);
+      next = acquiring.session.lock();
     }
+    if (next == nullptr) queues_.erase(it);
   }
   if (next != nullptr) next->Start();
 }
@@ -69,7 +66,7 @@ int64_t ScanQueues::PositionOf(const std::string& queue, const std::string& sess
   auto it = queues_.find(queue);
   if (it == queues_.end()) return 0;
   const auto& waiting = it->second.waiting;
-  auto self = std::find_if(waiting.begin(), waiting.end(), [&](const auto& s) { return s->name() == session; });
+  auto self = std::find_if(waiting.begin(), waiting.end(), [&](const Entry& entry) { return entry.name == session; });
   return self == waiting.end() ? 0 : self - waiting.begin() + 1;
 }
 

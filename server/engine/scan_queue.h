@@ -14,7 +14,8 @@ namespace octavo::engine {
 
 class ScanSession;
 
-/// Named queues of scans that acquire one after another. Thread-safe; starts and ends sessions without its lock.
+/// Named queues of scans that acquire one after another. Owns no session: one's own thread must not be the last to let go of it.
+/// Thread-safe; starts and ends sessions without its lock.
 class ScanQueues {
  public:
   /// Starts `session` now or when its turn comes, as its spec says. A spec without a queue starts at once.
@@ -25,9 +26,13 @@ class ScanQueues {
   int64_t PositionOf(const std::string& queue, const std::string& session);
 
  private:
+  struct Entry {
+    std::string name;  // of the session; empty = none
+    std::weak_ptr<ScanSession> session;
+  };
   struct Queue {
-    std::shared_ptr<ScanSession> acquiring;
-    std::deque<std::shared_ptr<ScanSession>> waiting;
+    Entry acquiring;
+    std::deque<Entry> waiting;
   };
   Mutex mutex_;
   std::map<std::string, Queue> queues_ ABSL_GUARDED_BY(mutex_);  // only those with something in them

@@ -1,12 +1,14 @@
 """Scans of one queue, interruption, events, markers, and processing that changes while a scan runs."""
 
+import os
+import subprocess
 import threading
 import unittest
 
 import grpc
 import numpy as np
 
-from harness import Daemon, DaemonTest, octavo
+from harness import BUILD, Daemon, DaemonTest, octavo
 from octavo.v1 import scan_pb2, types_pb2
 
 E = types_pb2.ScanEvent
@@ -170,6 +172,34 @@ class Queue(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.mark(scan, "late")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "SCAN_STATE"))
+
+
+class CommandLine(DaemonTest):
+    def octavo(self, *arguments):
+        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True)
+        return result.returncode, result.stdout.strip(), result.stderr
+
+    def test_queues_and_marks(self):
+        geometry = ("--samples", str(SAMPLES), "--ascans", str(ASCANS), "--bscans", str(BSCANS), "--rate", "4000", "--hold-slots", "2")
+        code, running, _ = self.octavo("scan", "submit", *geometry, "--volumes", "0", "--queue", "q")
+        self.assertEqual(code, 0)
+        code, waiting, _ = self.octavo("scan", "submit", *geometry, "--volumes", "1", "--queue", "q")
+        self.assertIn(f"{waiting}  QUEUED", self.octavo("scan", "list")[1])
+        self.assertIn("1. in queue q", self.octavo("scan", "list")[1])
+        for status in self.client.watch(running):
+            if status.records > 0:
+                break
+        code, text, _ = self.octavo("scan", "mark", running, "stimulus")
+        self.assertEqual(code, 0)
+        self.assertRegex(text, r"^marked record \d+ of volume \d+$")
+        code, urgent, _ = self.octavo("scan", "submit", *geometry, "--volumes", "1", "--queue", "q", "--insert", "interrupt-now", "--watch")
+        self.assertEqual(code, 0)
+        self.assertEqual(self.client.scan(running).reason_code, "INTERRUPTED")
+        self.assertEqual(self.client.wait(waiting).reason_code, "COMPLETED")
+        self.assertEqual(self.octavo("scan", "submit", "--insert", "sometimes")[0], 2)
+        code, _, error = self.octavo("scan", "submit", "--queue", "No Queue")
+        self.assertEqual(code, 1)
+        self.assertIn("queue.name", error)
 
 
 class Update(DaemonTest):
