@@ -265,6 +265,7 @@ class CameraRecords final : public Source {
   }
   absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(nullptr, records, stop); }
   bool CanWait() const override { return false; }
+  void OnNews(std::function<void(const std::string&)> tell) override { news_ = std::move(tell); }
   SourceCounts Counts() override {
     MutexLock lock(mutex_);
     return counts_;
@@ -315,6 +316,7 @@ class CameraRecords final : public Source {
     cameras_in_use.insert(opened_.id);
     last_frame_at_ = std::chrono::steady_clock::now();
     Log(LogLevel::kInfo, "camera started", {{"camera", opened_.id}, {"format", shape_.format->name}, {"width", shape_.width}, {"height", shape_.height}});
+    if (news_) news_(absl::StrCat("camera ", opened_.id, " runs: ", shape_.width, " x ", shape_.height, " ", shape_.format->name));
     MutexLock counts_lock(mutex_);
     counts_.connected = true;
     return absl::OkStatus();
@@ -420,6 +422,7 @@ class CameraRecords final : public Source {
   const ScanSpec spec_;
   const CameraSource source_;
   const Clock* const clock_;
+  std::function<void(const std::string&)> news_;
   OpenedCamera opened_;
   Shape shape_;
   Object<ArvStream> stream_;

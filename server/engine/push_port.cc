@@ -31,6 +31,7 @@ int64_t PushPort::Connect() {
     counts_.connected = true;
   }
   Notify();  // the connection before learns that it was replaced
+  Tell(absl::StrCat("client ", connection, " connected"));
   return connection;
 }
 
@@ -119,8 +120,21 @@ void PushPort::Disconnect(int64_t connection) {
     MutexLock lock(mutex_);
     if (connection == connection_) counts_.connected = false;
   }
-  MutexLock lock(notify_mutex_);
-  if (notify_connection_ == connection) notify_ = nullptr;
+  {
+    MutexLock lock(notify_mutex_);
+    if (notify_connection_ == connection) notify_ = nullptr;
+  }
+  Tell(absl::StrCat("client ", connection, " gone"));
+}
+
+void PushPort::OnNews(std::function<void(const std::string&)> tell) {
+  MutexLock lock(news_mutex_);
+  news_ = std::move(tell);
+}
+
+void PushPort::Tell(const std::string& news) {
+  MutexLock lock(news_mutex_);
+  if (news_) news_(news);
 }
 
 absl::StatusOr<PushProgress> PushPort::Progress(int64_t connection) {
@@ -240,6 +254,7 @@ void PushPort::Close() {
     queue_.clear();
     current_ = {};
   }
+  OnNews(nullptr);
   Notify();
 }
 

@@ -70,6 +70,7 @@ class PushPort {
 
   // -- the source's side
   void Want(int64_t total_records);
+  void OnNews(std::function<void(const std::string&)> tell);
   /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) when nothing came for too long.
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
@@ -88,6 +89,7 @@ class PushPort {
   absl::Status WaitForRecords(MutexLock& lock, const std::stop_token& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Copy(Waiting& waiting, char* slot, int64_t records) const;
   void Notify();
+  void Tell(const std::string& news);
 
   const PushLimits limits_;
   const Clock* const clock_;
@@ -103,6 +105,8 @@ class PushPort {
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   int64_t notify_connection_ ABSL_GUARDED_BY(notify_mutex_) = 0;
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
+  Mutex news_mutex_;    // held while news_ runs, so that Close can promise silence
+  std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
 };
 
 }  // namespace octavo::engine

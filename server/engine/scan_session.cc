@@ -150,6 +150,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   wanted_records_ = RecordsWanted(scan_);
   overrun_ = scan_.spec.overrun;
   source_->Want(wanted_records_);
+  source_->OnNews([this](const std::string& text) { Emit({.kind = EventKind::kSource, .text = text, .record = next_record_}); });
   {
     MutexLock lock(status_mutex_);
     status_.plan = processor_->Describe();

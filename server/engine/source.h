@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -44,6 +45,8 @@ class Source {
 
   /// Before the first record: how many the scan wants in all; 0 = until stopped.
   virtual void Want(int64_t total_records) { (void)total_records; }
+  /// Before the first record: whom to tell what changes at the source ("a client connected"), from any thread, until Close.
+  virtual void OnNews(std::function<void(const std::string&)> tell) { (void)tell; }
 
   // -- any thread
   virtual SourceCounts Counts() { return {}; }

@@ -19,6 +19,7 @@ class PushedRecords final : public Source {
   absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("a push source waits; it never skips"); }
   bool CanWait() const override { return true; }  // no credit, no records
   void Want(int64_t total_records) override { port_->Want(total_records); }
+  void OnNews(std::function<void(const std::string&)> tell) override { port_->OnNews(std::move(tell)); }
   SourceCounts Counts() override { return port_->Counts(); }
   std::vector<SourceMark> TakeMarks(int64_t record) override { return port_->TakeMarks(record); }
   void Close() override { port_->Close(); }

@@ -27,10 +27,10 @@ class RpcServerImpl final : public RpcServer {
 
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
     info.listening = [this] { return addresses(); };
-    services_.push_back(MakeScanService(engine, &workers_));
+    services_.push_back(MakeScanService(engine, &camera_workers_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
-    services_.push_back(MakeSourceService(engine, &workers_));
+    services_.push_back(MakeSourceService(engine, &camera_workers_));
     services_.push_back(MakeSystemService(engine, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -85,6 +85,7 @@ class RpcServerImpl final : public RpcServer {
 
  private:
   engine::WorkerPool workers_;
+  engine::WorkerPool camera_workers_{"oct-camera", 1};  // a camera may take seconds to answer
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<UnixListener> unix_;

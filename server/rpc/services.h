@@ -22,7 +22,7 @@ struct ServerInfo {
   std::function<std::vector<std::string>()> listening;
 };
 
-/// `workers` ask cameras.
+/// `workers` ask cameras, which takes a second or two.
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers);
 /// `workers` ask cameras.
 std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers);

@@ -348,6 +348,7 @@ class Push(DaemonTest):
         self.assertTrue(0 < began[0] <= 704)
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps, end.source.connections), ("COMPLETED", 0, 0, 2))
+        self.assertEqual([e.text for e in end.events if e.kind == e.SOURCE][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
         for index in range(4):
             self.check(scan, index)
 
