@@ -53,6 +53,10 @@ absl::Status CheckAddress(const char* key, const std::string& value) {
 
 absl::Status CheckPage(const char* key, const std::string& value) { return value == "none" ? absl::OkStatus() : CheckAddress(key, value); }
 
+absl::Status CheckInterface(const char* key, const std::string& value) {
+  return value == "GigEVision" || value == "USB3Vision" || value == "Fake" ? absl::OkStatus() : Bad(key, value, "GigEVision, USB3Vision, Fake");
+}
+
 Key Text(const char* name, const char* help, std::string Config::*member, Check check = nullptr) {
   return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
             if (check != nullptr) OCTAVO_RETURN_IF_ERROR(check(name, values[0]));
@@ -106,6 +110,7 @@ const std::vector<Key>& Keys() {
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
       Integer("device.frame_pool_bytes", "page-locked host memory for frames and reads per device, bytes", &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
+      List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces, CheckInterface),
       Choice("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
       Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
       Number("drain.seconds", "how long running scans and commits may take to end on SIGTERM, 0 to 3600", &Config::drain_seconds, 0, 3600),

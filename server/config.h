@@ -24,6 +24,7 @@ struct Config {
   int64_t commit_threads = 2;               // 1 ... 64
   std::string log_level = "info";           // debug, info, warning, error
   std::string log_format = "auto";          // auto (json unless a terminal), json, text
+  std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for
   double drain_seconds = 20;                // 0 ... 3600
   bool operator==(const Config&) const = default;
 };

@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.frame_pool_bytes = config.frame_pool_bytes;
   engine_config.commit_threads = static_cast<int>(config.commit_threads);
   engine_config.replay_roots = config.replay_roots;
+  engine_config.camera_interfaces = config.camera_interfaces;
   engine_config.server_id = daemon->server_id_;
   engine_config.software = absl::StrCat("octavo ", kVersion);
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddScanCommands(app, session);
   octavo::cli::AddVolumeCommands(app, session);
   octavo::cli::AddWatchCommand(app, session);
+  octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
   try {

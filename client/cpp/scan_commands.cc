@@ -14,15 +14,15 @@ namespace {
 /// What the flags of submit and plan say.
 struct SpecFlags {
   std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, disposition, destination, format, dtype, value, window, k, interp,
-      background, device, request_id, fixed_pattern;
+      background, device, request_id, fixed_pattern, camera, pixel_format, trigger, queue, insert;
   std::vector<std::string> labels;
   std::vector<double> levels, poly;
   std::vector<float> wavelength;
   uint32_t samples = 0, ascans = 512, bscans = 256, volumes = 1, flyback = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0,
-           channel = 0, record_average = 0;
+           channel = 0, record_average = 0, camera_height = 0;
   uint64_t seed = 0;
   bool bidirectional = false, fast = false, aip = false, watch = false;
-  double rate = 0, a2 = 0, a3 = 0, extent_x = 0, extent_y = 0;
+  double rate = 0, a2 = 0, a3 = 0, extent_x = 0, extent_y = 0, exposure = 0, frame_rate = 0;
 };
 
 template <class Enum>
@@ -36,7 +36,15 @@ Enum Parse(const std::string& text, bool (*parse)(const std::string&, Enum*), co
 
 void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--json-spec", f.spec_file, "a ScanSpec as JSON; flags given beside it win");
-  app->add_option("--source", f.source, "simulated | replay");
+  app->add_option("--source", f.source, "simulated | replay | push | camera");
+  app->add_option("--camera", f.camera, "camera: its id (see octavo camera list); default: the only one");
+  app->add_option("--pixel-format", f.pixel_format, "camera: Mono8 | Mono12 | Mono16 | Mono12Packed | Mono12p");
+  app->add_option("--height", f.camera_height, "camera: lines of a frame; --samples is its width");
+  app->add_option("--exposure", f.exposure, "camera: microseconds");
+  app->add_option("--frame-rate", f.frame_rate, "camera: frames per second");
+  app->add_option("--trigger", f.trigger, "camera: trigger source; default: free running");
+  app->add_option("--queue", f.queue, "begin when the scans before it in this queue take no more records");
+  app->add_option("--insert", f.insert, "into the queue: append | interrupt-at-volume | interrupt-now");
   app->add_option("--path", f.path, "replay: file under a replay root (.npy or raw)");
   app->add_option("--loops", f.loops, "replay: how often; 0 = until the scan has its volumes");
   app->add_option("--seed", f.seed, "simulated: seed");
@@ -100,6 +108,16 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
       spec.mutable_replay()->set_path(f.path);
       spec.mutable_replay()->set_loops(f.loops);
       spec.mutable_replay()->set_rate_hz(f.rate);
+    } else if (f.source == "push") {
+      spec.mutable_push();
+    } else if (f.source == "camera") {
+      auto* camera = spec.mutable_camera();
+      camera->set_id(f.camera);
+      camera->set_pixel_format(f.pixel_format);
+      camera->set_height(f.camera_height);
+      camera->set_exposure_us(f.exposure);
+      camera->set_frame_rate_hz(f.frame_rate);
+      camera->set_trigger_source(f.trigger);
     } else {
       throw CLI::ValidationError("--source", "does not know '" + f.source + "'");
     }
@@ -166,6 +184,8 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (f.depth != 0) c->set_depth(f.depth);
   if (f.fft_length != 0) c->set_fft_length(f.fft_length);
   if (f.aip) spec.mutable_products()->set_aip(true);
+  if (!f.queue.empty()) spec.mutable_queue()->set_name(f.queue);
+  if (!f.insert.empty()) spec.mutable_queue()->set_insert(Parse<v1::Queue::Insert>(f.insert, v1::Queue::Insert_Parse, "--insert"));
   if (!f.device.empty()) spec.set_device(f.device);
   if (!f.request_id.empty()) spec.set_request_id(f.request_id);
   return spec;
@@ -179,6 +199,8 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  " << scan.spec().title() << "  volumes " << scan.volumes_done() << " done, "
             << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second()) << " records/s";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
+  if (scan.queue_position() > 0) std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
+  if (scan.source().lost_records() > 0) std::cout << "  " << scan.source().lost_records() << " records lost at the source";
   if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
   std::cout << "\n";
 }
@@ -289,6 +311,22 @@ void AddScanCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     v1::Scan answer;
     if (Check(session, v1::ScanService::NewStub(session.channel())->StopScan(session.Context().get(), request, &answer))) PrintScan(session, answer);
+  });
+  auto marker = std::make_shared<std::string>();
+  auto* mark = scan->add_subcommand("mark", "put a marker at the record that is being processed now");
+  mark->add_option("scan", *name, "scans/...")->required();
+  mark->add_option("marker", *marker, "its name")->required();
+  mark->callback([&session, name, marker] {
+    v1::MarkScanRequest request;
+    request.set_name(*name);
+    request.set_marker(*marker);
+    v1::ScanEvent answer;
+    if (!Check(session, v1::ScanService::NewStub(session.channel())->MarkScan(session.Context().get(), request, &answer))) return;
+    if (session.json) {
+      PrintJson(answer);
+    } else {
+      std::cout << "marked record " << answer.record() << " of volume " << answer.volume_index() << "\n";
+    }
   });
   auto* cancel = scan->add_subcommand("cancel", "end at once");
   cancel->add_option("scan", *name, "scans/...")->required();

@@ -19,6 +19,9 @@ void Info(Session& session) {
   for (const auto& backend : info.backends()) {
     std::cout << "backend " << backend.name() << ": " << (backend.chosen() ? "chosen" : "not chosen") << " - " << backend.reason() << "\n";
   }
+  for (const auto& source : info.sources()) {
+    std::cout << "source " << source.name() << ": " << (source.available() ? "available" : "not available") << " - " << source.reason() << "\n";
+  }
   for (const auto& root : info.storage()) {
     std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free\n";
   }

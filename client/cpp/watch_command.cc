@@ -25,7 +25,6 @@ struct WatchFlags {
   bool files() const { return !png_dir.empty() || !jpeg_dir.empty(); }
 };
 
-<<<<<<< HEAD
 // Pictures for files are made by the server, as people draw them: depth downwards.
 void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
   request->set_encoding(flags.png_dir.empty() ? v1::JPEG : v1::PNG);
@@ -52,7 +51,7 @@ std::string WriteFile(const std::string& path, const std::string& bytes) {
   out.close();
   return out ? "" : path + ": cannot write";
 }
-=======
+
 struct Half {
   uint16_t bits;
 };
@@ -65,7 +64,6 @@ double Number(Half half) {
   return (half.bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); }
->>>>>>> d65346a (engine, rpc, clients: 12-bit and interleaved records, means of records, B-scan background, Lanczos, fixed-pattern noise, real and complex values, I8, F16, C64, transforms of any length)
 
 // Display levels applied; NaN is black.
 Grey ToGrey(const v1::Frame& head, const std::string& data) {

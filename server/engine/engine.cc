@@ -17,6 +17,7 @@
 #include "server/engine/names.h"
 #include "server/engine/provenance.h"
 #include "server/engine/publisher.h"
+#include "server/engine/scan_queue.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/scan_watch.h"
@@ -47,6 +48,7 @@ class EngineImpl final : public Engine {
                    std::max(1, config_.commit_threads)),
         watches_([this](const std::string& name) { return GetScan(name); }, [this] { publisher_.Tick(); }) {
     for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
+    SetCameraInterfaces(config_.camera_interfaces);
     publisher_.SetLoader([this](FramePtr header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   }
 
@@ -83,8 +85,8 @@ class EngineImpl final : public Engine {
     }
     const std::shared_ptr<ScanSession> session = *std::move(admitted);
     if (!spec.request_id.empty()) requests_[spec.request_id] = {spec.request_digest, session->name()};
-    const ScanStatus status = session->Status();
-    Log(LogLevel::kInfo, "scan started", {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
+    const ScanStatus status = StatusOf(*session);
+    Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started", {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
     return status;
   }
 
@@ -100,12 +102,12 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<ScanStatus> GetScan(const std::string& name) override {
     OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
-    return session->Status();
+    return StatusOf(*session);
   }
 
   std::vector<ScanStatus> ListScans() override {
     std::vector<ScanStatus> list;
-    for (const auto& session : Sessions()) list.push_back(session->Status());
+    for (const auto& session : Sessions()) list.push_back(StatusOf(*session));
     std::stable_sort(list.begin(), list.end(),
                      [](const auto& a, const auto& b) { return a.created.monotonic_ns > b.created.monotonic_ns; });
     return list;
@@ -135,6 +137,20 @@ class EngineImpl final : public Engine {
     session->Cancel();
     return session->Status();
   }
+
+  absl::StatusOr<ScanEvent> MarkScan(const std::string& name, const std::string& marker) override {
+    OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
+    return session->Mark(marker);
+  }
+
+  // -- sources
+
+  absl::StatusOr<std::shared_ptr<PushPort>> OpenPush(const std::string& scan) override {
+    OCTAVO_ASSIGN_OR_RETURN(auto session, Find(scan));
+    return session->Push();
+  }
+
+  absl::StatusOr<std::vector<CameraInfo>> ListCameras() override { return engine::ListCameras(); }
 
   // -- volumes
 
@@ -239,6 +255,12 @@ class EngineImpl final : public Engine {
  private:
   static size_t At(int device) { return static_cast<size_t>(device); }
 
+  ScanStatus StatusOf(ScanSession& session) {
+    ScanStatus status = session.Status();
+    if (status.state == ScanState::kQueued) status.queue_position = queues_.PositionOf(status.spec.queue.name, status.name);
+    return status;
+  }
+
   absl::StatusOr<std::shared_ptr<ScanSession>> Find(const std::string& name) {
     MutexLock lock(mutex_);
     auto it = sessions_.find(name);
@@ -299,7 +321,9 @@ class EngineImpl final : public Engine {
                            .server_id = config_.server_id,
                            .auto_commit = [this](const std::string& volume, const CommitOptions& options) { AutoCommit(volume, options); },
                            .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
-                           .changed = [this] { watches_.Wake(); }};
+                           .changed = [this] { watches_.Wake(); },
+                           .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
+    const QueueOptions queue = scan.spec.queue;
     auto created = ScanSession::Create(name, std::move(scan), std::move(source), *std::move(charges), std::move(context));
     if (!created.ok()) {
       MutexLock lock(mutex_);
@@ -307,10 +331,14 @@ class EngineImpl final : public Engine {
       return Annotate(created.status(), absl::StrCat("while allocating for the scan on ", DeviceName(index)));
     }
     std::shared_ptr<ScanSession> session = *std::move(created);
-    MutexLock lock(mutex_);
-    sessions_[name] = session;
-    order_.push_back(name);
-    ForgetOldScans();
+    {
+      MutexLock lock(mutex_);
+      sessions_[name] = session;
+      order_.push_back(name);
+      ForgetOldScans();
+    }
+    queues_.Add(session, queue);
+    if (draining_) session->Stop("DRAINED", "the server is draining");  // it may have begun since this scan was let in
     return session;
   }
 
@@ -331,6 +359,11 @@ class EngineImpl final : public Engine {
   static void AddSession(ScanSession& session, const ScanStatus& scan, Stats* stats) {
     if (IsFinal(scan.state)) ++stats->scans_finished[scan.reason_code];
     stats->records += scan.records;
+    stats->source_records_lost["gap"] += scan.source.lost_records;
+    stats->source_records_lost["duplicate"] += scan.source.duplicate_records;
+    stats->source_records_lost["out_of_range"] += scan.source.out_of_range_records;
+    stats->camera_frames_lost["lost"] += scan.source.frames_lost;
+    stats->camera_frames_lost["broken"] += scan.source.frames_broken;
     stats->blocks_dropped["overrun"] += scan.blocks_dropped;
     stats->source_overruns += scan.blocks_dropped + (scan.reason_code == "SOURCE_OVERRUN");
     stats->volumes_finished["dropped"] += scan.volumes_dropped;
@@ -343,6 +376,8 @@ class EngineImpl final : public Engine {
   static void AddStats(const Stats& from, Stats* to) {
     for (const auto& [key, n] : from.scans_finished) to->scans_finished[key] += n;
     for (const auto& [key, n] : from.blocks_dropped) to->blocks_dropped[key] += n;
+    for (const auto& [key, n] : from.source_records_lost) to->source_records_lost[key] += n;
+    for (const auto& [key, n] : from.camera_frames_lost) to->camera_frames_lost[key] += n;
     for (const auto& [key, n] : from.volumes_finished) to->volumes_finished[key] += n;
     for (const auto& [key, n] : from.allocation_failures) to->allocation_failures[key] += n;
     for (const auto& [key, h] : from.stage_seconds) to->stage_seconds[key].Merge(h);
@@ -375,7 +410,10 @@ class EngineImpl final : public Engine {
     event.volume_index = volume.index;
     event.product = Product::kEvent;
     event.acquired = clock_->Now();
-    event.event = absl::StrCat("volume ", Name(volume.state));
+    event.event = {.kind = volume.state == VolumeState::kAcquiring ? EventKind::kVolumeStarted
+                           : volume.state == VolumeState::kHeld    ? EventKind::kVolumeDone
+                                                                   : EventKind::kVolumeState,
+                   .text = absl::StrCat("volume ", Name(volume.state)), .volume_index = volume.index, .time = event.acquired};
     publisher_.Publish({.product = Product::kEvent}, std::move(event));
   }
 
@@ -414,6 +452,7 @@ class EngineImpl final : public Engine {
   std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
   Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans no longer listed
+  ScanQueues queues_;
 };
 
 }  // namespace

@@ -10,7 +10,9 @@
 #include "absl/status/statusor.h"
 #include "gpu/base/clock.h"
 #include "gpu/device.h"
+#include "server/engine/camera.h"
 #include "server/engine/frame.h"
+#include "server/engine/source.h"
 #include "server/engine/stats.h"
 #include "server/engine/status_types.h"
 #include "server/engine/subscription.h"
@@ -24,6 +26,7 @@ struct EngineConfig {
   int64_t frame_pool_bytes = 512 << 20;  // page-locked host memory for frames and reads, per device
   int commit_threads = 2;                // commits at once
   std::vector<std::string> replay_roots;
+  std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for; also "Fake"
   std::string server_id;                 // [a-z0-9]{8}: ids start with it
   std::string software;                  // "octavo 0.1.0", for committed files
   const Clock* clock = nullptr;          // null = system clock
@@ -79,6 +82,14 @@ class Engine {
   virtual absl::StatusOr<ScanStatus> UpdateScan(const std::string& name, const Processing& processing) = 0;
   virtual absl::StatusOr<ScanStatus> StopScan(const std::string& name) = 0;
   virtual absl::StatusOr<ScanStatus> CancelScan(const std::string& name) = 0;
+  /// Puts a marker at the record that is being processed now.
+  virtual absl::StatusOr<ScanEvent> MarkScan(const std::string& name, const std::string& marker) = 0;
+
+  // -- sources
+  /// Where a client pushes records of a scan. FailedPrecondition (NOT_PUSH, SCAN_STATE).
+  virtual absl::StatusOr<std::shared_ptr<PushPort>> OpenPush(const std::string& scan) = 0;
+  /// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT).
+  virtual absl::StatusOr<std::vector<CameraInfo>> ListCameras() = 0;
 
   // -- volumes
   virtual absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) = 0;

@@ -7,6 +7,7 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/dtype.h"
+#include "server/engine/status_types.h"
 
 namespace octavo::engine {
 
@@ -34,7 +35,7 @@ struct Frame {
   DType dtype = DType::kU8;
   double display_lo = 0, display_hi = 255;  // stored units
   bool complete = true;        // false: preview of a volume being acquired
-  std::string event;           // kEvent: "scan RUNNING", "volume HELD"
+  ScanEvent event;             // kEvent
   Bytes payload;               // C order
 };
 

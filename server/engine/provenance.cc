@@ -18,6 +18,12 @@ json SourceJson(const ScanSpec& spec) {
   if (const auto* replay = std::get_if<ReplaySource>(&spec.source)) {
     return {{"kind", "replay"}, {"path", replay->path}, {"rate_hz", replay->rate_hz}, {"loops", replay->loops}};
   }
+  if (std::holds_alternative<PushSource>(spec.source)) return {{"kind", "push"}};
+  if (const auto* camera = std::get_if<CameraSource>(&spec.source)) {
+    return {{"kind", "camera"}, {"id", camera->id}, {"pixel_format", camera->pixel_format}, {"offset_x", camera->offset_x},
+            {"offset_y", camera->offset_y}, {"exposure_us", camera->exposure_us}, {"gain", camera->gain},
+            {"frame_rate_hz", camera->frame_rate_hz}, {"trigger_source", camera->trigger_source}};
+  }
   return {{"kind", "none"}};
 }
 

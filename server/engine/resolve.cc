@@ -297,13 +297,41 @@ absl::Status SetGeometry(ResolvedScan& scan) {
   return absl::OkStatus();
 }
 
+bool IsName(const std::string& text) {
+  return !text.empty() && text.size() <= 63 && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+}
+
+absl::Status ResolveQueue(ResolvedScan& scan) {
+  ScanSpec& spec = scan.spec;
+  if (!spec.queue.name.empty() && !IsName(spec.queue.name)) {
+    return InvalidField("queue.name", absl::StrCat("is '", spec.queue.name, "'; allowed are 1 to 63 of a-z 0-9 _ . -"));
+  }
+  if (spec.queue.insert != QueueInsert::kDefault && spec.queue.name.empty()) return InvalidField("queue.name", "is empty; insert needs a queue");
+  if (spec.markers.size() > 16) return InvalidField("markers", absl::StrCat("has ", spec.markers.size(), " markers; allowed 16"));
+  for (size_t i = 0; i < spec.markers.size(); ++i) {
+    MarkerRule& marker = spec.markers[i];
+    const std::string at = absl::StrCat("markers[", i, "].");
+    if (marker.name.empty() || marker.name.size() > 63) {
+      return InvalidField(at + "name", absl::StrCat("has ", marker.name.size(), " characters; allowed 1 to 63"));
+    }
+    // A marker for every record would be more events than anybody can take: at least 64 records apart.
+    const int64_t unit = marker.at == MarkerAt::kVolumeStart  ? scan.volume_records
+                         : marker.at == MarkerAt::kBscanStart ? spec.pattern.ascans_per_bscan + spec.pattern.flyback_records
+                                                              : 1;
+    const int64_t least = std::max<int64_t>(1, 64 / unit);
+    if (marker.every == 0) marker.every = least;
+    OCTAVO_RETURN_IF_ERROR(InRange(at + "every", marker.every, least, (int64_t{1} << 32) - 1));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots) {
   ResolvedScan scan;
   scan.spec = spec;
   if (std::holds_alternative<std::monostate>(spec.source)) {
-    return InvalidField("source", "is not given; allowed are simulated, replay");
+    return InvalidField("source", "is not given; allowed are simulated, replay, push, camera");
   }
   OCTAVO_RETURN_IF_ERROR(ResolvePattern(scan.spec.pattern));
   Acquisition& a = scan.spec.acquisition;
@@ -314,7 +342,10 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_average", a.record_average, 1, 256));
   OCTAVO_ASSIGN_OR_RETURN(scan.source, InspectSource(spec, replay_roots));
   if (auto* simulated = std::get_if<SimulatedSource>(&scan.spec.source)) *simulated = WithDefaults(*simulated, scan.source.raw_type);
+  if (auto* push = std::get_if<PushSource>(&scan.spec.source)) *push = WithDefaults(*push);
+  if (auto* camera = std::get_if<CameraSource>(&scan.spec.source)) *camera = WithDefaults(*camera);
   OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));
+  OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
   OCTAVO_RETURN_IF_ERROR(InRange("products.preview_rate_hz", scan.spec.products.preview_rate_hz, -1e9, 1e6));

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,12 @@ SlotBytes BytesOfSlot(const ResolvedScan& scan) {
 int64_t LargestPlane(const ResolvedScan& scan) {
   const auto& s = scan.shape;
   return std::max({s[0] * s[1], s[0] * s[2], s[1] * s[2]}) * SizeOf(scan.chain.output);
+}
+
+// Records that a counted scan is made of; 0 = until stopped.
+int64_t RecordsWanted(const ResolvedScan& scan) {
+  const int64_t volumes = scan.spec.pattern.volumes;
+  return volumes > std::numeric_limits<int64_t>::max() / 2 / scan.volume_records ? 0 : volumes * scan.volume_records;
 }
 
 std::jthread NamedThread(const char* name, std::function<void(std::stop_token)> body) {
@@ -87,7 +94,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
     for (const auto id : charges) ledger->Release(id);
     return status;
   }
-  session->Start();
+  session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   return session;
 }
 
@@ -128,30 +135,43 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
   const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
-  MutexLock lock(retire_mutex_);
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));
+    MutexLock lock(retire_mutex_);
     free_events_.push_back(static_cast<int>(i));
   }
   context_.frames->Prepare(scan_.shape[0] * scan_.shape[1] * SizeOf(scan_.chain.output), 4);
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
   charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());
+  volume_records_ = scan_.volume_records;
+  wanted_records_ = RecordsWanted(scan_);
+  overrun_ = scan_.spec.overrun;
+  source_->Want(wanted_records_ * record_average_);
+  source_->OnNews([this](const std::string& text) { Emit({.kind = EventKind::kSource, .text = text, .record = next_record_}); });
+  {
+    MutexLock lock(status_mutex_);
+    status_.plan = processor_->Describe();
+  }
+  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
+                                  scan_.spec.products.aip);
+  allocated_ = true;
   return absl::OkStatus();
 }
 
 void ScanSession::Start() {
+  if (!started_.exchange(true)) Begin();
+}
+
+void ScanSession::Begin() {
   {
     MutexLock lock(status_mutex_);
-    status_.plan = processor_->Describe();
     status_.started = context_.clock->Now();
     records_rate_.Add(status_.started.monotonic_ns, 0);
     volumes_rate_.Add(status_.started.monotonic_ns, 0);
   }
-  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
-                                  scan_.spec.products.aip);
-  SetState(ScanState::kRunning);
+  if (!abort_.stop_requested()) SetState(ScanState::kRunning);
   copy_thread_ = NamedThread("oct-copy", [this](std::stop_token stop) { CopyVolumes(stop); });
   retire_thread_ = NamedThread("oct-retire", [this](std::stop_token) { Retire(); });
   acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { Acquire(stop); });
@@ -159,38 +179,39 @@ void ScanSession::Start() {
 }
 
 ScanSession::~ScanSession() {
-  if (!ended_ && retire_thread_.joinable()) Cancel();
+  if (!ended_ && allocated_) Cancel();
   if (compute_thread_.joinable()) compute_thread_.join();
   if (retire_thread_.joinable()) retire_thread_.join();
 }
 
 void ScanSession::SetState(ScanState state) {
   {
-    MutexLock lock(status_mutex_);
-    if (status_.state == state || IsFinal(status_.state)) return;
-    status_.state = state;
+    MutexLock events(event_mutex_);  // who sees the state finds its event
+    {
+      MutexLock lock(status_mutex_);
+      if (status_.state == state || IsFinal(status_.state)) return;
+      status_.state = state;
+    }
+    EmitLocked({.kind = state == ScanState::kRunning ? EventKind::kStarted : IsFinal(state) ? EventKind::kFinished : EventKind::kState,
+                .text = absl::StrCat("scan ", Name(state)), .time = context_.clock->Now()}, /*publish=*/true);
   }
-  Frame event;
-  event.scan = name_;
-  event.product = Product::kEvent;
-  event.acquired = context_.clock->Now();
-  event.event = absl::StrCat("scan ", Name(state));
-  context_.publisher->Publish({.product = Product::kEvent}, std::move(event));
   context_.changed();
 }
 
-void ScanSession::EndWith(ScanState state, const std::string& code, const std::string& reason) {
+bool ScanSession::EndWith(ScanState state, const std::string& code, const std::string& reason) {
   MutexLock lock(status_mutex_);
-  if (!status_.reason_code.empty()) return;
+  if (!status_.reason_code.empty()) return false;
   end_state_ = state;
   status_.reason_code = code;
   status_.reason = reason;
+  return true;
 }
 
 ScanStatus ScanSession::Status() {
   const auto counts = context_.store->CountOf(name_);
-  MutexLock lock(status_mutex_);
-  ScanStatus status = status_;
+  const SourceCounts source = source_->Counts();
+  ScanStatus status = StatusWithoutEvents();
+  status.source = source;
   status.volumes_held = counts.held;
   status.volumes_committed = counts.committed;
   status.volumes_discarded = counts.discarded;
@@ -199,6 +220,16 @@ ScanStatus ScanSession::Status() {
   status.volumes = counts.in_memory;
   status.missing_ascans = missing_ascans_;
   status.blocks_dropped = blocks_dropped_;
+  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
+  MutexLock lock(event_mutex_);  // after the state: its event is there
+  status.events.assign(recent_events_.begin(), recent_events_.end());
+  status.event_count = event_count_;
+  return status;
+}
+
+ScanStatus ScanSession::StatusWithoutEvents() {
+  MutexLock lock(status_mutex_);
+  ScanStatus status = status_;
   const int64_t now = context_.clock->Now().monotonic_ns;
   if (IsFinal(status.state)) {
     const double seconds = static_cast<double>(std::max<int64_t>(status.ended.monotonic_ns - status.started.monotonic_ns, 1)) * 1e-9;
@@ -209,7 +240,6 @@ ScanStatus ScanSession::Status() {
     status.volumes_per_second = volumes_rate_.PerSecond(now);
     status.ring_occupancy = ring_->Occupancy();
   }
-  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
   return status;
 }
 
@@ -226,8 +256,8 @@ ResolvedScan ScanSession::Resolved() {
 absl::Status ScanSession::Update(ResolvedScan updated) {
   {
     MutexLock lock(status_mutex_);
-    if (status_.state != ScanState::kRunning) {
-      return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only RUNNING scans can be updated")),
+    if (status_.state != ScanState::kRunning && status_.state != ScanState::kQueued) {
+      return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
                       {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
     }
   }
@@ -236,14 +266,21 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
                                                                    .bytes = SpectralProcessor::DeviceBytes(updated.chain, device_),
                                                                    .count = 1}},
                                                                  nullptr));
-  auto processor = SpectralProcessor::Create(updated.chain, device_);
-  MutexLock lock(update_mutex_);
-  if (!processor.ok() || finished_) {
+  auto created = SpectralProcessor::Create(updated.chain, device_);
+  if (!created.ok()) {
     for (const auto id : charges) context_.ledger->Release(id);
-    return processor.ok() ? absl::FailedPreconditionError(absl::StrCat(name_, " has ended")) : processor.status();
+    return created.status();
   }
-  next_processor_ = *std::move(processor);
-  update_charges_.insert(update_charges_.end(), charges.begin(), charges.end());
+  // The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
+  std::shared_ptr<SpectralProcessor> processor(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
+    delete p;
+    for (const auto id : charges) ledger->Release(id);
+  });
+  MutexLock lock(update_mutex_);
+  if (finished_) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")), {.reason = "SCAN_STATE", .field = "name", .numbers = {}});
+  }
+  next_processor_.swap(processor);
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
@@ -252,24 +289,31 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
 }
 
 void ScanSession::Stop(const char* reason_code, const std::string& reason) {
-  EndWith(ScanState::kDone, reason_code, reason);
+  if (EndWith(ScanState::kDone, reason_code, reason)) Emit({.kind = EventKind::kInterrupted, .text = reason});
   stop_at_volume_ = true;
   SetState(ScanState::kDraining);
+  if (!started_.exchange(true)) {  // QUEUED: there is no volume to wait for
+    abort_.request_stop();
+    Begin();
+  }
 }
 
-void ScanSession::Cancel() {
-  EndWith(ScanState::kCancelled, "CANCELLED", "cancelled by a client");
+void ScanSession::Cancel(const char* reason_code, const std::string& reason) {
+  bool news = EndWith(ScanState::kCancelled, reason_code, reason);
   {
     // A stop that has not come to its end yet becomes a cancel.
     MutexLock lock(status_mutex_);
     if (!IsFinal(status_.state) && end_state_ == ScanState::kDone) {
+      news = true;
       end_state_ = ScanState::kCancelled;
-      status_.reason_code = "CANCELLED";
-      status_.reason = "cancelled by a client";
+      status_.reason_code = reason_code;
+      status_.reason = reason;
     }
   }
+  if (news) Emit({.kind = EventKind::kInterrupted, .text = reason});
   abort_.request_stop();
   SetState(ScanState::kDraining);
+  Start();  // a QUEUED one goes the way of all scans, only without a record
 }
 
 }  // namespace octavo::engine

@@ -46,6 +46,7 @@ struct SessionContext {
   std::function<void(const std::string& volume, const CommitOptions&)> auto_commit;
   std::function<bool(const std::string& scan)> commits_pending;  // whether storage will free slots of the scan
   std::function<void()> changed;  // state changed: watchers want to know
+  std::function<void()> acquired; // no more records are taken: the next scan of the queue may begin
 };
 
 /// One scan from its source to held volumes: THE main path.
@@ -59,10 +60,12 @@ class ScanSession {
   static int64_t VolumeSlots(const ResolvedScan& scan);
   static int64_t PinnedBytes(const ResolvedScan& scan);
 
-  /// Allocates everything (charges: as reserved for Needs) and starts. On failure the charges are released.
+  /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On failure the charges are released.
   static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
                                                              std::vector<Ledger::ChargeId> charges, SessionContext context);
   ~ScanSession();
+  /// Begins to acquire. Idempotent.
+  void Start();
 
   const std::string& name() const { return name_; }
   ScanStatus Status();
@@ -71,8 +74,16 @@ class ScanSession {
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(ResolvedScan updated);
   ResolvedScan Resolved();
-  void Stop(const char* reason_code, const std::string& reason);  // after the current volume
-  void Cancel();                                                  // at once
+  void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
+  void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
+  /// Marks the record that is being processed now. FailedPrecondition unless RUNNING or DRAINING.
+  absl::StatusOr<ScanEvent> Mark(const std::string& marker);
+  /// Where clients push records. FailedPrecondition if the scan has another source.
+  absl::StatusOr<std::shared_ptr<PushPort>> Push();
+  /// Adds to the events that Status tells, and to the scan's EVENT topic.
+  ScanEvent Emit(ScanEvent event);
+  /// As Emit, for what somebody else tells the EVENT topic.
+  void Note(ScanEvent event);
 
   struct Timings {
     std::map<std::string, Histogram> stages;
@@ -90,7 +101,7 @@ class ScanSession {
 
   ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context);
   absl::Status Allocate(const std::vector<Ledger::ChargeId>& charges);
-  void Start();
+  void Begin();
 
   // acquisition thread
   void Acquire(std::stop_token stop);
@@ -106,6 +117,11 @@ class ScanSession {
                             Retiring* item);
   std::shared_ptr<VolumeSlot> TakeSlot();
   void End();
+  absl::Status TakeUpdate(int64_t volume);
+  void TellMarkers(const SourceBlock& block);
+  ScanEvent EmitLocked(ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
+  void PublishEvent(const ScanEvent& event);
+  ScanStatus StatusWithoutEvents();
   absl::Status PushRetire(Retiring item);
   bool VolumesRetiring();
   // retire thread
@@ -117,7 +133,7 @@ class ScanSession {
 
   void SetState(ScanState state);
   /// The first reason to end wins.
-  void EndWith(ScanState state, const std::string& code, const std::string& reason);
+  bool EndWith(ScanState state, const std::string& code, const std::string& reason);
 
   const std::string name_;
   const SessionContext context_;
@@ -125,8 +141,12 @@ class ScanSession {
   Device& device_;
 
   // Fixed after Allocate; used by the compute thread.
+  bool allocated_ = false;
   int64_t record_bytes_ = 0, block_records_ = 0;  // of the records that are placed: means of record_average_ of the source's
   int64_t record_average_ = 1;
+  int64_t volume_records_ = 0;
+  int64_t wanted_records_ = 0;      // of a counted scan; 0 = until stopped
+  Overrun overrun_ = Overrun::kDefault;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
   static constexpr int kRawBuffers = 3;
@@ -144,13 +164,14 @@ class ScanSession {
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
+  const void* raw_now_ = nullptr;   // the block on the device that is being processed
+  int64_t raw_records_now_ = 0;
   bool stop_reached_ = false;       // no further volume will begin
-  std::shared_ptr<SpectralProcessor> replaced_;  // lives until the device has passed its last use
+  std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
 
   Mutex update_mutex_;
   ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
-  std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);
-  std::vector<Ledger::ChargeId> update_charges_ ABSL_GUARDED_BY(update_mutex_);
+  std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);  // its charges end with it
 
   Mutex retire_mutex_;
   CondVar retire_cv_;
@@ -171,8 +192,15 @@ class ScanSession {
   RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
   ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;
 
+  static constexpr size_t kEventsKept = 64;
+  Mutex event_mutex_;               // held while an event is published, so that both orders are the same
+  std::deque<ScanEvent> recent_events_ ABSL_GUARDED_BY(event_mutex_);
+  uint64_t event_count_ ABSL_GUARDED_BY(event_mutex_) = 0;
+
   std::stop_source abort_;          // cancel or failure: everything ends at once
-  std::atomic<bool> stop_at_volume_{false}, finished_{false}, ended_{false};
+  std::atomic<bool> started_{false}, stop_at_volume_{false}, finished_{false}, ended_{false};
+  std::atomic<bool> all_acquired_{false};   // the source has come to the end of a counted scan
+  std::atomic<int64_t> next_record_{0};     // the first record that was not processed yet
   std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0};
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };

@@ -34,30 +34,39 @@ void ScanSession::Acquire(std::stop_token stop) {
   absl::Status ended = absl::OkStatus();
   const bool can_wait = source_->CanWait();
   RecordGroups groups(record_average_, record_bytes_ / record_average_);
-  while (!stop.stop_requested()) {
+  int64_t next = 0;  // the first record that was neither taken nor skipped
+  while (!stop.stop_requested() && !abort_.stop_requested()) {
+    // Not one record more than a counted scan wants: another scan may be waiting for the source.
+    const int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
+    if (records <= 0) {
+      all_acquired_ = true;
+      break;
+    }
     const int slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
     if (slot < 0 && can_wait) break;
     if (slot < 0) {
-      if (scan_.spec.overrun == Overrun::kFailScan) {
+      if (overrun_ == Overrun::kFailScan) {
         ended = WithInfo(absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(),
                                                           " blocks: the device was too slow for it")),
                          {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
         break;
       }
-      const auto skipped = groups.Skip(*source_, block_records_, stop);
+      const auto skipped = groups.Skip(*source_, records, stop);
       if (!skipped.ok() || skipped->records == 0) {
         ended = skipped.status();
         break;
       }
       ++blocks_dropped_;
+      next = skipped->first_record + skipped->records;
       continue;
     }
-    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].data(), block_records_, stop);
+    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].data(), records, stop);
     if (!block.ok() || block->records == 0) {
       ring_->Release(slot);
       ended = block.status();
       break;
     }
+    next = block->first_record + block->records;
     ring_->Publish(slot, *block);
   }
   ring_->Close(ended);
@@ -95,6 +104,9 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
   OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
   OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
+  raw_now_ = raw;
+  raw_records_now_ = block.records;
+  TellMarkers(block);
 
   // A block may span volumes: one call of the chain for each.
   int64_t done = 0;
@@ -114,6 +126,7 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   }
   OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
   OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
+  item.replaced = std::exchange(replaced_, {});
   return PushRetire(std::move(item));
 }
 
@@ -158,14 +171,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     status_.volumes_dropped += index - next_volume_;
     missing_ascans_ += (index - next_volume_) * scan_.shape[0] * scan_.shape[1];
   }
-  {
-    MutexLock lock(update_mutex_);
-    if (next_processor_ != nullptr) {
-      replaced_ = std::exchange(processor_, std::exchange(next_processor_, nullptr));
-      scan_ = latest_;
-      origin_ = nullptr;
-    }
-  }
+  OCTAVO_RETURN_IF_ERROR(TakeUpdate(index));
   OCTAVO_RETURN_IF_ERROR(processor_->BeginVolume(compute_.ref()));
   auto volume = std::make_shared<ActiveVolume>(RasterOf(scan_));
   volume->index = index;
@@ -201,6 +207,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
     status.origin = origin_;
     context_.store->Add(status, volume->slot, context_.device_index);
+    Note({.kind = EventKind::kVolumeStarted, .text = "volume ACQUIRING", .volume_index = index, .record = index * scan_.volume_records});
     // The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do.
     const int64_t plane = scan_.shape[0] * scan_.shape[1];
     const DType projection = ProjectionOf(scan_.chain.output);
@@ -215,6 +222,20 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   return absl::OkStatus();
 }
 
+// A volume is made with one processing: what came since the last one begins takes over here.
+absl::Status ScanSession::TakeUpdate(int64_t volume) {
+  {
+    MutexLock lock(update_mutex_);
+    if (next_processor_ == nullptr) return absl::OkStatus();
+    replaced_.push_back(std::exchange(processor_, std::exchange(next_processor_, nullptr)));
+    scan_ = latest_;
+    origin_ = nullptr;
+  }
+  Emit({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
+  // The block began under the old one.
+  return processor_->BeginBlock(compute_.ref(), raw_now_, raw_records_now_);
+}
+
 absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   const std::shared_ptr<ActiveVolume> volume = std::exchange(active_, nullptr);
   volume->assembly.Finish();
@@ -227,6 +248,7 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
     stop_reached_ = true;
   }
   if (volume->slot == nullptr) {
+    Emit({.kind = EventKind::kVolumeState, .text = "volume DROPPED", .volume_index = volume->index});
     MutexLock lock(status_mutex_);
     ++status_.volumes_dropped;
     return absl::OkStatus();
@@ -247,7 +269,6 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   item.volume = volume;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
-  item.replaced = std::exchange(replaced_, nullptr);
   OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*volume, /*complete=*/true, &item));
   return PushRetire(std::move(item));
 }
@@ -368,12 +389,16 @@ bool ScanSession::VolumesRetiring() {
 void ScanSession::End() {
   acquire_thread_.request_stop();
   if (acquire_thread_.joinable()) acquire_thread_.join();
+  source_->Close();
+  context_.acquired();  // the next scan may begin while this one drains
   const bool aborted = abort_.stop_requested();
   const absl::Status source_status = ring_->close_status();
-  if (!stop_reached_ && !aborted) {
+  const bool all_acquired = !stop_reached_ && !aborted && all_acquired_;
+  if (!stop_reached_ && !aborted && !all_acquired) {
     if (!source_status.ok()) {
       const std::string reason = InfoOf(source_status).reason;
-      EndWith(ScanState::kFailed, reason == "SOURCE_OVERRUN" ? reason : "SOURCE_ERROR", std::string(source_status.message()));
+      const bool known = reason == "SOURCE_OVERRUN" || reason == "SOURCE_STALLED" || reason == "SOURCE_LOST";
+      EndWith(ScanState::kFailed, known ? reason : "SOURCE_ERROR", std::string(source_status.message()));
     } else {
       EndWith(ScanState::kDone, "SOURCE_ENDED", absl::StrCat("the source ended after ", next_volume_, " volumes"));
     }
@@ -390,6 +415,15 @@ void ScanSession::End() {
     } else if (absl::Status status = EndVolume({.acquired = active_->status.acquired_end}); !status.ok()) {
       Log(LogLevel::kError, "volume not finished", {{"scan", name_}, {"error", std::string(status.message())}});
     }
+  }
+  if (all_acquired) {  // the last records were lost
+    const int64_t volumes = scan_.spec.pattern.volumes, lost = volumes - next_volume_;
+    missing_ascans_ += lost * scan_.shape[0] * scan_.shape[1];
+    {
+      MutexLock lock(status_mutex_);
+      status_.volumes_dropped += lost;
+    }
+    EndWith(ScanState::kDone, "COMPLETED", absl::StrCat("all ", volumes, " volumes acquired"));
   }
   SetState(ScanState::kDraining);
   MutexLock lock(retire_mutex_);

@@ -32,7 +32,7 @@ struct ScanSession::Retiring {
   absl::InlinedVector<PendingFrame, 2> frames;
   TimePoint acquired;
   int64_t enqueued_ns = 0;
-  std::shared_ptr<SpectralProcessor> replaced;
+  std::vector<std::shared_ptr<SpectralProcessor>> replaced;
 };
 
 struct ScanSession::VolumeFrameJob {

@@ -64,6 +64,7 @@ void ScanSession::SealVolume(Retiring& item) {
   volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[item.event]);
   const Retention& retention = volume.retention;
   context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
+  Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
     MutexLock lock(status_mutex_);
@@ -152,11 +153,9 @@ void ScanSession::Finish() {
     MutexLock lock(update_mutex_);
     finished_ = true;
     next_processor_ = nullptr;
-    charges_.insert(charges_.end(), update_charges_.begin(), update_charges_.end());
-    update_charges_.clear();
   }
   processor_ = nullptr;
-  replaced_ = nullptr;
+  replaced_.clear();
   for (auto& raw : raw_) raw = DeviceBuffer();
   scratch_ = DeviceBuffer();
   ring_memory_.clear();

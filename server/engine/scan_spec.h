@@ -44,6 +44,37 @@ struct ReplaySource {
   uint32_t loops = 0;  // 0 = until the scan has its volumes
 };
 
+struct PushSource {
+  int64_t credit_blocks = 0;  // 0 = 4
+  double idle_timeout_s = 0;  // 0 = 60; negative = never
+};
+
+struct CameraSource {
+  std::string id;            // empty = the only one
+  std::string pixel_format;  // empty = as the camera has it
+  int64_t offset_x = 0, offset_y = 0, width = 0, height = 0;  // 0 = as the camera has it
+  double exposure_us = 0, gain = 0, frame_rate_hz = 0;        // 0 = as the camera has it
+  std::string trigger_source;  // empty = free running
+  int64_t buffers = 0;         // 0 = 16
+  double frame_timeout_s = 0;  // 0 = 5, with a trigger never; negative = never
+};
+
+/// Scans of one queue acquire one after another. An empty name: no queue.
+enum class QueueInsert : uint8_t { kDefault = 0, kAppend = 1, kInterruptAtVolume = 2, kInterruptNow = 3 };
+struct QueueOptions {
+  std::string name;
+  QueueInsert insert = QueueInsert::kDefault;
+};
+
+/// A place in the scan at which an event is published.
+enum class MarkerAt : uint8_t { kVolumeStart = 1, kBscanStart = 2, kRecord = 3 };
+struct MarkerRule {
+  std::string name;
+  MarkerAt at = MarkerAt::kVolumeStart;
+  int64_t every = 0;   // 0 = 1
+  int64_t offset = 0;  // the first one
+};
+
 struct Acquisition {
   int64_t samples_per_record = 0;
   DType raw_type = DType::kU16;
@@ -139,7 +170,7 @@ struct ScanSpec {
   std::string title;
   std::map<std::string, std::string> labels;
   Subject subject;
-  std::variant<std::monostate, SimulatedSource, ReplaySource> source;
+  std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource> source;
   Acquisition acquisition;
   RasterPattern pattern;
   Processing processing;
@@ -147,6 +178,8 @@ struct ScanSpec {
   Retention retention;
   std::string device;  // "", "auto", "devices/<n>"
   Overrun overrun = Overrun::kDefault;
+  QueueOptions queue;
+  std::vector<MarkerRule> markers;
 };
 
 }  // namespace octavo::engine

@@ -14,6 +14,7 @@ struct ScanWatches::Watch {
   std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence; it may cancel itself
   std::function<void(const ScanStatus&)> callback;  // empty = cancelled
   ScanState told = ScanState::kQueued;
+  uint64_t events_told = 0;
   std::chrono::steady_clock::time_point told_at{};
 };
 
@@ -78,9 +79,10 @@ void ScanWatches::Run(std::stop_token stop) {
       bool over = !status.ok();
       {
         std::lock_guard lock(watch->mutex);
-        const bool due = !over && (watch->told != status->state || now - watch->told_at >= std::chrono::milliseconds(500));
+        const bool due = !over && (watch->told != status->state || watch->events_told != status->event_count || now - watch->told_at >= std::chrono::milliseconds(500));
         if (watch->callback && due) {
           watch->told = status->state;
+          watch->events_told = status->event_count;
           watch->told_at = now;
           const auto callback = watch->callback;
           callback(*status);

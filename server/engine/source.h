@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +12,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/dtype.h"
 #include "server/engine/scan_spec.h"
+#include "server/engine/status_types.h"
 
 namespace octavo::engine {
 
@@ -19,6 +22,14 @@ struct SourceBlock {
   int64_t records = 0;       // 0 = the source has ended
   TimePoint acquired;        // when its last record was there
 };
+
+/// Something outside happened at a record.
+struct SourceMark {
+  std::string name;
+  int64_t record = 0;  // counted from the start of the scan
+};
+
+class PushPort;  // push_port.h
 
 /// Where raw records come from. Used by one thread (the scan's acquisition thread).
 class Source {
@@ -31,6 +42,23 @@ class Source {
   virtual absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) = 0;
   /// Whether the source waits without loss while no slot is free (files, simulation as fast as possible).
   virtual bool CanWait() const = 0;
+
+  /// Before the first record: how many the scan wants in all; 0 = until stopped.
+  virtual void Want(int64_t total_records) { (void)total_records; }
+  /// Before the first record: whom to tell what changes at the source ("a client connected"), from any thread, until Close.
+  virtual void OnNews(std::function<void(const std::string&)> tell) { (void)tell; }
+
+  // -- any thread
+  virtual SourceCounts Counts() { return {}; }
+  /// Takes the marks that came with records before `record`, in the order they came.
+  virtual std::vector<SourceMark> TakeMarks(int64_t record) {
+    (void)record;
+    return {};
+  }
+  /// The scan takes no more records: whoever feeds the source is told so.
+  virtual void Close() {}
+  /// Where clients push records; null for sources that fetch them.
+  virtual std::shared_ptr<PushPort> push() { return nullptr; }
 };
 
 /// What opening a source tells of it, before any record is read.

@@ -15,6 +15,15 @@ SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type);
 absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const SimulatedSource& given);
 std::unique_ptr<Source> OpenSimulated(const ScanSpec& resolved, const SimulatedSource& source, const Clock* clock);
 
+PushSource WithDefaults(const PushSource& given);
+absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource& given);
+std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& source, const Clock* clock);
+
+CameraSource WithDefaults(const CameraSource& given);
+/// camera_aravis.cc, or camera_none.cc where there is no Aravis.
+absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSource& given);
+absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const ScanSpec& resolved, const CameraSource& source, const Clock* clock);
+
 absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots);
 absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay,
                                                    const std::vector<std::string>& roots, const Clock* clock);

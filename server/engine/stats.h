@@ -28,6 +28,8 @@ struct Stats {
   int64_t records = 0;
   std::map<std::string, int64_t> blocks_dropped;                   // by reason: "overrun", "no_slot"
   int64_t source_overruns = 0;
+  std::map<std::string, int64_t> source_records_lost;              // by reason: "gap", "duplicate", "out_of_range"
+  std::map<std::string, int64_t> camera_frames_lost;               // by reason: "lost", "broken"
   double ring_occupancy = 0;                                       // largest of the running scans, 0 ... 1
   std::map<std::string, Histogram> stage_seconds;                  // "wait", "upload", "process", "download", "publish"
   Histogram volume_latency_seconds;                                // last record in host memory → volume held

@@ -24,6 +24,28 @@ const char* Name(ScanState state);    // "RUNNING"
 const char* Name(VolumeState state);  // "HELD"
 inline bool IsFinal(ScanState s) { return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled; }
 
+enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
+  kNone = 0, kState = 1, kStarted = 2, kVolumeStarted = 3, kVolumeDone = 4, kVolumeState = 5, kInterrupted = 6, kFinished = 7,
+  kProcessing = 8, kGap = 9, kMarker = 10, kSource = 11
+};
+
+/// All fields as in octavo.v1.ScanEvent.
+struct ScanEvent {
+  EventKind kind = EventKind::kNone;
+  uint64_t number = 0;
+  std::string text;
+  int64_t volume_index = -1, record = -1, count = 0;
+  std::string marker;
+  TimePoint time;
+};
+
+/// All fields as in octavo.v1.SourceStatus.
+struct SourceCounts {
+  int64_t records = 0, gaps = 0, lost_records = 0, duplicate_records = 0, out_of_range_records = 0, connections = 0;
+  bool connected = false;
+  int64_t frames = 0, frames_lost = 0, frames_broken = 0;
+};
+
 /// All fields as in octavo.v1.Scan.
 struct ScanStatus {
   std::string name;
@@ -41,6 +63,10 @@ struct ScanStatus {
   double current_fraction = 0;
   std::vector<std::string> volumes;
   std::string plan;
+  int64_t queue_position = 0;
+  std::vector<ScanEvent> events;  // the last 64, oldest first
+  uint64_t event_count = 0;
+  SourceCounts source;
 };
 
 /// All fields as in octavo.v1.Volume.

@@ -72,6 +72,10 @@ class Page final : public prometheus::Collectable {
     one("octavo_records_total", "Records processed", kCounter, static_cast<double>(stats.records));
     each("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", stats.blocks_dropped);
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
+    each("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
+         stats.source_records_lost);
+    each("octavo_camera_frames_lost_total", "Camera frames that never came (lost) or came incomplete (broken)", kCounter, "reason",
+         stats.camera_frames_lost);
     one("octavo_ring_occupancy_ratio", "Share of ring slots in use, fullest ring", kGauge, stats.ring_occupancy);
     {
       MetricFamily& to = family("octavo_stage_seconds", "Time of a block in each stage", kHistogram);

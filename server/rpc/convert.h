@@ -22,6 +22,8 @@ namespace octavo::rpc {
 // convert_types.cc
 void EncodeTime(const TimePoint& time, v1::Time* out);
 void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionReport* out);
+void EncodeScanEvent(const engine::ScanEvent& event, v1::ScanEvent* out);
+void EncodeSourceStatus(const engine::SourceCounts& counts, v1::SourceStatus* out);
 void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out);
 absl::Status CheckFinite(const char* field, double value);
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
@@ -32,6 +34,8 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
 void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
 void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
+/// Null if `type` is unspecified.
+std::optional<DType> DecodeRawType(v1::RawType type);
 
 // convert_volume.cc
 /// `field` is what errors call the options: "options", "retention.auto_commit".

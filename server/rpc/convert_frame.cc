@@ -98,7 +98,8 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
                                                             : engine::Delivery::kLossless;
   if (in.queue_length() > 1024) return InvalidField("queue_length", absl::StrCat("is ", in.queue_length(), "; allowed 0 to 1024"));
   const bool volumes = std::find(spec.products.begin(), spec.products.end(), engine::Product::kVolume) != spec.products.end();
-  spec.queue_length = in.queue_length() != 0 ? in.queue_length() : volumes ? 2 : 16;
+  const bool events_only = std::all_of(spec.products.begin(), spec.products.end(), [](auto product) { return product == engine::Product::kEvent; });
+  spec.queue_length = in.queue_length() != 0 ? in.queue_length() : volumes ? 2 : events_only ? 256 : 16;
   OCTAVO_RETURN_IF_ERROR(CheckFinite("max_rate_hz", in.max_rate_hz()));
   spec.max_rate_hz = in.max_rate_hz();
   if (spec.max_rate_hz > 0 && spec.delivery == engine::Delivery::kLossless) {
@@ -128,7 +129,8 @@ void EncodeFrameHeader(const engine::Frame& in, uint64_t dropped_before, v1::Fra
   out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
   out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
   out->set_complete(in.complete);
-  out->set_event(in.event);
+  out->set_event(in.event.text);
+  if (in.product == engine::Product::kEvent) EncodeScanEvent(in.event, out->mutable_scan_event());
 }
 
 void EncodePictureHeader(const Picture& in, v1::Frame* out) {

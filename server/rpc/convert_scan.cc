@@ -105,6 +105,58 @@ v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
   }
 }
 
+absl::StatusOr<engine::CameraSource> DecodeCamera(const v1::Camera& in) {
+  for (const auto& [field, value] : {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()},
+                                     std::pair{"camera.frame_rate_hz", in.frame_rate_hz()}, std::pair{"camera.frame_timeout_s", in.frame_timeout_s()}}) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
+  }
+  for (const auto& [field, text] : {std::pair{"camera.id", &in.id()}, std::pair{"camera.pixel_format", &in.pixel_format()},
+                                    std::pair{"camera.trigger_source", &in.trigger_source()}}) {
+    if (text->size() > 256) return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 256"));
+  }
+  return engine::CameraSource{.id = in.id(),
+                              .pixel_format = in.pixel_format(),
+                              .offset_x = in.offset_x(),
+                              .offset_y = in.offset_y(),
+                              .width = in.width(),
+                              .height = in.height(),
+                              .exposure_us = in.exposure_us(),
+                              .gain = in.gain(),
+                              .frame_rate_hz = in.frame_rate_hz(),
+                              .trigger_source = in.trigger_source(),
+                              .buffers = in.buffers(),
+                              .frame_timeout_s = in.frame_timeout_s()};
+}
+
+void EncodeCamera(const engine::CameraSource& in, v1::Camera* out) {
+  out->set_id(in.id);
+  out->set_pixel_format(in.pixel_format);
+  out->set_offset_x(static_cast<uint32_t>(in.offset_x));
+  out->set_offset_y(static_cast<uint32_t>(in.offset_y));
+  out->set_width(static_cast<uint32_t>(in.width));
+  out->set_height(static_cast<uint32_t>(in.height));
+  out->set_exposure_us(in.exposure_us);
+  out->set_gain(in.gain);
+  out->set_frame_rate_hz(in.frame_rate_hz);
+  out->set_trigger_source(in.trigger_source);
+  out->set_buffers(static_cast<uint32_t>(in.buffers));
+  out->set_frame_timeout_s(in.frame_timeout_s);
+}
+
+absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, engine::ScanSpec* out) {
+  if (in.has_queue() && in.queue().name().empty()) return InvalidField("queue.name", "is empty; allowed are 1 to 63 of a-z 0-9 _ . -");
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("queue.insert", in.queue().insert(), v1::Queue::Insert_IsValid(in.queue().insert())));
+  out->queue = {.name = in.queue().name(), .insert = static_cast<engine::QueueInsert>(in.queue().insert())};
+  for (int i = 0; i < in.markers_size(); ++i) {
+    const auto& marker = in.markers(i);
+    if (!v1::Marker::At_IsValid(marker.at()) || marker.at() == v1::Marker::AT_UNSPECIFIED) {
+      return InvalidField(absl::StrCat("markers[", i, "].at"), absl::StrCat("is ", static_cast<int>(marker.at()), "; allowed VOLUME_START, BSCAN_START, RECORD"));
+    }
+    out->markers.push_back({.name = marker.name(), .at = static_cast<engine::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.mode", in.mode(), v1::RetentionMode_IsValid(in.mode())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_full", in.on_full(), v1::OnFull_IsValid(in.on_full())));
@@ -119,6 +171,11 @@ absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
 }
 
 }  // namespace
+
+std::optional<DType> DecodeRawType(v1::RawType type) {
+  if (type == v1::RAW_TYPE_UNSPECIFIED) return std::nullopt;
+  return RawDType(type);
+}
 
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   engine::Processing out;
@@ -202,7 +259,13 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   } else if (in.has_replay()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("replay.rate_hz", in.replay().rate_hz()));
     out.source = engine::ReplaySource{.path = in.replay().path(), .rate_hz = in.replay().rate_hz(), .loops = in.replay().loops()};
+  } else if (in.has_push()) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("push.idle_timeout_s", in.push().idle_timeout_s()));
+    out.source = engine::PushSource{.credit_blocks = in.push().credit_blocks(), .idle_timeout_s = in.push().idle_timeout_s()};
+  } else if (in.has_camera()) {
+    OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeCamera(in.camera()));
   }
+  OCTAVO_RETURN_IF_ERROR(DecodeQueueAndMarkers(in, &out));
   const auto& a = in.acquisition();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("acquisition.raw_type", a.raw_type(), v1::RawType_IsValid(a.raw_type())));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("acquisition.record_rate_hz", a.record_rate_hz()));
@@ -295,6 +358,22 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_replay()->set_rate_hz(replay->rate_hz);
     out->mutable_replay()->set_loops(replay->loops);
   }
+  if (const auto* push = std::get_if<engine::PushSource>(&in.source)) {
+    out->mutable_push()->set_credit_blocks(static_cast<uint32_t>(push->credit_blocks));
+    out->mutable_push()->set_idle_timeout_s(push->idle_timeout_s);
+  }
+  if (const auto* camera = std::get_if<engine::CameraSource>(&in.source)) EncodeCamera(*camera, out->mutable_camera());
+  if (!in.queue.name.empty()) {
+    out->mutable_queue()->set_name(in.queue.name);
+    out->mutable_queue()->set_insert(static_cast<v1::Queue::Insert>(in.queue.insert));
+  }
+  for (const auto& marker : in.markers) {
+    auto* to = out->add_markers();
+    to->set_name(marker.name);
+    to->set_at(static_cast<v1::Marker::At>(marker.at));
+    to->set_every(static_cast<uint32_t>(marker.every));
+    to->set_offset(static_cast<uint32_t>(marker.offset));
+  }
   auto* a = out->mutable_acquisition();
   a->set_samples_per_record(static_cast<uint32_t>(in.acquisition.samples_per_record));
   if (in.acquisition.raw_type_given) a->set_raw_type(RawTypeOf(in.acquisition.raw_type, in.acquisition.packing));
@@ -357,6 +436,9 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_volumes_committed(in.volumes_committed);
   out->set_volumes_discarded(in.volumes_discarded);
   out->set_commit_failures(in.commit_failures);
+  out->set_queue_position(static_cast<uint32_t>(in.queue_position));
+  for (const auto& event : in.events) EncodeScanEvent(event, out->add_events());
+  EncodeSourceStatus(in.source, out->mutable_source());
 }
 
 }  // namespace octavo::rpc

@@ -78,4 +78,28 @@ absl::Status CheckRequestId(const std::string& id) {
   return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));
 }
 
+void EncodeScanEvent(const engine::ScanEvent& in, v1::ScanEvent* out) {
+  out->set_kind(static_cast<v1::ScanEvent::Kind>(in.kind));
+  out->set_number(in.number);
+  out->set_text(in.text);
+  out->set_volume_index(in.volume_index);
+  out->set_record(in.record);
+  out->set_count(in.count);
+  out->set_marker(in.marker);
+  EncodeTime(in.time, out->mutable_time());
+}
+
+void EncodeSourceStatus(const engine::SourceCounts& in, v1::SourceStatus* out) {
+  out->set_records(in.records);
+  out->set_gaps(in.gaps);
+  out->set_lost_records(in.lost_records);
+  out->set_duplicate_records(in.duplicate_records);
+  out->set_out_of_range_records(in.out_of_range_records);
+  out->set_connections(in.connections);
+  out->set_connected(in.connected);
+  out->set_frames(in.frames);
+  out->set_frames_lost(in.frames_lost);
+  out->set_frames_broken(in.frames_broken);
+}
+
 }  // namespace octavo::rpc

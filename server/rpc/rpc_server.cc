@@ -27,9 +27,10 @@ class RpcServerImpl final : public RpcServer {
 
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
     info.listening = [this] { return addresses(); };
-    services_.push_back(MakeScanService(engine));
+    services_.push_back(MakeScanService(engine, &camera_workers_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
+    services_.push_back(MakeSourceService(engine, &camera_workers_));
     services_.push_back(MakeSystemService(engine, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -64,7 +65,7 @@ class RpcServerImpl final : public RpcServer {
   void SetServing(bool serving) override {
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
-    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SystemService"}) {
+    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
       health->SetServingStatus(service, serving);
     }
   }
@@ -84,6 +85,7 @@ class RpcServerImpl final : public RpcServer {
 
  private:
   engine::WorkerPool workers_;
+  engine::WorkerPool camera_workers_{"oct-camera", 1};  // a camera may take seconds to answer
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<UnixListener> unix_;

@@ -13,26 +13,40 @@ using grpc::ServerUnaryReactor;
 
 class ScanServiceImpl final : public v1::ScanService::CallbackService {
  public:
-  explicit ScanServiceImpl(engine::Engine* engine) : engine_(engine) {}
+  ScanServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
     auto* reactor = context->DefaultReactor();
-    engine::AdmissionReport report;
-    const absl::Status status = [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, &report));
-      EncodeScan(scan, response);
-      return absl::OkStatus();
-    }();
-    reactor->Finish(ToGrpc(status, &report));
+    Run(request->spec(), [this, reactor, request, response] {
+      engine::AdmissionReport report;
+      const absl::Status status = [&]() -> absl::Status {
+        OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+        OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, &report));
+        EncodeScan(scan, response);
+        return absl::OkStatus();
+      }();
+      reactor->Finish(ToGrpc(status, &report));
+    });
     return reactor;
   }
 
   ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    Run(request->spec(), [this, reactor, request, response] {
+      reactor->Finish(ToGrpc([&]() -> absl::Status {
+        OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+        OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
+        EncodeAdmissionReport(report, response->mutable_report());
+        return absl::OkStatus();
+      }()));
+    });
+    return reactor;
+  }
+
+  ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request, v1::ScanEvent* response) override {
     return Reply(context, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
-      EncodeAdmissionReport(report, response->mutable_report());
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanEvent event, engine_->MarkScan(request->name(), request->marker()));
+      EncodeScanEvent(event, response);
       return absl::OkStatus();
     });
   }
@@ -57,7 +71,10 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return Reply(context, [&]() -> absl::Status {
       const auto scans = engine_->ListScans();
       OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), scans.size()));
-      for (size_t i = page.begin; i < page.end; ++i) EncodeScan(scans[i], response->add_scans());
+      for (size_t i = page.begin; i < page.end; ++i) {
+        EncodeScan(scans[i], response->add_scans());
+        response->mutable_scans(response->scans_size() - 1)->clear_events();  // a page of them would be megabytes
+      }
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();
     });
@@ -82,6 +99,15 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
  private:
+  // Asking a camera takes a second or two, which gRPC's threads must not wait for.
+  void Run(const v1::ScanSpec& spec, std::function<void()> work) {
+    if (spec.has_camera()) {
+      workers_->Post(std::move(work));
+    } else {
+      work();
+    }
+  }
+
   template <class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Scan* response, F call) {
     return Reply(context, [&]() -> absl::Status {
@@ -92,10 +118,11 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   engine::Engine* const engine_;
+  engine::WorkerPool* const workers_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine) { return std::make_unique<ScanServiceImpl>(engine); }
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers) { return std::make_unique<ScanServiceImpl>(engine, workers); }
 
 }  // namespace octavo::rpc

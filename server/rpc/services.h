@@ -22,7 +22,10 @@ struct ServerInfo {
   std::function<std::vector<std::string>()> listening;
 };
 
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine);
+/// `workers` ask cameras, which takes a second or two.
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers);
+/// `workers` ask cameras.
+std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers);

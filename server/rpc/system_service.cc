@@ -31,6 +31,12 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       EncodeTime(info_.started, response->mutable_started());
       response->set_draining(engine_->draining());
       for (const auto& address : info_.listening()) response->add_listening(address);
+      for (const auto& kind : engine::SourceKinds()) {
+        auto* source = response->add_sources();
+        source->set_name(kind.name);
+        source->set_available(kind.available);
+        source->set_reason(kind.reason);
+      }
       for (const auto& line : info_.recovered) response->add_recovered(line);
       return absl::OkStatus();
     });

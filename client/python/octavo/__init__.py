@@ -15,7 +15,9 @@ Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres
 from octavo.client import Client, Frame, commit_options
 from octavo.errors import OctavoError
 from octavo.png import write_png
-from octavo.specs import processing, raster, replay, scan_spec, simulated
+from octavo.push import PushResult
+from octavo.specs import camera, marker, processing, push, raster, replay, scan_spec, simulated
 
-__all__ = ["Client", "Frame", "OctavoError", "commit_options", "processing", "raster", "replay", "scan_spec", "simulated", "write_png"]
+__all__ = ["Client", "Frame", "OctavoError", "PushResult", "camera", "commit_options", "marker", "processing", "push", "raster", "replay", "scan_spec",
+           "simulated", "write_png"]
 __version__ = "0.1.0"

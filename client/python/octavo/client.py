@@ -14,8 +14,8 @@ from typing import Callable, Iterator, List, Optional, Sequence, Union
 import grpc
 import numpy as np
 
-from octavo import errors, specs
-from octavo.v1 import (scan_pb2, scan_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2,
+from octavo import errors, push, specs
+from octavo.v1 import (scan_pb2, scan_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2,
                        volume_pb2_grpc)
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
@@ -54,6 +54,7 @@ class Frame:
     event: str
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
+    scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
 
 
 def commit_options(destination: str, format: str = "zarr", **options) -> scan_pb2.CommitOptions:
@@ -88,6 +89,7 @@ class Client:
         self._scans = scan_pb2_grpc.ScanServiceStub(self.channel)
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)
+        self._sources = source_pb2_grpc.SourceServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
 
     def __enter__(self) -> "Client":
@@ -151,6 +153,29 @@ class Client:
     def cancel(self, name: str) -> scan_pb2.Scan:
         """Ends at once."""
         return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name))
+
+    def mark(self, name: str, marker: str) -> types_pb2.ScanEvent:
+        """Puts a marker at the record that is being processed now."""
+        return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker))
+
+    # -- sources
+
+    def push(self, scan: str, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
+             progress: Optional[Callable] = None) -> push.PushResult:
+        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them.
+
+        blocks     arrays [records, S], which follow on from what the scan has; or (first_record, array) pairs: what lies between
+                   is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
+                   those, to go on with a scan that another client began
+        end        after the last block, say that no more will come
+        reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
+        progress   called with each PushResponse
+        """
+        return push.push(self._sources.Push, scan, blocks, end=end, reconnect=reconnect, progress=progress)
+
+    def cameras(self) -> List[source_pb2.CameraInfo]:
+        """Cameras that the server can reach now. Takes about a second."""
+        return list(self._call(self._sources.ListCameras, source_pb2.ListCamerasRequest()).cameras)
 
     # -- volumes
 
@@ -290,4 +315,5 @@ def _frames(messages) -> Iterator[Frame]:
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquired.monotonic_ns,
-                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), scale_bar_um=head.scale_bar_um)
+                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), scale_bar_um=head.scale_bar_um,
+                    scan_event=head.scan_event if head.HasField("scan_event") else None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.v1 import scan_pb2, types_pb2
 
-Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile]
+Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera]
 DTYPES = {"u8": types_pb2.U8, "i8": types_pb2.I8, "u16": types_pb2.U16, "f16": types_pb2.F16, "f32": types_pb2.F32, "c64": types_pb2.C64}
 RAW_TYPES = {"u8": scan_pb2.RAW_U8, "u16": scan_pb2.RAW_U16, "i16": scan_pb2.RAW_I16, "f32": scan_pb2.RAW_F32, "u12p": scan_pb2.RAW_U12P,
              "u12_packed": scan_pb2.RAW_U12_PACKED}
@@ -17,6 +17,9 @@ FIXED_PATTERN_NOISE = {"keep": scan_pb2.Processing.KEEP, "mean": scan_pb2.Proces
 WINDOWS = {"rect": scan_pb2.RECT, "hann": scan_pb2.HANN, "hamming": scan_pb2.HAMMING, "gauss": scan_pb2.GAUSS,
            "blackman": scan_pb2.BLACKMAN, "flat_top": scan_pb2.FLAT_TOP}
 INTERPOLATIONS = {"linear": scan_pb2.LINEAR, "cubic": scan_pb2.CUBIC, "lanczos": scan_pb2.LANCZOS}
+INSERTS = {"append": scan_pb2.Queue.APPEND, "interrupt_at_volume": scan_pb2.Queue.INTERRUPT_AT_VOLUME,
+           "interrupt_now": scan_pb2.Queue.INTERRUPT_NOW}
+MARKER_PLACES = {"volume": scan_pb2.Marker.VOLUME_START, "bscan": scan_pb2.Marker.BSCAN_START, "record": scan_pb2.Marker.RECORD}
 
 
 def simulated(seed: int = 0, *, fast: bool = False, layers: Sequence[dict] = (), **fields) -> scan_pb2.Simulated:
@@ -27,6 +30,21 @@ def simulated(seed: int = 0, *, fast: bool = False, layers: Sequence[dict] = (),
 def replay(path: str, *, loops: int = 1, rate_hz: float = 0.0) -> scan_pb2.ReplayFile:
     """Raw records from a file under one of the server's replay roots."""
     return scan_pb2.ReplayFile(path=path, loops=loops, rate_hz=rate_hz)
+
+
+def push(*, credit_blocks: int = 0, idle_timeout_s: float = 0.0) -> scan_pb2.Push:
+    """Records that Client.push sends. The scan needs `samples`, and `raw_type` unless that is u16."""
+    return scan_pb2.Push(credit_blocks=credit_blocks, idle_timeout_s=idle_timeout_s)
+
+
+def camera(id: str = "", *, width: int = 0, height: int = 0, pixel_format: str = "", **fields) -> scan_pb2.Camera:
+    """A GenICam camera: each line of an image is a record. What is not given stays as the camera has it."""
+    return scan_pb2.Camera(id=id, width=width, height=height, pixel_format=pixel_format, **fields)
+
+
+def marker(name: str, at: str, *, every: int = 0, offset: int = 0) -> scan_pb2.Marker:
+    """An event at each `every`-th "volume", "bscan" or "record" from `offset` on (ScanSpec.markers)."""
+    return scan_pb2.Marker(name=name, at=MARKER_PLACES[at], every=every, offset=offset)
 
 
 def raster(ascans: int, bscans: int, volumes: int = 0, **fields) -> scan_pb2.Raster:
@@ -86,15 +104,19 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
 
 
 def scan_spec(source: Source, pattern: scan_pb2.Raster, *, processing: Optional[scan_pb2.Processing] = None, samples: int = 0,
-              raw_type: Optional[str] = None, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0, acquisition: Optional[dict] = None, retention: Optional[dict] = None,
-              products: Optional[dict] = None, **fields) -> scan_pb2.ScanSpec:
+              raw_type: Optional[str] = None, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
+              acquisition: Optional[dict] = None, retention: Optional[dict] = None, products: Optional[dict] = None, queue: str = "",
+              insert: str = "append", **fields) -> scan_pb2.ScanSpec:
     """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed"; record_average: records of the source in
-    one of the pattern. acquisition, retention, products: fields of those messages; the rest: fields of ScanSpec."""
+    one of the pattern. acquisition, retention, products: fields of those messages; the rest: fields of ScanSpec.
+
+    queue   scans of one queue acquire one after another;  insert  "append", "interrupt_at_volume", "interrupt_now"
+    """
     spec = scan_pb2.ScanSpec(**fields)
-    if isinstance(source, scan_pb2.Simulated):
-        spec.simulated.CopyFrom(source)
-    else:
-        spec.replay.CopyFrom(source)
+    kinds = {scan_pb2.Simulated: "simulated", scan_pb2.ReplayFile: "replay", scan_pb2.Push: "push", scan_pb2.Camera: "camera"}
+    getattr(spec, kinds[type(source)]).CopyFrom(source)
+    if queue:
+        spec.queue.name, spec.queue.insert = queue, INSERTS[insert]
     spec.pattern.raster.CopyFrom(pattern)
     spec.acquisition.CopyFrom(scan_pb2.Acquisition(samples_per_record=samples, record_rate_hz=rate_hz, channels=channels, channel=channel,
                                                         record_average=record_average, **(acquisition or {})))

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace octavo::engine {
+
+/// All fields as in octavo.v1.CameraInfo.
+struct CameraInfo {
+  std::string id, vendor, model, serial, protocol, address;
+  bool in_use = false;
+};
+
+/// A kind of source, whether this build has it, and why (not).
+struct SourceKind {
+  std::string name;
+  bool available = true;
+  std::string reason;
+};
+std::vector<SourceKind> SourceKinds();
+
+/// Where cameras are looked for from now on: names of Aravis' interfaces. Process-wide, as it is there.
+void SetCameraInterfaces(const std::vector<std::string>& interfaces);
+
+/// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT) in a build without Aravis.
+absl::StatusOr<std::vector<CameraInfo>> ListCameras();
+
+/// Whether this build can use cameras, and why (not).
+SourceKind CameraSupport();
+
+}  // namespace octavo::engine

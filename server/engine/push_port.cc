@@ -1,0 +1,266 @@
+#include "server/engine/push_port.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+// A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
+constexpr int64_t kMostAhead = int64_t{1} << 31;
+constexpr size_t kMostMarks = 4096, kMostMarksPerBlock = 64;
+
+}  // namespace
+
+absl::Status PushPort::CheckConnection(int64_t connection) const {
+  if (connection == connection_) return absl::OkStatus();
+  return WithInfo(absl::AbortedError("another connection pushes to this scan now"), {.reason = "REPLACED", .field = "", .numbers = {}});
+}
+
+int64_t PushPort::Connect() {
+  int64_t connection = 0;
+  {
+    MutexLock lock(mutex_);
+    connection = ++connection_;
+    received_ = 0;
+    ++counts_.connections;
+    counts_.connected = true;
+  }
+  Notify();  // the connection before learns that it was replaced
+  Tell(absl::StrCat("client ", connection, " connected"));
+  return connection;
+}
+
+void PushPort::OnProgress(int64_t connection, std::function<void()> notify) {
+  MutexLock lock(notify_mutex_);
+  if (connection < notify_connection_) return;  // replaced already
+  notify_ = std::move(notify);
+  notify_connection_ = connection;
+}
+
+absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
+  {
+    MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
+    if (block.records < 1 || block.records > limits_.block_records) {
+      return InvalidField("records", absl::StrCat("is ", block.records, "; allowed 1 to ", limits_.block_records));
+    }
+    size_t bytes = 0;
+    for (const auto& [data, size] : block.parts) bytes += size;
+    if (static_cast<int64_t>(bytes) != block.records * limits_.record_bytes) {
+      return InvalidField("data", absl::StrCat("has ", bytes, " bytes; ", block.records, " records have ", block.records * limits_.record_bytes));
+    }
+    if (block.marks.size() > kMostMarksPerBlock) {
+      return InvalidField("markers", absl::StrCat("has ", block.marks.size(), " markers; allowed ", kMostMarksPerBlock));
+    }
+    for (const auto& mark : block.marks) {
+      if (mark.name.empty() || mark.name.size() > 63) {
+        return InvalidField("markers.name", absl::StrCat("has ", mark.name.size(), " characters; allowed 1 to 63"));
+      }
+    }
+    if (static_cast<int64_t>(queue_.size()) >= limits_.credit_blocks) {
+      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("block ", received_ + 1, " came without credit; ", queue_.size(),
+                                                                " blocks wait for the device")),
+                      {.reason = "CREDIT_EXCEEDED", .field = "",
+                       .numbers = {{"credit", absl::StrCat(received_)}, {"next_record", absl::StrCat(next_record_)}, {"retryable", "true"}}});
+    }
+    ++received_;
+    Accept(std::move(block));
+  }
+  Notify();
+  return absl::OkStatus();
+}
+
+// Of the block, what follows on from what is known.
+void PushPort::Accept(PushBlock block) {
+  if (ended_ || closed_) {
+    counts_.out_of_range_records += block.records;
+    return;
+  }
+  const int64_t limit = total_records_ > 0 ? std::min(total_records_, next_record_ + kMostAhead) : next_record_ + kMostAhead;
+  if (block.first_record >= static_cast<uint64_t>(limit)) {
+    counts_.out_of_range_records += block.records;
+    return;
+  }
+  const auto first = static_cast<int64_t>(block.first_record);
+  if (const int64_t beyond = first + block.records - total_records_; total_records_ > 0 && beyond > 0) {
+    counts_.out_of_range_records += beyond;
+    block.records -= beyond;
+  }
+  const int64_t known = std::clamp<int64_t>(next_record_ - first, 0, block.records);
+  counts_.duplicate_records += known;
+  if (known == block.records) return;
+  if (first > next_record_) {
+    ++counts_.gaps;
+    counts_.lost_records += first - next_record_;
+  }
+  next_record_ = first + block.records;
+  for (auto& mark : block.marks) {
+    if (marks_.size() < kMostMarks) marks_.push_back(std::move(mark));
+  }
+  block.marks.clear();
+  queue_.push_back({.block = std::move(block), .offset = known, .arrived = clock_->Now()});
+  cv_.NotifyAll();
+}
+
+absl::Status PushPort::EndOfRecords(int64_t connection) {
+  MutexLock lock(mutex_);
+  OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
+  ended_ = true;
+  cv_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void PushPort::Disconnect(int64_t connection) {
+  {
+    MutexLock lock(mutex_);
+    if (connection == connection_) counts_.connected = false;
+  }
+  {
+    MutexLock lock(notify_mutex_);
+    if (notify_connection_ == connection) notify_ = nullptr;
+  }
+  Tell(absl::StrCat("client ", connection, " gone"));
+}
+
+void PushPort::OnNews(std::function<void(const std::string&)> tell) {
+  MutexLock lock(news_mutex_);
+  news_ = std::move(tell);
+}
+
+void PushPort::Tell(const std::string& news) {
+  MutexLock lock(news_mutex_);
+  if (news_) news_(news);
+}
+
+absl::StatusOr<PushProgress> PushPort::Progress(int64_t connection) {
+  MutexLock lock(mutex_);
+  OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
+  return PushProgress{.credit = received_ + limits_.credit_blocks - static_cast<int64_t>(queue_.size()),
+                      .received = received_,
+                      .next_record = next_record_,
+                      .done = closed_,
+                      .counts = counts_};
+}
+
+int64_t PushPort::total_records() {
+  MutexLock lock(mutex_);
+  return total_records_;
+}
+
+void PushPort::Want(int64_t total_records) {
+  MutexLock lock(mutex_);
+  total_records_ = total_records;
+}
+
+int64_t PushPort::Copy(Waiting& waiting, char* slot, int64_t records) const {
+  const int64_t count = std::min(records, waiting.block.records - waiting.offset);
+  auto skip = static_cast<size_t>(waiting.offset * limits_.record_bytes), wanted = static_cast<size_t>(count * limits_.record_bytes);
+  for (const auto& [data, size] : waiting.block.parts) {
+    if (skip >= size) {
+      skip -= size;
+      continue;
+    }
+    const size_t n = std::min(size - skip, wanted);
+    std::memcpy(slot, data + skip, n);
+    slot += n;
+    wanted -= n;
+    skip = 0;
+    if (wanted == 0) break;
+  }
+  waiting.offset += count;
+  return count;
+}
+
+absl::StatusOr<SourceBlock> PushPort::Next(char* slot, int64_t max_records, std::stop_token stop) {
+  std::stop_callback wake(stop, [this] {
+    MutexLock lock(mutex_);
+    cv_.NotifyAll();
+  });
+  SourceBlock out;
+  for (;;) {
+    if (current_.offset == current_.block.records) {
+      MutexLock lock(mutex_);
+      if (out.records == 0) OCTAVO_RETURN_IF_ERROR(WaitForRecords(lock, stop));
+      if (stop.stop_requested() || queue_.empty()) return out;
+      current_ = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    const int64_t first = static_cast<int64_t>(current_.block.first_record) + current_.offset;
+    if (out.records == 0) {
+      out.first_record = first;
+    } else if (first != out.first_record + out.records) {
+      return out;  // a gap: the next slot begins behind it
+    }
+    out.acquired = current_.arrived;
+    const int64_t copied = Copy(current_, slot + out.records * limits_.record_bytes, max_records - out.records);
+    out.records += copied;
+    {
+      MutexLock lock(mutex_);
+      counts_.records += copied;
+    }
+    if (current_.offset == current_.block.records) {
+      current_ = {};  // its memory goes back before there is credit for more
+      Notify();
+    }
+    if (out.records == max_records) return out;
+  }
+}
+
+// Until there is a block, the records have ended, or `stop`.
+absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& stop) {
+  using Seconds = std::chrono::duration<double>;
+  const auto began = std::chrono::steady_clock::now();
+  while (queue_.empty() && !ended_ && !stop.stop_requested()) {
+    if (limits_.idle_timeout_s <= 0) {
+      cv_.Wait(lock);
+      continue;
+    }
+    const Seconds left = Seconds(limits_.idle_timeout_s) - (std::chrono::steady_clock::now() - began);
+    if (left.count() <= 0) {
+      const char* who = counts_.connections == 0 ? "no client ever connected" : counts_.connected ? "a client is connected, but silent" : "no client is connected";
+      return WithInfo(absl::DeadlineExceededError(absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ",
+                                                               next_record_)),
+                      {.reason = "SOURCE_STALLED", .field = "push.idle_timeout_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}});
+    }
+    cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(left, Seconds(3600))));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<SourceMark> PushPort::TakeMarks(int64_t before_record) {
+  MutexLock lock(mutex_);
+  std::vector<SourceMark> taken;
+  while (!marks_.empty() && marks_.front().record < before_record) {
+    taken.push_back(std::move(marks_.front()));
+    marks_.pop_front();
+  }
+  return taken;
+}
+
+SourceCounts PushPort::Counts() {
+  MutexLock lock(mutex_);
+  return counts_;
+}
+
+void PushPort::Close() {
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    queue_.clear();
+    current_ = {};
+  }
+  OnNews(nullptr);
+  Notify();
+}
+
+void PushPort::Notify() {
+  MutexLock lock(notify_mutex_);
+  if (notify_) notify_();
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,464 @@
+"""Sources that clients push: credit, gaps, numbers that do not fit, clients that die, come back, stall, run short and run long."""
+
+import itertools
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+import grpc
+import numpy as np
+
+from harness import BUILD, DaemonTest, octavo
+from octavo.v1 import scan_pb2, source_pb2, source_pb2_grpc
+
+SAMPLES = 128
+ASCANS, BSCANS = 32, 8
+VOLUME = ASCANS * BSCANS
+F32 = dict(processing=octavo.processing(background="none", window="rect", value="magnitude", dtype="f32"))
+
+
+def records(first, count, seed=0):
+    """Raw records that depend on their number within the scan alone."""
+    number = np.arange(first, first + count)[:, None]
+    j = np.arange(SAMPLES)[None, :]
+    wave = np.cos(2 * np.pi * (3 + (number * 7 + seed) % 40) * j / SAMPLES)
+    return np.round(2000 + 500 * wave + number % 13).astype("<u2")
+
+
+def model(volume, **kwargs):
+    """What a volume of them is: [y, x, z]."""
+    spectra = records(volume * VOLUME, VOLUME, **kwargs).astype(np.float64)
+    return np.abs(np.fft.ifft(spectra, axis=1))[:, :SAMPLES // 2].reshape(BSCANS, ASCANS, SAMPLES // 2)
+
+
+class RawPush:
+    """A client that does what it likes with the protocol."""
+
+    def __init__(self, address, scan, **hello):
+        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self.requests = queue.Queue()
+        self.requests.put(source_pb2.PushRequest(scan=scan, **hello))
+        self.call = source_pb2_grpc.SourceServiceStub(self.channel).Push(iter(self.requests.get, None))
+
+    def send(self, first, count, **fields):
+        fields.setdefault("data", records(first, count).tobytes())
+        self.requests.put(source_pb2.PushRequest(first_record=first, records=count, **fields))
+
+    def until(self, wanted):
+        """Reads answers until one is as wanted."""
+        for answer in self.call:
+            if wanted(answer):
+                return answer
+        raise AssertionError("the stream ended")
+
+    def error(self):
+        """Reads to the end, which must be an error."""
+        try:
+            for _ in self.call:
+                pass
+        except grpc.RpcError as error:
+            return octavo.errors.from_rpc_error(error)
+        raise AssertionError("the stream ended without an error")
+
+    def close(self):
+        self.requests.put(None)
+        self.call.cancel()
+        self.channel.close()
+
+
+class CuttingProxy:
+    """Passes TCP on to the daemon; `cut` breaks all connections that there are."""
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.target = (host, int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.lock = threading.Lock()
+        self.pairs = []
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self.target)
+            with self.lock:
+                self.pairs.append((near, far))
+                for a, b in ((near, far), (far, near)):
+                    self.threads.append(threading.Thread(target=self.pump, args=(a, b)))
+                    self.threads[-1].start()
+
+    @staticmethod
+    def pump(a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def sockets(self):
+        with self.lock:
+            return [s for pair in self.pairs for s in pair]
+
+    def cut(self):
+        for s in self.sockets():
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cut()
+        for thread in self.threads:
+            thread.join()
+        for s in self.sockets():
+            s.close()
+
+
+class Push(DaemonTest):
+    def submit(self, volumes=2, push=None, **fields):
+        fields = {**F32, **fields}
+        return self.client.submit_scan(push or octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES, **fields).name
+
+    def check(self, scan, index, missing=(), **kwargs):
+        """The volume is the model's but for A-scans `missing` (flat numbers), which hold NaN."""
+        volume = [v for v in self.client.volumes(scan) if v.index == index][0]
+        array = self.client.read(volume.name).reshape(VOLUME, -1)
+        expected = model(index, **kwargs).reshape(VOLUME, -1).copy()
+        expected[list(missing)] = np.nan
+        np.testing.assert_allclose(array, expected, rtol=0, atol=5e-6 * 4000)
+        self.assertEqual(volume.missing_ascans, len(missing))
+        self.assertEqual(sorted(i for r in volume.missing for i in range(r.first, r.first + r.count)), sorted(missing))
+        self.assertEqual(volume.complete, not missing)
+
+    def test_pushed_records_become_volumes(self):
+        scan = self.submit(volumes=3)
+        result = self.client.push(scan, (records(i, 48) for i in range(0, 3 * VOLUME, 48)))
+        self.assertTrue(result.done)
+        self.assertEqual((result.next_record, result.connections), (3 * VOLUME, 1))
+        end = self.client.wait(scan)
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.DONE, "COMPLETED", 0))
+        self.assertEqual((end.source.records, end.source.gaps, end.source.duplicate_records), (3 * VOLUME, 0, 0))
+        for index in range(3):
+            self.check(scan, index)
+
+    def test_blocks_of_any_size_and_one_large_array(self):
+        def pieces(sizes):
+            first = 0
+            for count in itertools.cycle(sizes):
+                if first == 2 * VOLUME:
+                    return
+                count = min(count, 2 * VOLUME - first)
+                yield records(first, count)
+                first += count
+
+        for sizes in ([1], [7, 64, 1, 200], [2 * VOLUME]):
+            scan = self.submit()
+            result = self.client.push(scan, pieces(sizes))
+            self.assertTrue(result.done)
+            self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+            self.check(scan, 0)
+            self.check(scan, 1)
+            for volume in self.client.volumes(scan):
+                self.client.discard(volume.name)
+
+    def test_gaps_make_ascans_missing(self):
+        scan = self.submit()
+        self.client.push(scan, [(0, records(0, 40)), (45, records(45, VOLUME - 45)), records(VOLUME, VOLUME)])
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 5))
+        self.assertEqual((end.source.gaps, end.source.lost_records, end.source.records), (1, 5, 2 * VOLUME - 5))
+        gaps = [e for e in end.events if e.kind == e.GAP]
+        self.assertEqual([(e.record, e.count, e.volume_index) for e in gaps], [(45, 5, 0)])
+        self.check(scan, 0, missing=range(40, 45))
+        self.check(scan, 1)
+
+    def test_whole_volumes_in_a_gap(self):
+        scan = self.submit(volumes=4)
+        self.client.push(scan, [(0, records(0, VOLUME)), (3 * VOLUME + 8, records(3 * VOLUME + 8, VOLUME - 8))])
+        end = self.client.wait(scan)
+        self.assertEqual((end.volumes_done, end.volumes_dropped, end.missing_ascans), (2, 2, 2 * VOLUME + 8))
+        self.check(scan, 3, missing=range(8))
+
+    def test_duplicates_and_numbers_out_of_range_change_nothing(self):
+        scan = self.submit()
+        push = RawPush(self.daemon.address, scan)
+        push.until(lambda a: a.credit > 0)
+        push.send(0, 100)
+        push.send(20, 50, data=records(20, 50, seed=9).tobytes())            # seen before, with other data
+        push.send(90, 30, data=np.concatenate([records(90, 10, seed=9), records(100, 20)]).tobytes())  # partly
+        push.until(lambda a: a.received == 3 and a.credit > 3)
+        push.send(2 * VOLUME, 10, data=records(0, 10, seed=9).tobytes())     # past the end
+        push.send(2 ** 63 + 5, 10, data=records(0, 10, seed=9).tobytes())    # no number of any record
+        answer = push.until(lambda a: a.received == 5)
+        self.assertEqual(answer.next_record, 120)
+        push.close()
+        # The last block reaches over the end of the scan.
+        result = self.client.push(scan, lambda first: [records(first, 2 * VOLUME - first + 5)])
+        self.assertTrue(result.done)
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 0))
+        self.assertEqual((end.source.duplicate_records, end.source.gaps), (60, 0))
+        self.assertEqual(end.source.out_of_range_records, 25)
+        self.check(scan, 0)
+        self.check(scan, 1)
+
+    def test_an_implausible_jump_is_not_followed(self):
+        scan = self.submit(volumes=0, retention=dict(hold_slots=4, mode=scan_pb2.CAPTURE))
+        result = self.client.push(scan, [(0, records(0, 40)), (2 ** 50, records(0, 40)), (40, records(40, VOLUME - 40))])
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.source.out_of_range_records, end.volumes_done), ("SOURCE_ENDED", 40, 1))
+        self.assertEqual(result.next_record, VOLUME)
+        self.check(scan, 0)
+
+    def test_no_credit_while_the_scan_waits(self):
+        # A scan that waits in a queue takes nothing from its client but what it has room for.
+        first = self.submit(queue="instrument", push=octavo.push(idle_timeout_s=-1))
+        second = self.submit(queue="instrument", push=octavo.push(credit_blocks=3), acquisition=dict(records_per_block=16))
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(self.client.push(second, (records(i, 16) for i in range(0, 2 * VOLUME, 16)))))
+        thread.start()
+        push = RawPush(self.daemon.address, first)
+        for scan in self.client.watch(second):
+            if scan.source.connected and scan.source.connections == 1:
+                break
+        thread.join(1)  # time to do wrong in
+        self.assertEqual(answers, [])
+        scan = self.client.scan(second)
+        self.assertEqual((scan.state, scan.queue_position, scan.source.records), (scan_pb2.QUEUED, 1, 0))
+        push.close()
+        self.client.cancel(first)  # the next begins
+        thread.join(30)
+        self.assertTrue(answers[0].done)
+        self.assertEqual(self.client.wait(second).reason_code, "COMPLETED")
+        self.check(second, 0)
+        self.check(second, 1)
+
+    def test_more_than_the_credit_ends_the_connection_not_the_scan(self):
+        first = self.submit(queue="instrument", push=octavo.push(idle_timeout_s=-1))
+        second = self.submit(queue="instrument", push=octavo.push(credit_blocks=2), acquisition=dict(records_per_block=16))
+        push = RawPush(self.daemon.address, second)
+        self.assertEqual(push.until(lambda a: True).credit, 2)
+        for i in range(4):
+            push.send(16 * i, 16)
+        error = push.error()
+        self.assertEqual((error.code, error.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "CREDIT_EXCEEDED"))
+        self.assertEqual((error.numbers["next_record"], error.numbers["credit"]), ("32", "2"))
+        push.close()
+        self.client.cancel(first)
+        self.client.push(second, lambda at: (records(i, 16) for i in range(at, 2 * VOLUME, 16)))
+        self.assertEqual(self.client.wait(second).missing_ascans, 0)
+        self.check(second, 1)
+
+    def test_errors_name_the_field(self):
+        scan = self.submit(volumes=1, acquisition=dict(records_per_block=64))
+        simulated = self.client.submit_scan(octavo.simulated(1), octavo.raster(64, 64, volumes=0), samples=256).name
+        cases = [
+            (dict(scan="scans/none"), None, grpc.StatusCode.NOT_FOUND, "NO_SCAN", "name"),
+            (dict(scan=simulated), None, grpc.StatusCode.FAILED_PRECONDITION, "NOT_PUSH", "scan"),
+            (dict(scan=""), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "scan"),
+            (dict(scan=scan, samples_per_record=64), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "samples_per_record"),
+            (dict(scan=scan, raw_type=scan_pb2.RAW_F32), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "raw_type"),
+            (dict(scan=scan, records=1, data=b"xx"), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "data"),
+            (dict(scan=scan), dict(first_record=0, records=65, data=bytes(65 * 256)), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "records"),
+            (dict(scan=scan), dict(first_record=0, records=0, data=b"xx"), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "records"),
+            (dict(scan=scan), dict(first_record=0, records=4, data=bytes(1023)), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "data"),
+            (dict(scan=scan), dict(first_record=0, records=4), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "data"),
+            (dict(scan=scan), dict(scan=scan), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "scan"),
+            (dict(scan=scan), dict(first_record=0, records=4, data=bytes(1024), markers=[source_pb2.PushMarker(record=1)]),
+             grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "markers.name"),
+        ]
+        for hello, block, code, reason, field in cases:
+            push = RawPush(self.daemon.address, **hello)
+            if block is not None:
+                push.until(lambda a: a.credit > 0)
+                push.requests.put(source_pb2.PushRequest(**block))
+            error = push.error()
+            push.close()
+            self.assertEqual((error.code, error.reason, error.field), (code, reason, field), (hello, block, error))
+        # None of it counted, and the scan is as it was.
+        self.assertEqual(self.client.scan(scan).source.records, 0)
+        self.client.push(scan, [records(0, VOLUME)])
+        self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+        self.check(scan, 0)
+
+    def test_bytes_that_are_no_message(self):
+        channel = grpc.insecure_channel(self.daemon.address)
+        method = channel.stream_stream("/octavo.v1.SourceService/Push", request_serializer=lambda b: b, response_deserializer=bytes)
+        for garbage in (b"\xff", b"\x0a\x05ab", b"\x7a\x05ab", b"\x7a\x01a\x08\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0d\x00\x00"):
+            with self.assertRaises(grpc.RpcError) as caught:
+                list(method(iter([garbage])))
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT, garbage)
+        channel.close()
+
+    def test_bad_specs(self):
+        cases = [(dict(push=octavo.push(credit_blocks=65)), "push.credit_blocks"), (dict(push=octavo.push(idle_timeout_s=float("nan"))), "push.idle_timeout_s"),
+                 (dict(queue="Nice Queue"), "queue.name"), (dict(markers=[octavo.marker("", "bscan")]), "markers[0].name"),
+                 (dict(markers=[octavo.marker("x", "record", every=10)]), "markers[0].every"), (dict(markers=[scan_pb2.Marker(name="x")]), "markers[0].at")]
+        for fields, field in cases:
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.submit(**fields)
+            self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, field))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(octavo.push(), octavo.raster(8, 8, volumes=1))
+        self.assertEqual(caught.exception.field, "acquisition.samples_per_record")
+
+    def test_a_client_that_is_killed_and_another_that_goes_on(self):
+        scan = self.submit(volumes=4, acquisition=dict(records_per_block=16))
+        code = ("import sys; sys.path[:0] = %r; from push_test import *\n"
+                "def blocks():\n"
+                "    for i in range(0, 700, 16):\n"
+                "        yield records(i, 16)\n"
+                "    print('here', flush=True)\n"
+                "    sys.stdin.read()\n"  # the test kills it in the middle of its push
+                "octavo.Client(%r).push(%r, blocks())\n") % ([os.path.dirname(os.path.abspath(__file__))], self.daemon.address, scan)
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env={**os.environ, "OCTAVO_BUILD_DIR": BUILD})
+        self.assertEqual(process.stdout.readline(), b"here\n")
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        for status in self.client.watch(scan):
+            if not status.source.connected:
+                break
+        self.assertEqual(self.client.scan(scan).state, scan_pb2.RUNNING)
+        began = []
+
+        def rest(first):
+            began.append(first)
+            return (records(i, min(16, 4 * VOLUME - i)) for i in range(first, 4 * VOLUME, 16))
+
+        self.assertTrue(self.client.push(scan, rest).done)
+        self.assertTrue(0 < began[0] <= 704)
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps, end.source.connections), ("COMPLETED", 0, 0, 2))
+        self.assertEqual([e.text for e in end.events if e.kind == e.SOURCE][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
+        for index in range(4):
+            self.check(scan, index)
+
+    def test_broken_connections_lose_nothing(self):
+        scan = self.submit(volumes=6, acquisition=dict(records_per_block=16))
+        proxy = CuttingProxy(self.daemon.address)
+        cuts = iter((100, 400, 900, 1300))
+        self.cut_at = next(cuts)
+
+        def blocks():
+            for i in range(0, 6 * VOLUME, 16):
+                if self.cut_at is not None and i >= self.cut_at:
+                    proxy.cut()
+                    self.cut_at = next(cuts, None)
+                yield records(i, 16)
+
+        with octavo.Client(proxy.address) as client:
+            result = client.push(scan, blocks())
+        proxy.close()
+        self.assertTrue(result.done)
+        self.assertGreaterEqual(result.connections, 3)
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps), ("COMPLETED", 0, 0))
+        for index in range(6):
+            self.check(scan, index)
+
+    def test_the_newest_connection_wins(self):
+        scan = self.submit()
+        old = RawPush(self.daemon.address, scan)
+        old.until(lambda a: a.credit > 0)
+        self.client.push(scan, [records(0, 2 * VOLUME)])
+        error = old.error()
+        self.assertEqual((error.code, error.reason), (grpc.StatusCode.ABORTED, "REPLACED"))
+        old.close()
+        self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+
+    def test_a_source_that_stalls(self):
+        scan = self.submit(push=octavo.push(idle_timeout_s=0.3))
+        push = RawPush(self.daemon.address, scan)
+        push.until(lambda a: a.credit > 0)
+        push.send(0, VOLUME)
+        push.send(VOLUME, 50)
+        end = self.client.wait(scan)
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_STALLED"))
+        self.assertIn(f"record {VOLUME + 50}", end.reason)
+        push.until(lambda a: a.done)
+        push.close()
+        self.check(scan, 0)  # what was complete stays held
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.push(scan, [records(0, 16)])
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "SCAN_STATE"))
+
+    def test_nobody_ever_comes(self):
+        scan = self.submit(push=octavo.push(idle_timeout_s=0.2))
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.volumes_done), ("SOURCE_STALLED", 0))
+        self.assertIn("no client ever connected", end.reason)
+
+    def test_runs_short(self):
+        scan = self.submit()
+        self.client.push(scan, [records(0, VOLUME + 70)])
+        end = self.client.wait(scan)
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.DONE, "SOURCE_ENDED", VOLUME - 70))
+        self.check(scan, 0)
+        self.check(scan, 1, missing=range(70, VOLUME))
+
+    def test_runs_long(self):
+        scan = self.submit(volumes=1)
+        result = self.client.push(scan, (records(i, 16) for i in itertools.count(0, 16)))
+        self.assertTrue(result.done)
+        self.assertEqual(result.next_record, VOLUME)
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
+        self.check(scan, 0)
+
+    def test_the_callers_own_error_comes_back_to_him(self):
+        scan = self.submit()
+
+        def blocks():
+            yield records(0, 16)
+            raise ZeroDivisionError("mine")
+
+        with self.assertRaisesRegex(ZeroDivisionError, "mine"):
+            self.client.push(scan, blocks())
+        with self.assertRaisesRegex(ValueError, "records of 256 bytes"):
+            self.client.push(scan, [np.zeros((4, 64), np.uint16)])
+        status = self.client.scan(scan)
+        self.assertEqual((status.state, status.reason_code), (scan_pb2.RUNNING, ""))
+
+    def test_markers_come_with_their_records(self):
+        scan = self.submit()
+        with self.daemon.client() as other:
+            events = other.subscribe(scan, ["event"], from_sequence=0)
+            self.client.push(scan, [(0, records(0, 100), [("flash", 17)]), (100, records(100, 2 * VOLUME - 100), [("flash", 300), ("stage", 301)])])
+            marks = [(f.scan_event.marker, f.scan_event.record, f.scan_event.volume_index) for f in events if f.scan_event.kind == f.scan_event.MARKER]
+        self.assertEqual(marks, [("flash", 17, 0), ("flash", 300, 1), ("stage", 301, 1)])
+
+    def test_cancel_tells_the_client(self):
+        scan = self.submit(volumes=0)
+        results = []
+        thread = threading.Thread(target=lambda: results.append(self.client.push(scan, (records(i, 64) for i in itertools.count(0, 64)))))
+        thread.start()
+        for status in self.client.watch(scan):
+            if status.volumes_done > 2:
+                break
+        self.client.cancel(scan)
+        thread.join(20)
+        self.assertTrue(results[0].done)
+        self.assertEqual(self.client.wait(scan).state, scan_pb2.CANCELLED)
+
+
+if __name__ == "__main__":
+    unittest.main()
