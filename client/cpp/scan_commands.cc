@@ -13,11 +13,12 @@ namespace {
 /// What the flags of submit and plan say.
 struct SpecFlags {
   std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, disposition, destination, format, dtype, value, window, k, interp,
-      background, device, request_id;
+      background, device, request_id, fixed_pattern;
   std::vector<std::string> labels;
   std::vector<double> levels, poly;
   std::vector<float> wavelength;
-  uint32_t samples = 0, ascans = 512, bscans = 256, volumes = 1, flyback = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0;
+  uint32_t samples = 0, ascans = 512, bscans = 256, volumes = 1, flyback = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0,
+           channel = 0, record_average = 0;
   uint64_t seed = 0;
   bool bidirectional = false, fast = false, aip = false, watch = false;
   double rate = 0, a2 = 0, a3 = 0, extent_x = 0, extent_y = 0;
@@ -40,7 +41,10 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--seed", f.seed, "simulated: seed");
   app->add_flag("--fast", f.fast, "simulated: as fast as possible");
   app->add_option("--samples", f.samples, "samples per record (default 1024; .npy: from the file)");
-  app->add_option("--raw-type", f.raw_type, "u8 | u16 | i16 | f32");
+  app->add_option("--raw-type", f.raw_type, "u8 | u16 | i16 | f32 | u12p | u12-packed (12 bits, two samples in three bytes)");
+  app->add_option("--channels", f.channels, "interleaved channels of a record; 0 = 1");
+  app->add_option("--channel", f.channel, "the channel that is processed");
+  app->add_option("--record-average", f.record_average, "records of the source in one of the pattern; 0 = 1");
   app->add_option("--rate", f.rate, "records per second");
   app->add_option("--block", f.block, "records per block; 0 = chosen");
   app->add_option("--ascans", f.ascans, "A-scans per B-scan (x)");
@@ -58,16 +62,17 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--disposition", f.disposition, "ask | auto-commit | auto-discard");
   app->add_option("--destination", f.destination, "auto-commit: path, with {scan} {index:05} {title} {date}");
   app->add_option("--format", f.format, "auto-commit: zarr | npy");
-  app->add_option("--dtype", f.dtype, "u8 | u16 | f32");
-  app->add_option("--value", f.value, "db | magnitude | power");
+  app->add_option("--dtype", f.dtype, "u8 | i8 | u16 | f16 | f32 | c64 (complex)");
+  app->add_option("--value", f.value, "db | magnitude | power | real | complex");
   app->add_option("--levels", f.levels, "lo,hi in value units")->delimiter(',')->expected(2);
   app->add_option("--window", f.window, "rect | hann | hamming | gauss | blackman | flat-top");
   app->add_option("--a2", f.a2, "dispersion, rad per sample^2");
   app->add_option("--a3", f.a3, "dispersion, rad per sample^3");
   app->add_option("--k", f.k, "none | source | poly | a text file of wavelengths in nm");
   app->add_option("--poly", f.poly, "coefficients for --k poly")->delimiter(',');
-  app->add_option("--interp", f.interp, "linear | cubic");
-  app->add_option("--background", f.background, "none | rolling");
+  app->add_option("--interp", f.interp, "linear | cubic | lanczos");
+  app->add_option("--background", f.background, "none | rolling | bscan");
+  app->add_option("--fixed-pattern-noise", f.fixed_pattern, "keep | mean | quiet-segment: subtract that of each B-scan");
   app->add_option("--depth", f.depth, "depth samples kept; 0 = half the transform");
   app->add_option("--fft-length", f.fft_length, "transform length; 0 = chosen");
   app->add_flag("--aip", f.aip, "compute the en face mean too");
@@ -103,6 +108,9 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (f.rate != 0) a->set_record_rate_hz(f.rate);
   if (f.block != 0) a->set_records_per_block(f.block);
   if (!f.raw_type.empty()) a->set_raw_type(Parse<v1::RawType>(f.raw_type, v1::RawType_Parse, "--raw-type", "RAW_"));
+  if (f.channels != 0) a->set_channels(f.channels);
+  if (f.channel != 0) a->set_channel(f.channel);
+  if (f.record_average != 0) a->set_record_average(f.record_average);
   auto* p = spec.mutable_pattern()->mutable_raster();
   if (given("--ascans")) p->set_ascans_per_bscan(f.ascans);
   if (given("--bscans")) p->set_bscans_per_volume(f.bscans);
@@ -149,6 +157,10 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (!f.background.empty()) {
     c->mutable_background()->set_mode(
         Parse<v1::Processing::Background::Mode>(f.background, v1::Processing::Background::Mode_Parse, "--background"));
+  }
+  if (!f.fixed_pattern.empty()) {
+    c->set_fixed_pattern_noise(
+        Parse<v1::Processing::FixedPatternNoise>(f.fixed_pattern, v1::Processing::FixedPatternNoise_Parse, "--fixed-pattern-noise"));
   }
   if (f.depth != 0) c->set_depth(f.depth);
   if (f.fft_length != 0) c->set_fft_length(f.fft_length);

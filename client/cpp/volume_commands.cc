@@ -24,7 +24,18 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   std::cout << "\n";
 }
 
-const char* NumpyName(v1::DType dtype) { return dtype == v1::U8 ? "|u1" : dtype == v1::U16 ? "<u2" : "<f4"; }
+const char* NumpyName(v1::DType dtype) {
+  switch (dtype) {
+    case v1::U8: return "|u1";
+    case v1::I8: return "|i1";
+    case v1::U16: return "<u2";
+    case v1::I16: return "<i2";
+    case v1::F16: return "<f2";
+    case v1::F64: return "<f8";
+    case v1::C64: return "<c8";
+    default: return "<f4";
+  }
+}
 
 void Read(Session& session, const std::string& name, const std::vector<int64_t>& box, const std::string& path) {
   grpc::ClientContext context;

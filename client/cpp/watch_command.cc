@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <complex>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +52,19 @@ std::string WriteFile(const std::string& path, const std::string& bytes) {
   return out ? "" : path + ": cannot write";
 }
 
+struct Half {
+  uint16_t bits;
+};
+template <class T>
+double Number(T sample) { return static_cast<double>(sample); }
+double Number(Half half) {
+  const int exponent = half.bits >> 10 & 31, fraction = half.bits & 1023;
+  if (exponent == 31) return fraction == 0 ? HUGE_VAL : NAN;
+  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return (half.bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); }
+
 // Display levels applied; NaN is black.
 Grey ToGrey(const v1::Frame& head, const std::string& data) {
   Grey image{.rows = head.shape(0), .columns = head.shape(1), .pixels = {}};
@@ -59,13 +74,16 @@ Grey ToGrey(const v1::Frame& head, const std::string& data) {
   const auto convert = [&](auto sample) {
     for (size_t i = 0; i < count && (i + 1) * sizeof sample <= data.size(); ++i) {
       std::memcpy(&sample, data.data() + i * sizeof sample, sizeof sample);
-      const double v = (static_cast<double>(sample) - static_cast<double>(head.display().lo())) * scale;
+      const double v = (Number(sample) - static_cast<double>(head.display().lo())) * scale;
       image.pixels[i] = v > 0 ? static_cast<uint8_t>(std::min(v + 0.5, 255.0)) : 0;
     }
   };
   switch (head.dtype()) {
     case v1::U8: convert(uint8_t{}); break;
+    case v1::I8: convert(int8_t{}); break;
     case v1::U16: convert(uint16_t{}); break;
+    case v1::F16: convert(Half{}); break;
+    case v1::C64: convert(std::complex<float>{}); break;
     default: convert(float{}); break;
   }
   return image;

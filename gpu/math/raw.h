@@ -34,4 +34,19 @@ OCTAVO_HD inline uint32_t ReadPacked12(Packing packing, const uint8_t* record, i
   return Unpack12(packing, pair[0] | static_cast<uint32_t>(pair[1]) << 8 | (odd ? static_cast<uint32_t>(pair[2]) << 16 : 0u), odd);
 }
 
+/// Writes sample `i` of a packed record whose bits are 0 so far.
+inline void WritePacked12(Packing packing, uint8_t* record, int64_t i, uint32_t value) {
+  uint8_t* pair = record + i / 2 * 3;
+  if ((i & 1) != 0) {
+    pair[1] = static_cast<uint8_t>(pair[1] | (value & 0xFu) << 4);
+    pair[2] = static_cast<uint8_t>(value >> 4);
+  } else if (packing == Packing::kLowFirst12) {
+    pair[0] = static_cast<uint8_t>(value & 0xFFu);
+    pair[1] = static_cast<uint8_t>(pair[1] | (value >> 8 & 0xFu));
+  } else {
+    pair[0] = static_cast<uint8_t>(value >> 4);
+    pair[1] = static_cast<uint8_t>(pair[1] | (value & 0xFu));
+  }
+}
+
 }  // namespace octavo::math

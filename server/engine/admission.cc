@@ -20,7 +20,7 @@ void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roo
   const auto* simulated = std::get_if<SimulatedSource>(&spec.source);
   const bool paced = simulated == nullptr || !simulated->as_fast_as_possible;
   if (paced && scan.source.record_rate_hz > 0) {
-    report->volumes_per_second = scan.source.record_rate_hz / static_cast<double>(scan.volume_records);
+    report->volumes_per_second = scan.source.record_rate_hz / static_cast<double>(scan.volume_records * scan.chain.record_average);
   }
   if (!roots.empty()) {
     struct statvfs fs {};

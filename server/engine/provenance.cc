@@ -25,7 +25,12 @@ json AcquisitionJson(const ScanSpec& spec) {
   const RasterPattern& p = spec.pattern;
   return {{"source", SourceJson(spec)},
           {"samples_per_record", spec.acquisition.samples_per_record},
-          {"raw_type", Info(spec.acquisition.raw_type).name},
+          {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
+                       : spec.acquisition.packing == math::Packing::kLowFirst12 ? "u12p"
+                                                                                : "u12_packed"},
+          {"channels", spec.acquisition.channels},
+          {"channel", spec.acquisition.channel},
+          {"record_average", spec.acquisition.record_average},
           {"record_rate_hz", spec.acquisition.record_rate_hz},
           {"pattern",
            {{"kind", "raster"}, {"ascans_per_bscan", p.ascans_per_bscan}, {"bscans_per_volume", p.bscans_per_volume},
@@ -36,9 +41,10 @@ json AcquisitionJson(const ScanSpec& spec) {
 // The tables themselves, not only how they were asked for: the file must suffice to repeat the processing.
 json ProcessingJson(const ResolvedScan& scan) {
   const SpectralConfig& c = scan.chain;
-  static constexpr const char* kBackground[] = {"none", "static", "rolling"};
-  static constexpr const char* kInterpolation[] = {"none", "linear", "cubic"};
-  static constexpr const char* kValue[] = {"db", "magnitude", "power"};
+  static constexpr const char* kBackground[] = {"none", "static", "rolling", "bscan"};
+  static constexpr const char* kInterpolation[] = {"none", "linear", "cubic", "lanczos"};
+  static constexpr const char* kValue[] = {"db", "magnitude", "power", "real", "complex"};
+  static constexpr const char* kPattern[] = {"keep", "mean", "quiet_segment"};
   json out = {{"background", kBackground[static_cast<int>(c.background)]},
               {"background_window_records", c.background_window_records},
               {"interpolation", kInterpolation[static_cast<int>(c.interpolation)]},
@@ -47,6 +53,7 @@ json ProcessingJson(const ResolvedScan& scan) {
               {"depth", c.depth},
               {"value", kValue[static_cast<int>(c.value)]},
               {"output", Info(c.output).name},
+              {"fixed_pattern_noise", kPattern[static_cast<int>(c.fixed_pattern)]},
               {"dispersion_a2", scan.spec.processing.dispersion_a2},
               {"dispersion_a3", scan.spec.processing.dispersion_a3},
               {"window", c.window}};
@@ -60,7 +67,7 @@ json ProcessingJson(const ResolvedScan& scan) {
 }  // namespace
 
 storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& software, const std::string& device_model) {
-  static constexpr const char* kValue[] = {"db", "db", "magnitude", "power"};
+  static constexpr const char* kValue[] = {"db", "db", "magnitude", "power", "real", "complex"};
   storage::VolumeMeta meta;
   meta.volume_name = volume.name;
   meta.scan_name = volume.scan;

@@ -31,7 +31,8 @@ absl::Status InRange(const std::string& field, double value, double lo, double h
 absl::Status InRequestWords(const absl::Status& status) {
   if (status.ok()) return status;
   ErrorInfo info = InfoOf(status);
-  const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type";
+  const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type" || info.field == "channels" || info.field == "channel" ||
+                           info.field == "record_average";
   const std::string field = absl::StrCat(acquisition ? "acquisition." : "processing.", info.field);
   const std::string message(status.message().substr(info.field.size()));
   return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
@@ -56,15 +57,17 @@ absl::Status ResolveAcquisition(ResolvedScan& scan) {
   const RasterPattern& p = scan.spec.pattern;
   a.samples_per_record = scan.source.samples_per_record;
   a.raw_type = scan.source.raw_type;
+  a.packing = scan.source.packing;
   a.raw_type_given = true;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.samples_per_record", a.samples_per_record, 16, 65536));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channels", a.channels, 1, 65536 / a.samples_per_record));
   const int64_t line = p.ascans_per_bscan + p.flyback_records;
   scan.volume_records = line * p.bscans_per_volume + p.volume_flyback_records;
   if (scan.volume_records > kMostVolumeRecords) {
     return InvalidField("pattern.raster.bscans_per_volume", absl::StrCat("makes ", scan.volume_records, " records a volume; allowed ",
                                                                          kMostVolumeRecords));
   }
-  const int64_t record_bytes = a.samples_per_record * SizeOf(a.raw_type);
+  const int64_t record_bytes = a.SourceRecordBytes() * a.record_average;
   if (a.records_per_block == 0) {
     // About 4 MiB, whole lines, and no more than a volume, so that small volumes come out at once.
     const int64_t lines = std::max<int64_t>(1, (4 << 20) / (record_bytes * line));
@@ -124,7 +127,9 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
   if (p.k_mode == KMode::kNone) {
     c.interpolation = math::Interpolation::kNone;
   } else {
-    c.interpolation = p.k_interpolation == KInterpolation::kLinear ? math::Interpolation::kLinear : math::Interpolation::kCubic;
+    c.interpolation = p.k_interpolation == KInterpolation::kLinear  ? math::Interpolation::kLinear
+                      : p.k_interpolation == KInterpolation::kCubic ? math::Interpolation::kCubic
+                                                                    : math::Interpolation::kLanczos;
   }
   return absl::OkStatus();
 }
@@ -132,13 +137,33 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
 // A strong reflector comes out near full_scale / 20 after window and transform; speckle lies some 50 dB below.
 void DefaultLevels(const ResolvedScan& scan, double* lo, double* hi) {
   const double full = scan.source.full_scale_counts > 0 ? scan.source.full_scale_counts
-                      : scan.chain.raw_type == DType::kU8 ? 255.0 : scan.chain.raw_type == DType::kF32 ? 1.0 : 65535.0;
+                      : scan.chain.raw_type == DType::kU8 ? 255.0 : scan.chain.raw_type == DType::kF32 ? 1.0
+                      : scan.chain.packing != math::Packing::kNone ? 4095.0 : 65535.0;
   const double bright = full / 60;
   switch (scan.chain.value) {
     case math::Value::kDb: *hi = 20 * std::log10(bright), *lo = *hi - 52; break;
+    case math::Value::kComplex:
     case math::Value::kMagnitude: *lo = 0, *hi = bright; break;
+    case math::Value::kReal: *lo = -bright, *hi = bright; break;
     case math::Value::kPower: *lo = 0, *hi = bright * bright; break;
   }
+}
+
+// What looks at a B-scan as a whole needs enough of it.
+absl::Status ResolveBscans(ResolvedScan& scan) {
+  SpectralConfig& c = scan.chain;
+  Processing& p = scan.spec.processing;
+  if (p.fixed_pattern_noise == FixedPatternNoise::kDefault) p.fixed_pattern_noise = FixedPatternNoise::kKeep;
+  c.fixed_pattern = p.fixed_pattern_noise == FixedPatternNoise::kMean    ? math::FixedPattern::kMean
+                    : p.fixed_pattern_noise == FixedPatternNoise::kKeep ? math::FixedPattern::kNone
+                                                                        : math::FixedPattern::kQuietSegment;
+  if (c.background != math::Background::kBscan && c.fixed_pattern == math::FixedPattern::kNone) return absl::OkStatus();
+  c.bscan_records = scan.spec.pattern.ascans_per_bscan;
+  const int64_t least = c.fixed_pattern == math::FixedPattern::kQuietSegment ? 2 * math::kFixedPatternSegments : 2;
+  if (c.bscan_records >= least) return absl::OkStatus();
+  const bool noise = c.fixed_pattern != math::FixedPattern::kNone;
+  return InvalidField(noise ? "processing.fixed_pattern_noise" : "processing.background.mode",
+                      absl::StrCat("needs at least ", least, " A-scans per B-scan; the pattern has ", c.bscan_records));
 }
 
 absl::Status ResolveProcessing(ResolvedScan& scan) {
@@ -148,10 +173,15 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   const Acquisition& a = scan.spec.acquisition;
   c.samples_per_record = a.samples_per_record;
   c.raw_type = a.raw_type;
+  c.packing = a.packing;
+  c.channels = a.channels;
+  c.channel = a.channel;
+  c.record_average = a.record_average;
   c.max_records_per_block = a.records_per_block;
   if (p.background == BackgroundMode::kDefault) p.background = BackgroundMode::kRolling;
   c.background = p.background == BackgroundMode::kNone     ? math::Background::kNone
                  : p.background == BackgroundMode::kStatic ? math::Background::kStatic
+                 : p.background == BackgroundMode::kBscan  ? math::Background::kBscan
                                                            : math::Background::kRolling;
   if (p.background == BackgroundMode::kStatic) {
     c.background_spectrum = p.background_spectrum;
@@ -162,6 +192,7 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
     if (p.background_window_records == 0) p.background_window_records = std::min(a.records_per_block, kMostWindowRecords);
     c.background_window_records = p.background_window_records;
   }
+  OCTAVO_RETURN_IF_ERROR(ResolveBscans(scan));
   std::vector<double> wavelength_nm;
   OCTAVO_RETURN_IF_ERROR(ResolveK(scan, &wavelength_nm));
   const int64_t n = c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
@@ -173,7 +204,7 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   if (!std::isfinite(p.dispersion_a2) || !std::isfinite(p.dispersion_a3)) return InvalidField("processing.dispersion", "is not finite");
   if (polynomial && !p.dispersion_phase.empty()) return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
   c.phase_rad = polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
-  if (p.fft_length == 0) p.fft_length = NextFastLength(n);
+  if (p.fft_length == 0) p.fft_length = n;
   c.fft_length = p.fft_length;
   c.first_bin = p.first_bin;
   if (p.depth == 0 && p.first_bin >= p.fft_length / 2 && p.first_bin < p.fft_length) {
@@ -183,13 +214,13 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   if (p.depth == 0) p.depth = std::max<int64_t>(p.fft_length / 2 - p.first_bin, 1);
   c.depth = p.depth;
   if (p.value == ValueKind::kDefault) p.value = ValueKind::kDb;
-  c.value = p.value == ValueKind::kDb ? math::Value::kDb : p.value == ValueKind::kPower ? math::Value::kPower : math::Value::kMagnitude;
-  if (!p.dtype_given) p.dtype = DType::kU8;
+  c.value = static_cast<math::Value>(static_cast<int>(p.value) - 1);
+  if (!p.dtype_given) p.dtype = p.value == ValueKind::kComplex ? DType::kC64 : DType::kU8;
   p.dtype_given = true;
   c.output = p.dtype;
   double lo = 0, hi = 0;
   DefaultLevels(scan, &lo, &hi);
-  if (!p.has_levels && c.output != DType::kF32) {
+  if (!p.has_levels && IsInteger(c.output)) {
     p.has_levels = true;
     p.level_lo = static_cast<float>(lo);
     p.level_hi = static_cast<float>(hi);
@@ -197,8 +228,8 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   c.has_levels = p.has_levels;
   c.level_lo = p.level_lo;
   c.level_hi = p.level_hi;
-  scan.display_lo = c.has_levels ? 0 : lo;
-  scan.display_hi = !c.has_levels ? hi : c.output == DType::kU8 ? 255 : c.output == DType::kU16 ? 65535 : 1;
+  scan.display_lo = c.has_levels ? static_cast<double>(LowestOf(c.output)) : lo;
+  scan.display_hi = !c.has_levels ? hi : IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
 
   OCTAVO_RETURN_IF_ERROR(InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
   if (p.refractive_index == 0) p.refractive_index = 1;
@@ -275,6 +306,12 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
     return InvalidField("source", "is not given; allowed are simulated, replay");
   }
   OCTAVO_RETURN_IF_ERROR(ResolvePattern(scan.spec.pattern));
+  Acquisition& a = scan.spec.acquisition;
+  if (a.channels == 0) a.channels = 1;
+  if (a.record_average == 0) a.record_average = 1;
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channels", a.channels, 1, 16));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channel", a.channel, 0, a.channels - 1));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_average", a.record_average, 1, 256));
   OCTAVO_ASSIGN_OR_RETURN(scan.source, InspectSource(spec, replay_roots));
   if (auto* simulated = std::get_if<SimulatedSource>(&scan.spec.source)) *simulated = WithDefaults(*simulated, scan.source.raw_type);
   OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));

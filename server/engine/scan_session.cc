@@ -24,12 +24,10 @@ struct SlotBytes {
 SlotBytes BytesOfSlot(const ResolvedScan& scan) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
   return {.volume = Padded(scan.volume_bytes),
-          .mip = Padded(plane * SizeOf(scan.chain.output)),
+          .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
           .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
           .digest = kAlign};
 }
-
-int64_t RecordBytes(const ResolvedScan& scan) { return scan.chain.samples_per_record * SizeOf(scan.chain.raw_type); }
 
 int64_t LargestPlane(const ResolvedScan& scan) {
   const auto& s = scan.shape;
@@ -58,13 +56,13 @@ int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
 std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
   return {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
-          {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan)), .count = 1},
-          {.what = "chain workspace", .bytes = device.spectral().PlanBytes(scan.chain), .count = 1},
+          {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
+          {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
           {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
-  return scan.spec.acquisition.ring_blocks * scan.spec.acquisition.records_per_block * RecordBytes(scan) +
+  return scan.spec.acquisition.ring_blocks * scan.spec.acquisition.records_per_block * RecordBytes(scan.chain) +
          8 * scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output);
 }
 
@@ -94,7 +92,8 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
 }
 
 absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
-  record_bytes_ = RecordBytes(scan_);
+  record_bytes_ = RecordBytes(scan_.chain);
+  record_average_ = scan_.chain.record_average;
   block_records_ = scan_.spec.acquisition.records_per_block;
   const int64_t block_bytes = block_records_ * record_bytes_;
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
@@ -210,7 +209,7 @@ ScanStatus ScanSession::Status() {
     status.volumes_per_second = volumes_rate_.PerSecond(now);
     status.ring_occupancy = ring_->Occupancy();
   }
-  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_);
+  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
   return status;
 }
 
@@ -234,7 +233,7 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
   }
   OCTAVO_ASSIGN_OR_RETURN(auto charges, context_.ledger->Reserve(context_.device_index, name_, updated.spec.title,
                                                                  {{.what = "chain workspace",
-                                                                   .bytes = device_.spectral().PlanBytes(updated.chain),
+                                                                   .bytes = SpectralProcessor::DeviceBytes(updated.chain, device_),
                                                                    .count = 1}},
                                                                  nullptr));
   auto processor = SpectralProcessor::Create(updated.chain, device_);

@@ -26,6 +26,7 @@
 #include "server/engine/ledger.h"
 #include "server/engine/publisher.h"
 #include "server/engine/rate_meter.h"
+#include "server/engine/record_groups.h"
 #include "server/engine/resolve.h"
 #include "server/engine/source.h"
 #include "server/engine/volume_store.h"
@@ -124,7 +125,8 @@ class ScanSession {
   Device& device_;
 
   // Fixed after Allocate; used by the compute thread.
-  int64_t record_bytes_ = 0, block_records_ = 0;
+  int64_t record_bytes_ = 0, block_records_ = 0;  // of the records that are placed: means of record_average_ of the source's
+  int64_t record_average_ = 1;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
   static constexpr int kRawBuffers = 3;

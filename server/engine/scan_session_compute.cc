@@ -20,18 +20,20 @@ math::RasterPlacement RasterOf(const ResolvedScan& scan) {
           .bidirectional = scan.spec.pattern.bidirectional};
 }
 
+SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
+  return {.volume = slot.volume.data(), .volume_ascans = scan.shape[0] * scan.shape[1], .mip = slot.mip.data(), .aip = slot.aip.as<float>()};
+}
+
 VolumeView ViewOf(const ResolvedScan& scan, const VolumeSlot& slot) {
   return {.data = slot.volume.data(), .dtype = scan.chain.output, .shape = {scan.shape[0], scan.shape[1], scan.shape[2]}};
 }
-
-/// What a voxel holds that no record reached: 0, or NaN in F32.
-uint32_t FillPattern(DType dtype) { return dtype == DType::kF32 ? 0x7FC00000u : 0u; }
 
 }  // namespace
 
 void ScanSession::Acquire(std::stop_token stop) {
   absl::Status ended = absl::OkStatus();
   const bool can_wait = source_->CanWait();
+  RecordGroups groups(record_average_, record_bytes_ / record_average_);
   while (!stop.stop_requested()) {
     const int slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
     if (slot < 0 && can_wait) break;
@@ -42,7 +44,7 @@ void ScanSession::Acquire(std::stop_token stop) {
                          {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
         break;
       }
-      const auto skipped = source_->Skip(block_records_, stop);
+      const auto skipped = groups.Skip(*source_, block_records_, stop);
       if (!skipped.ok() || skipped->records == 0) {
         ended = skipped.status();
         break;
@@ -50,7 +52,7 @@ void ScanSession::Acquire(std::stop_token stop) {
       ++blocks_dropped_;
       continue;
     }
-    const auto block = source_->Next(ring_memory_[static_cast<size_t>(slot)].data(), block_records_, stop);
+    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].data(), block_records_, stop);
     if (!block.ok() || block->records == 0) {
       ring_->Release(slot);
       ended = block.status();
@@ -77,7 +79,7 @@ void ScanSession::Compute() {
 absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) {
   Retiring item;
   item.ring_slot = ring_slot;
-  item.records = block.records;
+  item.records = block.records * record_average_;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
   {
@@ -121,11 +123,7 @@ absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, 
   if (active > 0) {
     if (volume.slot != nullptr) {
       OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
-                                                 {.raster = RasterOf(scan_), .first_record = first_record},
-                                                 {.volume = volume.slot->volume.data(),
-                                                  .volume_ascans = scan_.shape[0] * scan_.shape[1],
-                                                  .mip = volume.slot->mip.data(),
-                                                  .aip = volume.slot->aip.as<float>()}));
+                                                 {.raster = RasterOf(scan_), .first_record = first_record}, TargetOf(scan_, *volume.slot)));
     }
     volume.assembly.Placed(first_record, active);
   }
@@ -168,6 +166,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
       origin_ = nullptr;
     }
   }
+  OCTAVO_RETURN_IF_ERROR(processor_->BeginVolume(compute_.ref()));
   auto volume = std::make_shared<ActiveVolume>(RasterOf(scan_));
   volume->index = index;
   volume->display_lo = scan_.display_lo;
@@ -204,8 +203,8 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     context_.store->Add(status, volume->slot, context_.device_index);
     // The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do.
     const int64_t plane = scan_.shape[0] * scan_.shape[1];
-    OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->mip.data(), plane * SizeOf(scan_.chain.output),
-                                        FillPattern(scan_.chain.output)));
+    const DType projection = ProjectionOf(scan_.chain.output);
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->mip.data(), plane * SizeOf(projection), FillPattern(projection)));
     if (volume->slot->aip) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->aip.data(), plane * 4, FillPattern(DType::kF32)));
     }
@@ -232,6 +231,8 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
     ++status_.volumes_dropped;
     return absl::OkStatus();
   }
+  // A B-scan that waited for its end.
+  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), TargetOf(scan_, *volume->slot)));
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   for (const auto& [first, count] : volume->assembly.missing()) {
     OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->volume.as<uint8_t>() + first * ascan_bytes,
@@ -252,7 +253,7 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
 }
 
 absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item) {
-  const DType dtype = scan_.chain.output;
+  const DType dtype = scan_.chain.output, projection = ProjectionOf(dtype);
   const VolumeView view = ViewOf(scan_, *volume.slot);
   const auto wanted = context_.publisher->WantedOf(name_);
   const auto is_wanted = [&](const TopicKey& key) {
@@ -260,7 +261,7 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
   };
   const TopicKey mip{.product = Product::kMip}, aip{.product = Product::kAip};
   if (scan_.spec.products.mip && (complete || is_wanted(mip))) {
-    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, mip, volume.slot->mip.data(), dtype, complete, item));
+    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, mip, volume.slot->mip.data(), projection, complete, item));
   }
   if (scan_.spec.products.aip && (complete || is_wanted(aip))) {
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, aip, volume.slot->aip.data(), DType::kF32, complete, item));
@@ -279,7 +280,7 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     } else {
       continue;
     }
-    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, scratch_.data(), dtype, complete, item));
+    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, scratch_.data(), key.product == Product::kMip ? projection : dtype, complete, item));
   }
   return absl::OkStatus();
 }

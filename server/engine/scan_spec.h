@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/dtype.h"
+#include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
 #include "gpu/spectral_design.h"
 #include "server/storage/writer.h"
@@ -46,10 +47,19 @@ struct ReplaySource {
 struct Acquisition {
   int64_t samples_per_record = 0;
   DType raw_type = DType::kU16;
+  math::Packing packing = math::Packing::kNone;  // 12 bits packed: raw_type is kU16
   bool raw_type_given = false;
   double record_rate_hz = 0;
   int64_t records_per_block = 0;
   int64_t ring_blocks = 0;
+  int64_t channels = 0;        // 0 = 1
+  int64_t channel = 0;
+  int64_t record_average = 0;  // 0 = 1; records of the source in one of the pattern
+
+  /// Bytes of a record of the source, all channels.
+  int64_t SourceRecordBytes() const {
+    return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels), SizeOf(raw_type));
+  }
 };
 
 struct RasterPattern {
@@ -62,10 +72,11 @@ struct RasterPattern {
   double extent_x_mm = 0, extent_y_mm = 0;
 };
 
-enum class BackgroundMode : uint8_t { kDefault = 0, kNone = 1, kStatic = 2, kRolling = 3 };
+enum class BackgroundMode : uint8_t { kDefault = 0, kNone = 1, kStatic = 2, kRolling = 3, kBscan = 4 };
 enum class KMode : uint8_t { kDefault, kNone, kIndex, kPolynomial, kWavelength, kFromSource };
-enum class KInterpolation : uint8_t { kDefault = 0, kLinear = 1, kCubic = 2 };
-enum class ValueKind : uint8_t { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3 };
+enum class KInterpolation : uint8_t { kDefault = 0, kLinear = 1, kCubic = 2, kLanczos = 3 };
+enum class ValueKind : uint8_t { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3, kReal = 4, kComplex = 5 };
+enum class FixedPatternNoise : uint8_t { kDefault = 0, kKeep = 1, kMean = 2, kQuietSegment = 3 };
 
 struct Processing {
   BackgroundMode background = BackgroundMode::kDefault;
@@ -90,6 +101,7 @@ struct Processing {
   bool dtype_given = false;
   double axial_spacing_um = 0;
   double refractive_index = 0;  // 0 = 1
+  FixedPatternNoise fixed_pattern_noise = FixedPatternNoise::kDefault;
 };
 
 struct Products {

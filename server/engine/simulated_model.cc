@@ -86,8 +86,8 @@ std::vector<double> SimulatedModel::WavelengthNm(const SimulatedSource& source, 
   return wavelength;
 }
 
-SimulatedModel::SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type)
-    : source_(source), pattern_(pattern), samples_(samples), raw_type_(raw_type), tissue_(source.layers.empty()) {
+SimulatedModel::SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type, int64_t average)
+    : source_(source), pattern_(pattern), samples_(samples), raw_type_(raw_type), average_(average), tissue_(source.layers.empty()) {
   full_scale_ = std::exp2(static_cast<double>(source.adc_bits)) - 1;
   read_noise_ = static_cast<float>(std::max(source.noise_counts, 0.0));
   const auto wavelength = WavelengthNm(source, samples);
@@ -192,7 +192,7 @@ std::vector<double> SimulatedModel::LayerDepthsUm(int64_t x, int64_t y) const {
 void SimulatedModel::Render(int64_t record, void* out) const {
   thread_local std::vector<float> signal;
   signal = spectrum_;
-  const Place place = PlaceOf(record);
+  const Place place = PlaceOf(record / average_);
   const double motion = std::max(source_.motion_um_per_volume, 0.0) * static_cast<double>(place.volume);
   const auto phase = [&](double depth_um) { return static_cast<float>(std::fmod(2 * k_centre_ * depth_um / kTurn, 1.0)); };
   const auto add = [&](double depth_um, float amplitude) {

@@ -18,7 +18,8 @@ namespace octavo::engine {
 class SimulatedModel {
  public:
   /// `source` and geometry must have been checked (InspectSource).
-  SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type);
+  /// Of `average` successive records each shows the same place.
+  SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type, int64_t average = 1);
 
   /// Writes record `record` (counted from the start of the scan, flyback included) to `out` [S] of the raw type. Thread-safe.
   void Render(int64_t record, void* out) const;
@@ -49,6 +50,7 @@ class SimulatedModel {
   const RasterPattern pattern_;
   const int64_t samples_;
   const DType raw_type_;
+  const int64_t average_;
   bool tissue_ = false;             // the default phantom, not explicit layers
   double phantom_scale_ = 1;        // of the phantom's depths, <= 1
   uint32_t noise_key_ = 0;

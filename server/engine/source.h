@@ -24,7 +24,7 @@ struct SourceBlock {
 class Source {
  public:
   virtual ~Source() = default;
-  /// Fills `slot` ([max_records, S] of raw_type) with the next records; waits for them until `stop`. A stop returns what
+  /// Fills `slot` ([max_records, S, channels] of raw_type, or packed) with the next records; waits for them until `stop`. A stop returns what
   /// there is (perhaps 0 records).
   virtual absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) = 0;
   /// The next `records` records are lost (no slot was free): waits until their time has passed. Only if !CanWait().
@@ -37,6 +37,7 @@ class Source {
 struct SourceTraits {
   int64_t samples_per_record = 0;
   DType raw_type = DType::kU16;
+  math::Packing packing = math::Packing::kNone;
   double record_rate_hz = 0;           // 0 = as fast as possible
   double full_scale_counts = 0;        // largest raw value (ADC range); 0 = unknown
   int64_t total_records = 0;           // 0 = unbounded

@@ -24,8 +24,9 @@ namespace {
 struct File {
   UniqueFd fd;
   std::string path;
-  int64_t data_offset = 0, records = 0, samples = 0;
+  int64_t data_offset = 0, records = 0, samples = 0, record_bytes = 0;
   DType raw_type = DType::kU16;
+  math::Packing packing = math::Packing::kNone;
 };
 
 bool Inside(const std::string& path, const std::string& folder) {
@@ -100,6 +101,22 @@ absl::StatusOr<UniqueFd> OpenConfined(const std::string& path, const std::vector
   return fd;
 }
 
+// Samples of a record from the last axes of an .npy file: [S], with channels [S, C] or [S x C]; packed the bytes of a record.
+absl::StatusOr<int64_t> SamplesOf(const NpyHeader& header, const Acquisition& a) {
+  const int64_t last = header.shape.back(), channels = std::max<int64_t>(a.channels, 1);
+  if (a.packing != math::Packing::kNone) {
+    if (header.dtype != DType::kU8) return InvalidField("acquisition.raw_type", absl::StrCat("is packed; the file has ", Info(header.dtype).name, ", not bytes"));
+    const int64_t samples = a.samples_per_record != 0 ? a.samples_per_record : last * 2 / 3 / channels;
+    if (math::PackedBytes(a.packing, samples * channels, 2) == last) return samples;
+    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", a.samples_per_record, " in ", channels, " channels; the file's records have ",
+                                                                       last, " bytes"));
+  }
+  if (channels == 1) return last;
+  if (last == channels && header.shape.size() > 1) return header.shape[header.shape.size() - 2];
+  if (last % channels == 0) return last / channels;
+  return InvalidField("acquisition.channels", absl::StrCat("is ", channels, "; the file's last axis is ", last));
+}
+
 absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
   constexpr char kField[] = "replay.path";
   File file;
@@ -112,8 +129,8 @@ absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, cons
     if (n < 0) return NoAccess(replay.path, absl::StrCat("cannot be read: errno ", errno).c_str());
     head.resize(static_cast<size_t>(n));
     OCTAVO_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(head));
-    file.samples = header.shape.back();
-    file.raw_type = header.dtype;
+    OCTAVO_ASSIGN_OR_RETURN(file.samples, SamplesOf(header, a));
+    file.raw_type = a.packing != math::Packing::kNone ? DType::kU16 : header.dtype;
     file.data_offset = header.data_offset;
     if (a.samples_per_record != 0 && a.samples_per_record != file.samples) {
       return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", a.samples_per_record, "; the file has ", file.samples));
@@ -123,9 +140,9 @@ absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, cons
     }
     int64_t elements = 1;
     for (const int64_t extent : header.shape) elements *= extent;
-    if (info.st_size - file.data_offset != elements * SizeOf(file.raw_type)) {
+    if (info.st_size - file.data_offset != elements * SizeOf(header.dtype)) {
       return InvalidField(kField, absl::StrCat("'", replay.path, "' holds ", info.st_size - file.data_offset, " bytes of data; its header says ",
-                                               elements * SizeOf(file.raw_type)));
+                                               elements * SizeOf(header.dtype)));
     }
   } else {
     if (a.samples_per_record < 16 || a.samples_per_record > 65536) {
@@ -134,11 +151,13 @@ absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, cons
     file.samples = a.samples_per_record;
     file.raw_type = a.raw_type;
   }
-  const int64_t record_bytes = file.samples * SizeOf(file.raw_type), bytes = info.st_size - file.data_offset;
-  if (bytes <= 0 || bytes % record_bytes != 0) {
-    return InvalidField(kField, absl::StrCat("'", replay.path, "' holds ", bytes, " bytes, no whole number of records of ", record_bytes));
+  file.packing = a.packing;
+  file.record_bytes = math::PackedBytes(file.packing, file.samples * std::max<int64_t>(a.channels, 1), SizeOf(file.raw_type));
+  const int64_t bytes = info.st_size - file.data_offset;
+  if (bytes <= 0 || bytes % file.record_bytes != 0) {
+    return InvalidField(kField, absl::StrCat("'", replay.path, "' holds ", bytes, " bytes, no whole number of records of ", file.record_bytes));
   }
-  file.records = bytes / record_bytes;
+  file.records = bytes / file.record_bytes;
   return file;
 }
 
@@ -153,7 +172,7 @@ int64_t TotalRecords(int64_t records, uint32_t loops) {
 class ReplayRecords final : public Source {
  public:
   ReplayRecords(File file, int64_t total_records, double rate_hz, const Clock* clock)
-      : file_(std::move(file)), total_(total_records), record_bytes_(file_.samples * SizeOf(file_.raw_type)), pacer_(rate_hz), clock_(clock) {
+      : file_(std::move(file)), total_(total_records), record_bytes_(file_.record_bytes), pacer_(rate_hz), clock_(clock) {
     (void)::posix_fadvise(file_.fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   }
 
@@ -209,6 +228,7 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
   OCTAVO_ASSIGN_OR_RETURN(const File file, Open(spec, replay, roots));
   return SourceTraits{.samples_per_record = file.samples,
                       .raw_type = file.raw_type,
+                      .packing = file.packing,
                       .record_rate_hz = replay.rate_hz,
                       .full_scale_counts = 0,
                       .total_records = replay.loops == 0 ? 0 : TotalRecords(file.records, replay.loops),

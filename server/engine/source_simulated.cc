@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
@@ -16,13 +18,24 @@ namespace {
 class SimulatedRecords final : public Source {
  public:
   SimulatedRecords(const ScanSpec& spec, const SimulatedSource& source, const Clock* clock)
-      : model_(source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type),
-        record_bytes_(spec.acquisition.samples_per_record * SizeOf(spec.acquisition.raw_type)),
+      : acquisition_(spec.acquisition),
+        model_(source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type,
+               std::max<int64_t>(spec.acquisition.record_average, 1)),
+        record_bytes_(spec.acquisition.SourceRecordBytes()), plain_(spec.acquisition.packing == math::Packing::kNone && spec.acquisition.channels <= 1),
         pacer_(source.as_fast_as_possible ? 0 : spec.acquisition.record_rate_hz), clock_(clock) {}
 
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
     tbb::parallel_for(int64_t{0}, max_records, [&](int64_t r) {
-      if (!stop.stop_requested()) model_.Render(next_ + r, static_cast<char*>(slot) + r * record_bytes_);
+      if (stop.stop_requested()) return;
+      auto* out = static_cast<uint8_t*>(slot) + r * record_bytes_;
+      if (plain_) {
+        model_.Render(next_ + r, out);
+      } else {
+        thread_local std::vector<uint8_t> samples;
+        samples.resize(static_cast<size_t>(acquisition_.samples_per_record * SizeOf(acquisition_.raw_type)));
+        model_.Render(next_ + r, samples.data());
+        Interleave(samples.data(), out);
+      }
     });
     return Take(max_records, stop);
   }
@@ -30,6 +43,23 @@ class SimulatedRecords final : public Source {
   bool CanWait() const override { return !pacer_.paced(); }
 
  private:
+  // Samples [S] into their channel of a record, packed if so; the other channels hold 0.
+  void Interleave(const uint8_t* samples, uint8_t* out) const {
+    const Acquisition& a = acquisition_;
+    const auto size = static_cast<size_t>(SizeOf(a.raw_type));
+    std::memset(out, 0, static_cast<size_t>(record_bytes_));
+    for (int64_t j = 0; j < a.samples_per_record; ++j) {
+      const int64_t i = j * std::max<int64_t>(a.channels, 1) + a.channel;
+      const uint8_t* sample = samples + static_cast<size_t>(j) * size;
+      if (a.packing == math::Packing::kNone) {
+        std::memcpy(out + static_cast<size_t>(i) * size, sample, size);
+      } else {
+        uint16_t value;
+        std::memcpy(&value, sample, 2);
+        math::WritePacked12(a.packing, out, i, value);
+      }
+    }
+  }
   SourceBlock Take(int64_t records, std::stop_token stop) {
     if (!pacer_.WaitFor(next_ + records, stop)) return {};
     const SourceBlock block{.first_record = next_, .records = records, .acquired = clock_->Now()};
@@ -37,8 +67,10 @@ class SimulatedRecords final : public Source {
     return block;
   }
 
+  const Acquisition acquisition_;  // resolved
   const SimulatedModel model_;
   const int64_t record_bytes_;
+  const bool plain_;  // one channel, not packed
   Pacer pacer_;
   const Clock* const clock_;
   int64_t next_ = 0;
@@ -66,6 +98,7 @@ SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type) {
 absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const SimulatedSource& given) {
   SourceTraits traits;
   traits.raw_type = spec.acquisition.raw_type_given ? spec.acquisition.raw_type : DType::kU16;
+  traits.packing = spec.acquisition.packing;
   traits.samples_per_record = spec.acquisition.samples_per_record == 0 ? 1024 : spec.acquisition.samples_per_record;
   if (traits.samples_per_record < 16 || traits.samples_per_record > 65536) {
     return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", traits.samples_per_record, "; allowed 16 to 65536"));
@@ -81,7 +114,8 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a3", s.dispersion_a3, -1, 1));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.noise_counts", s.noise_counts, -1e9, 1e4));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.fixed_pattern", s.fixed_pattern, -1e9, 0.5));
-  OCTAVO_RETURN_IF_ERROR(InRange("simulated.adc_bits", s.adc_bits, 8, traits.raw_type == DType::kU8 ? 8 : 16));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.adc_bits", s.adc_bits, 8,
+                                 traits.raw_type == DType::kU8 ? 8 : traits.packing != math::Packing::kNone ? 12 : 16));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
   if (s.layers.size() > 64) return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed 64"));

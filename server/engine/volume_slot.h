@@ -14,7 +14,7 @@ namespace octavo::engine {
 /// Device memory of one volume and of what is computed with it.
 struct VolumeSlot {
   DeviceBuffer volume;  // [y, x, z]
-  DeviceBuffer mip;     // [y, x] of the volume's dtype
+  DeviceBuffer mip;     // [y, x] of ProjectionOf(the volume's dtype)
   DeviceBuffer aip;     // [y, x] f32; empty if not wanted
   DeviceBuffer digest;  // one u64
   Ledger::ChargeId charge = 0;

@@ -90,7 +90,13 @@ DType RawDType(v1::RawType type) {
     default: return DType::kU16;
   }
 }
-v1::RawType RawTypeOf(DType dtype) {
+math::Packing PackingOf(v1::RawType type) {
+  return type == v1::RAW_U12P         ? math::Packing::kLowFirst12
+         : type == v1::RAW_U12_PACKED ? math::Packing::kHighFirst12
+                                      : math::Packing::kNone;
+}
+v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
+  if (packing != math::Packing::kNone) return packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
   switch (dtype) {
     case DType::kU8: return v1::RAW_U8;
     case DType::kI16: return v1::RAW_I16;
@@ -161,8 +167,8 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
     out.level_hi = in.levels().hi();
   }
   if (in.dtype() != v1::DTYPE_UNSPECIFIED) {
-    if (in.dtype() != v1::U8 && in.dtype() != v1::U16 && in.dtype() != v1::F32) {
-      return InvalidField("processing.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, U16, F32"));
+    if (!v1::DType_IsValid(in.dtype()) || in.dtype() == v1::I16 || in.dtype() == v1::F64) {
+      return InvalidField("processing.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, I8, U16, F16, F32, C64"));
     }
     out.dtype_given = true;
     out.dtype = static_cast<DType>(in.dtype());
@@ -171,6 +177,9 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.refractive_index", in.refractive_index()));
   out.axial_spacing_um = in.axial_spacing_um();
   out.refractive_index = in.refractive_index();
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.fixed_pattern_noise", in.fixed_pattern_noise(),
+                                   v1::Processing::FixedPatternNoise_IsValid(in.fixed_pattern_noise())));
+  out.fixed_pattern_noise = static_cast<engine::FixedPatternNoise>(in.fixed_pattern_noise());
   return out;
 }
 
@@ -199,10 +208,14 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("acquisition.record_rate_hz", a.record_rate_hz()));
   out.acquisition = {.samples_per_record = a.samples_per_record(),
                      .raw_type = RawDType(a.raw_type()),
+                     .packing = PackingOf(a.raw_type()),
                      .raw_type_given = a.raw_type() != v1::RAW_TYPE_UNSPECIFIED,
                      .record_rate_hz = a.record_rate_hz(),
                      .records_per_block = a.records_per_block(),
-                     .ring_blocks = a.ring_blocks()};
+                     .ring_blocks = a.ring_blocks(),
+                     .channels = a.channels(),
+                     .channel = a.channel(),
+                     .record_average = a.record_average()};
   if (!in.pattern().has_raster()) return InvalidField("pattern", "is not given; allowed: raster");
   const auto& p = in.pattern().raster();
   OCTAVO_RETURN_IF_ERROR(CheckFinite("pattern.raster.extent_x_mm", p.extent_x_mm()));
@@ -264,6 +277,7 @@ void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   if (in.dtype_given) out->set_dtype(static_cast<v1::DType>(in.dtype));
   out->set_axial_spacing_um(in.axial_spacing_um);
   out->set_refractive_index(in.refractive_index);
+  out->set_fixed_pattern_noise(static_cast<v1::Processing::FixedPatternNoise>(in.fixed_pattern_noise));
 }
 
 }  // namespace
@@ -283,10 +297,13 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   }
   auto* a = out->mutable_acquisition();
   a->set_samples_per_record(static_cast<uint32_t>(in.acquisition.samples_per_record));
-  if (in.acquisition.raw_type_given) a->set_raw_type(RawTypeOf(in.acquisition.raw_type));
+  if (in.acquisition.raw_type_given) a->set_raw_type(RawTypeOf(in.acquisition.raw_type, in.acquisition.packing));
   a->set_record_rate_hz(in.acquisition.record_rate_hz);
   a->set_records_per_block(static_cast<uint32_t>(in.acquisition.records_per_block));
   a->set_ring_blocks(static_cast<uint32_t>(in.acquisition.ring_blocks));
+  a->set_channels(static_cast<uint32_t>(in.acquisition.channels));
+  a->set_channel(static_cast<uint32_t>(in.acquisition.channel));
+  a->set_record_average(static_cast<uint32_t>(in.acquisition.record_average));
   auto* p = out->mutable_pattern()->mutable_raster();
   p->set_ascans_per_bscan(static_cast<uint32_t>(in.pattern.ascans_per_bscan));
   p->set_bscans_per_volume(static_cast<uint32_t>(in.pattern.bscans_per_volume));

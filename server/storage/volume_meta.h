@@ -18,9 +18,9 @@ struct VolumeMeta {
   std::string title;
   int64_t index = 0;                     // within the scan
   int64_t shape[3] = {0, 0, 0};          // [y, x, z]
-  DType dtype = DType::kU8;              // kU8, kU16, kF32
+  DType dtype = DType::kU8;              // kU8, kI8, kU16, kF16, kF32, kC64
   double spacing_um[3] = {1, 1, 1};      // per axis of shape
-  std::string value_kind;                // "db", "magnitude", "power"
+  std::string value_kind;                // "db", "magnitude", "power", "real", "complex"
   bool has_levels = false;               // integers: [lo, hi] in value units is stored as 0 ... max
   float level_lo = 0, level_hi = 0;
   double display_lo = 0, display_hi = 255;  // stored units: what to show as black and white (omero window start, end)

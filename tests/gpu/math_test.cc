@@ -75,6 +75,9 @@ TEST(PackingTest, TwoSamplesInThreeBytes) {
     EXPECT_EQ(ReadPacked12(packing, record, 0), 0x123u);
     EXPECT_EQ(ReadPacked12(packing, record, 1), 0x456u);
     EXPECT_EQ(ReadPacked12(packing, record, 2), 0x789u);
+    uint8_t written[5] = {};
+    for (int64_t i = 0; i < 3; ++i) WritePacked12(packing, written, i, ReadPacked12(packing, record, i));
+    EXPECT_EQ(std::memcmp(written, record, 5), 0);
     EXPECT_EQ(PackedBytes(packing, 3, 2), 5);
     EXPECT_EQ(PackedBytes(packing, 1024, 2), 1536);
   }

@@ -108,6 +108,12 @@ SCANS = [
     (A + "ring_blocks", 1, BAD, "acquisition.ring_blocks"),
     (A + "ring_blocks", 2, BAD, "acquisition.ring_blocks"),
     (A + "ring_blocks", HUGE, BAD, "acquisition.ring_blocks"),
+    (A + "channels", 17, BAD, "acquisition.channels"),
+    (A + "channels", HUGE, BAD, "acquisition.channels"),
+    (A + "channel", 1, BAD, "acquisition.channel"),
+    (A + "channel", HUGE, BAD, "acquisition.channel"),
+    (A + "record_average", 257, BAD, "acquisition.record_average"),
+    (A + "record_average", HUGE, BAD, "acquisition.record_average"),
     # -- pattern
     ("pattern", None, BAD, "pattern"),
     (R + "ascans_per_bscan", 0, BAD, "pattern.raster.ascans_per_bscan"),
@@ -158,6 +164,10 @@ SCANS = [
     (P + "dispersion.phase", array(255), BAD, "processing.dispersion.phase"),
     (P + "dispersion.phase", array(256, NAN), BAD, "processing.dispersion.phase"),
     (P + "dispersion", scan_pb2.Processing.Dispersion(a2=1e-5, phase=array(256)), BAD, "processing.dispersion"),
+    (P + "fft_length", 131073, BAD, "processing.fft_length"),
+    (P + "fixed_pattern_noise", 9, BAD, "processing.fixed_pattern_noise"),
+    (P + "fixed_pattern_noise", scan_pb2.Processing.QUIET_SEGMENT, BAD, "processing.fixed_pattern_noise"),  # 16 A-scans are too few
+    (P + "dtype", types_pb2.C64, BAD, "processing.dtype"),  # without complex values
     (P + "fft_length", 255, BAD, "processing.fft_length"),
     (P + "fft_length", 1, BAD, "processing."),
     (P + "fft_length", HUGE, BAD, "processing.fft_length"),

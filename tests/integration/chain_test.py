@@ -9,8 +9,10 @@ import spectral_reference as model
 from harness import DaemonTest, octavo
 
 X, Y, FLYBACK = 9, 4, 2
-LENGTHS = (512, 1000, 1024, 1536)
+# A prime, mixes of 2, 3 and 5, powers of two, an even number with a large prime factor.
+LENGTHS = (509, 1000, 1024, 1376, 1536, 2048, 2500, 4096)
 FULL_SCALE = {"u8": 256, "u16": 4096, "i16": 65536, "f32": 65536}
+INTEGERS = ("u8", "i8", "u16")
 
 
 def warp(n):
@@ -35,13 +37,22 @@ class Chain(DaemonTest):
         return self.random.integers(low, high, (count, n)).astype(dtype)
 
     def check(self, name, n, *, raw="u16", value="magnitude", dtype="f32", levels=None, block=0, rolling=0, background=None, wavelength_nm=None,
-              polynomial=None, r=None, interpolation=None, fft_length=0, first_bin=0, depth=0, bidirectional=False, **steps):
-        count = Y * (X + FLYBACK)
-        data = self.records(count, n, raw)
-        np.save(os.path.join(self.daemon.root, "random.npy"), data)
+              polynomial=None, r=None, interpolation=None, fft_length=0, first_bin=0, depth=0, bidirectional=False, columns=X, packed=None, channels=1, channel=0, average=1, bscan=False,
+              noise=None, **steps):
+        count = Y * (columns + FLYBACK)
+        samples = self.records(count * average, n * channels, raw)
+        if noise == "quiet_segment":  # A-scans that vary little, in one segment of every B-scan
+            lines = samples.reshape(Y, columns + FLYBACK, -1)
+            lines[:, columns * 4 // 9:columns * 5 // 9] //= 32
+        np.save(os.path.join(self.daemon.root, "random.npy"), model.pack12(samples, packed) if packed else samples)
+        data = samples[:, channel::channels].astype(np.float64).reshape(count, average, n).mean(axis=1)
         processing = dict(value=value, dtype=dtype, levels=levels, interpolation=interpolation, fft_length=fft_length, first_bin=first_bin,
                           depth=depth, background="none", k="none", **steps)
-        if rolling:
+        if noise:
+            processing["fixed_pattern_noise"] = noise
+        if bscan:
+            processing["background"] = "bscan"
+        elif rolling:
             processing["background"] = "rolling"
         elif background is not None:
             processing["background"] = background
@@ -54,28 +65,36 @@ class Chain(DaemonTest):
         message = octavo.processing(**processing)
         if rolling:
             message.background.window_records = rolling
-        scan = self.client.submit_scan(octavo.replay("random.npy"), octavo.raster(X, Y, volumes=1, flyback_records=FLYBACK, bidirectional=bidirectional),
-                                       processing=message, acquisition=dict(records_per_block=block), products=dict(aip=True, preview_rate_hz=-1))
+        scan = self.client.submit_scan(octavo.replay("random.npy"), octavo.raster(columns, Y, volumes=1, flyback_records=FLYBACK, bidirectional=bidirectional),
+                                       processing=message, acquisition=dict(records_per_block=block), products=dict(aip=True, preview_rate_hz=-1), raw_type=packed,
+                                       samples=n if packed else 0, channels=channels, channel=channel, record_average=average)
         end = self.client.wait(scan.name)
         self.assertEqual(end.reason_code, "COMPLETED", end.reason)
         volume = self.client.volumes(scan.name)[0]
-        got = self.client.read(volume.name).astype(np.float64)
+        self.assertTrue(volume.complete)
+        got = self.client.read(volume.name)
+        got = got.astype(np.complex128 if dtype == "c64" else np.float64)
         self.client.discard(volume.name)
 
-        subtract = model.rolling_background(data.astype(np.float64), rolling, block) if rolling else background
+        subtract = model.rolling_background(data, rolling, block) if rolling else background
+        if bscan:
+            means = data.reshape(Y, columns + FLYBACK, n)[:, :columns].mean(axis=1)
+            subtract = np.repeat(means, columns + FLYBACK, axis=0)
         if wavelength_nm is not None:
             r = model.positions_of_wavelength(wavelength_nm)
         elif polynomial is not None:
             r = np.clip(sum(c * np.arange(n, dtype=np.float64) ** i for i, c in enumerate(polynomial)), 0, n - 1)
         z = model.depth_profiles(data, background=subtract, r=r, interpolation=interpolation or "cubic", fft_length=fft_length, first_bin=first_bin,
                                  depth=depth, **steps)
-        z = z.reshape(Y, X + FLYBACK, -1)[:, :X].copy()
+        z = z.reshape(Y, columns + FLYBACK, -1)[:, :columns].copy()
+        if noise:
+            z -= model.fixed_pattern(z, noise)
         if bidirectional:
             z[1::2] = z[1::2, ::-1]
         wanted = model.stored(model.value_of(z, value), levels, dtype)
         self.assertEqual(got.shape, wanted.shape)
         full = FULL_SCALE[raw]
-        if dtype != "f32":
+        if dtype in INTEGERS:
             tolerance = 1.0
         elif value == "db":
             loud = np.abs(z) > full * 1e-5
@@ -84,9 +103,11 @@ class Chain(DaemonTest):
             tolerance = 0.05 / (levels[1] - levels[0] if levels else 1)
         else:
             tolerance = 5e-6 * (full ** 2 if value == "power" else full) / (levels[1] - levels[0] if levels else 1)
-        worst = np.abs(got - wanted).max()
-        self.assertLessEqual(worst, tolerance, f"{name}, {n} samples, seed {self.seed}")
-        if dtype != "f32":  # not everything clipped
+        if dtype == "f16":
+            tolerance += np.abs(wanted) / 2048
+        worst = (np.abs(got - wanted) - tolerance).max()
+        self.assertLessEqual(worst, 0.0, f"{name}, {n} samples, seed {self.seed}")
+        if dtype in INTEGERS:  # not everything clipped
             self.assertGreater(len(np.unique(got)), 20, name)
 
     def every_length(self, name, options=lambda n: {}):
@@ -105,7 +126,7 @@ class Chain(DaemonTest):
         self.every_length("rolling, longer than the scan", lambda n: dict(rolling=1000, block=13))
 
     def test_k_linearisation(self):
-        for kind in ("linear", "cubic"):
+        for kind in ("linear", "cubic", "lanczos"):
             self.every_length(f"positions, {kind}", lambda n, kind=kind: dict(r=warp(n), interpolation=kind))
             self.every_length(f"wavelength, {kind}", lambda n, kind=kind: dict(wavelength_nm=np.linspace(800, 880, n), interpolation=kind))
             self.every_length(f"polynomial, {kind}", lambda n, kind=kind: dict(polynomial=[0.0, 0.93, 0.07 / (n - 1)], interpolation=kind))
@@ -123,7 +144,7 @@ class Chain(DaemonTest):
 
     def test_transform_and_bins(self):
         self.every_length("padded", lambda n: dict(fft_length=2 * n))
-        self.every_length("padded to 3000", lambda n: dict(fft_length=3000, depth=701))
+        self.every_length("padded to 3000", lambda n: dict(fft_length=max(3000, n), depth=701))
         self.every_length("some bins", lambda n: dict(first_bin=37, depth=200))
         self.every_length("all bins", lambda n: dict(depth=n))
 
@@ -134,6 +155,29 @@ class Chain(DaemonTest):
                 if dtype == "u16" and value != "magnitude":
                     continue  # one count of 65536 is finer there than 0.05 dB or float32 itself
                 self.every_length(f"{value} {dtype}", lambda n, value=value, dtype=dtype, levels=levels: dict(value=value, dtype=dtype, levels=levels))
+
+    def test_half_precision_signed_bytes_and_complex(self):
+        for value, levels in (("db", (-20, 60)), ("magnitude", (0, 120)), ("real", (-80, 80))):
+            for dtype in ("i8", "f16"):
+                self.every_length(f"{value} {dtype}", lambda n, value=value, dtype=dtype, levels=levels: dict(value=value, dtype=dtype, levels=levels))
+            self.every_length(f"{value} f16", lambda n, value=value: dict(value=value, dtype="f16"))
+        self.every_length("real", lambda n: dict(value="real", depth=n))
+        self.every_length("complex", lambda n: dict(value="complex", dtype="c64"))
+        self.every_length("complex, dispersion", lambda n: dict(value="complex", dtype="c64", a2=3e-5, a3=-2e-8, first_bin=11, depth=200))
+
+    def test_packed_channels_and_means(self):
+        for packed in ("u12p", "u12_packed"):
+            self.every_length(packed, lambda n, packed=packed: dict(packed=packed))
+            self.every_length(packed, lambda n, packed=packed: dict(packed=packed, channels=3, channel=1, average=2, rolling=20, block=7))
+        for raw in FULL_SCALE:
+            self.every_length(f"{raw}, 2 channels, means of 3", lambda n, raw=raw: dict(raw=raw, channels=2, channel=1, average=3))
+
+    def test_bscan_background_and_fixed_pattern(self):
+        for block in (0, 7, 31):  # blocks that hold the B-scans, and that cut them
+            self.every_length("background", lambda n, block=block: dict(bscan=True, block=block))
+            self.every_length("mean", lambda n, block=block: dict(noise="mean", block=block, bidirectional=True))
+            self.every_length("quiet segment", lambda n, block=block: dict(noise="quiet_segment", block=block, columns=27))
+        self.every_length("all", lambda n: dict(bscan=True, noise="mean", average=2, a2=2e-5, value="db", dtype="u8", levels=(-20, 60), block=5))
 
     def test_bidirectional_lines(self):
         self.every_length("bidirectional", lambda n: dict(bidirectional=True, block=5))

@@ -230,7 +230,7 @@ class Requests(DaemonTest):
             ("simulated.bandwidth_nm", lambda s: setattr(s.simulated, "bandwidth_nm", 5000)),
             ("simulated.nonlinearity", lambda s: setattr(s.simulated, "nonlinearity", 0.5)),
             ("simulated.adc_bits", lambda s: setattr(s.simulated, "adc_bits", 24)),
-            ("processing.fft_length", lambda s: setattr(processing(s), "fft_length", 257)),
+            ("processing.fft_length", lambda s: setattr(processing(s), "fft_length", 131073)),
             ("processing.fft_length", lambda s: setattr(processing(s), "fft_length", 128)),
             ("processing.first_bin", lambda s: setattr(processing(s), "first_bin", 256)),
             ("processing.depth", lambda s: setattr(processing(s), "depth", 300)),

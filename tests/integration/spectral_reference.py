@@ -33,11 +33,45 @@ def positions_of_wavelength(wavelength_nm):
     return np.interp(np.linspace(k[0], k[-1], len(k)), k, at)
 
 
+def pack12(samples, raw_type):
+    """Records [R, n] of 12 bits, two samples in three bytes: "u12p" low bits first, "u12_packed" high bits first. [R, bytes]"""
+    count = samples.shape[1]
+    even = np.asarray(samples[:, 0::2], np.uint16)
+    odd = np.zeros_like(even)
+    odd[:, :count // 2] = samples[:, 1::2]
+    if raw_type == "u12p":
+        triple = (even & 255, even >> 8 | (odd & 15) << 4, odd >> 4)
+    else:
+        triple = (even >> 4, (even & 15) | (odd & 15) << 4, odd >> 4)
+    packed = np.stack(triple, axis=2).astype(np.uint8).reshape(len(samples), -1)
+    return packed[:, :(3 * count + 1) // 2]
+
+
+def fixed_pattern(z, kind):
+    """Of B-scans z [Y, X, D] per depth: the complex mean over X, or over the quietest of 9 segments. [Y, 1, D]"""
+    if kind == "mean":
+        return z.mean(axis=1, keepdims=True)
+    edges = [z.shape[1] * s // 9 for s in range(10)]
+    segments = [z[:, a:b] for a, b in zip(edges[:-1], edges[1:])]
+    variance = np.stack([(np.abs(s - s.mean(axis=1, keepdims=True)) ** 2).mean(axis=1) for s in segments])
+    means = np.stack([s.mean(axis=1) for s in segments])
+    return np.take_along_axis(means, variance.argmin(axis=0)[None], axis=0)[0][:, None]
+
+
+def lanczos(x):
+    """Kernel of 4 lobes."""
+    return np.where(np.abs(x) < 4, np.sinc(x) * np.sinc(x / 4), 0)
+
+
 def resample(spectra, r, kind):
-    """Linear, or cubic by Catmull-Rom; taps outside are clamped."""
+    """Linear, cubic by Catmull-Rom, or Lanczos with weights that sum to 1; taps outside are clamped."""
     last = spectra.shape[1] - 1
     i = np.floor(r).astype(int)
     t = r - i
+    if kind == "lanczos":
+        taps = np.arange(-3, 5)
+        weights = lanczos(t - taps[:, None])
+        return sum(w * spectra[:, np.clip(i + o, 0, last)] for w, o in zip(weights / weights.sum(axis=0), taps))
     p = [spectra[:, np.clip(i + o, 0, last)] for o in (-1, 0, 1, 2)]
     if kind == "linear":
         return (1 - t) * p[1] + t * p[2]
@@ -64,7 +98,7 @@ def value_of(z, kind):
     """Step 6, in value units."""
     if kind == "db":
         return 20 * np.log10(np.maximum(np.abs(z), 1e-15))
-    return np.abs(z) if kind == "magnitude" else np.abs(z) ** 2
+    return {"magnitude": np.abs, "power": lambda v: np.abs(v) ** 2, "real": np.real, "complex": lambda v: v}[kind](z)
 
 
 def stored(value, levels, dtype):
@@ -72,7 +106,8 @@ def stored(value, levels, dtype):
     if levels is None:
         return value
     share = (value - levels[0]) / (levels[1] - levels[0])
-    if dtype == "f32":
+    if dtype in ("f16", "f32"):
         return share
-    top = {"u8": 255, "u16": 65535}[dtype]
-    return np.clip(np.floor(share * top + 0.5), 0, top)
+    bottom, top = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535)}[dtype]
+    scaled = bottom + share * (top - bottom)
+    return np.clip(np.sign(scaled) * np.floor(np.abs(scaled) + 0.5), bottom, top)

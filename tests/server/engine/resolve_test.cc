@@ -295,7 +295,46 @@ std::vector<Bad> BadSpecs() {
          s.processing.dispersion_phase.assign(1024, 0.0f);
        }},
       {"processing.fft_length", [](ScanSpec& s) { s.processing.fft_length = 1000; }},
-      {"processing.fft_length", [](ScanSpec& s) { s.processing.fft_length = 1031; }},
+      {"acquisition.channels", [](ScanSpec& s) { s.acquisition.channels = 17; }},
+      {"acquisition.channels",
+       [](ScanSpec& s) {
+         s.acquisition.samples_per_record = 65536;
+         s.acquisition.channels = 2;
+       }},
+      {"acquisition.channel", [](ScanSpec& s) { s.acquisition.channel = 1; }},
+      {"acquisition.record_average", [](ScanSpec& s) { s.acquisition.record_average = 257; }},
+      {"simulated.adc_bits",
+       [](ScanSpec& s) {
+         s.acquisition.packing = math::Packing::kLowFirst12;
+         Simulated(s).adc_bits = 13;
+       }},
+      {"processing.background.mode",
+       [](ScanSpec& s) {
+         s.pattern.ascans_per_bscan = 1;
+         s.processing.background = BackgroundMode::kBscan;
+       }},
+      {"processing.fixed_pattern_noise",
+       [](ScanSpec& s) {
+         s.pattern.ascans_per_bscan = 17;
+         s.processing.fixed_pattern_noise = FixedPatternNoise::kQuietSegment;
+       }},
+      {"processing.dtype",
+       [](ScanSpec& s) {
+         s.processing.value = ValueKind::kComplex;
+         s.processing.dtype = DType::kF32;
+         s.processing.dtype_given = true;
+       }},
+      {"processing.dtype",
+       [](ScanSpec& s) {
+         s.processing.dtype = DType::kC64;
+         s.processing.dtype_given = true;
+       }},
+      {"processing.levels",
+       [](ScanSpec& s) {
+         s.processing.value = ValueKind::kComplex;
+         s.processing.has_levels = true;
+         s.processing.level_hi = 1;
+       }},
       {"processing.fft_length", [](ScanSpec& s) { s.processing.fft_length = 1 << 20; }},
       {"processing.first_bin", [](ScanSpec& s) { s.processing.first_bin = 1024; }},
       {"processing.first_bin", [](ScanSpec& s) { s.processing.first_bin = -1; }},
@@ -339,6 +378,58 @@ TEST(ResolveTest, BadSpecsAreRefusedByTheNameOfTheirField) {
     EXPECT_EQ(InfoOf(scan.status()).field, bad.field) << scan.status();
     EXPECT_THAT(std::string(scan.status().message()), StartsWith(bad.field));
   }
+}
+
+TEST(ResolveTest, TransformsOfAnyLength) {
+  for (const int64_t samples : {509, 1024, 1376, 2048, 2500, 4096}) {
+    ScanSpec spec = Good();
+    spec.acquisition.samples_per_record = samples;
+    ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
+    EXPECT_EQ(scan.chain.fft_length, samples);
+    EXPECT_EQ(scan.shape[2], samples / 2);
+  }
+}
+
+TEST(ResolveTest, ValuesChooseTypeLevelsAndWhatIsShown) {
+  const auto resolved = [](ValueKind value, DType dtype, bool given) {
+    ScanSpec spec = Good();
+    spec.processing.value = value;
+    spec.processing.dtype = dtype;
+    spec.processing.dtype_given = given;
+    return ResolveScan(spec, {}).value();
+  };
+  const ResolvedScan complex = resolved(ValueKind::kComplex, DType::kU8, false);
+  EXPECT_EQ(complex.chain.output, DType::kC64);
+  EXPECT_FALSE(complex.chain.has_levels);
+  EXPECT_EQ(complex.display_lo, 0);
+  EXPECT_GT(complex.display_hi, 0);
+  EXPECT_EQ(complex.volume_bytes, 50 * 100 * 512 * 8);
+  const ResolvedScan real = resolved(ValueKind::kReal, DType::kI8, true);
+  EXPECT_TRUE(real.chain.has_levels);
+  EXPECT_EQ(real.chain.level_lo, -real.chain.level_hi);
+  EXPECT_EQ(real.display_lo, -128);
+  EXPECT_EQ(real.display_hi, 127);
+  const ResolvedScan half = resolved(ValueKind::kDb, DType::kF16, true);
+  EXPECT_FALSE(half.chain.has_levels);
+  EXPECT_LT(half.display_lo, half.display_hi);
+}
+
+TEST(ResolveTest, RecordsOfThePatternAreMeansOfTheSources) {
+  ScanSpec spec = Good();
+  spec.acquisition.record_average = 4;
+  spec.acquisition.channels = 2;
+  spec.acquisition.channel = 1;
+  spec.acquisition.packing = math::Packing::kHighFirst12;
+  spec.processing.background = BackgroundMode::kBscan;
+  spec.processing.fixed_pattern_noise = FixedPatternNoise::kMean;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_EQ(scan.volume_records, 5000);
+  EXPECT_EQ(RecordBytes(scan.chain), 4 * 1024 * 2 * 3 / 2);
+  EXPECT_LE(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain), 4 << 20);
+  EXPECT_EQ(scan.chain.record_average, 4);
+  EXPECT_EQ(scan.chain.channel, 1);
+  EXPECT_EQ(scan.chain.bscan_records, 100);
+  EXPECT_EQ(scan.chain.fixed_pattern, math::FixedPattern::kMean);
 }
 
 TEST(ResolveTest, FromSourceNeedsASourceThatKnows) {

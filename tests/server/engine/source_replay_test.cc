@@ -137,6 +137,34 @@ TEST_F(ReplayTest, NpyTypesAreTakenFromTheFile) {
   }
 }
 
+TEST_F(ReplayTest, ChannelsAndPackedSamplesOfNpyFiles) {
+  const auto inspect = [&](int64_t channels, math::Packing packing, int64_t samples) {
+    ScanSpec spec = Spec("c.npy");
+    spec.acquisition.channels = channels;
+    spec.acquisition.packing = packing;
+    spec.acquisition.raw_type_given = packing != math::Packing::kNone;
+    spec.acquisition.samples_per_record = samples;
+    return InspectSource(spec, roots_);
+  };
+  folder_.Write("c.npy", Npy(1, "'<u2'", "False", "(5, 16, 2)", std::string(320, 'x')));
+  ASSERT_OK_AND_ASSIGN(SourceTraits traits, inspect(2, math::Packing::kNone, 0));
+  EXPECT_EQ(traits.samples_per_record, 16);
+  EXPECT_EQ(traits.total_records, 5);
+  folder_.Write("c.npy", Npy(1, "'<u2'", "False", "(5, 32)", std::string(320, 'x')));
+  ASSERT_OK_AND_ASSIGN(traits, inspect(2, math::Packing::kNone, 0));
+  EXPECT_EQ(traits.samples_per_record, 16);
+  EXPECT_THAT(inspect(3, math::Packing::kNone, 0), IsError(absl::StatusCode::kInvalidArgument, "acquisition.channels"));
+  EXPECT_THAT(inspect(1, math::Packing::kLowFirst12, 0), IsError(absl::StatusCode::kInvalidArgument, "acquisition.raw_type"));
+  // 19 samples of 12 bits are 29 bytes.
+  folder_.Write("c.npy", Npy(1, "'|u1'", "False", "(5, 29)", std::string(145, 'x')));
+  ASSERT_OK_AND_ASSIGN(traits, inspect(1, math::Packing::kLowFirst12, 0));
+  EXPECT_EQ(traits.samples_per_record, 19);
+  EXPECT_EQ(traits.raw_type, DType::kU16);
+  EXPECT_EQ(traits.packing, math::Packing::kLowFirst12);
+  EXPECT_EQ(traits.total_records, 5);
+  EXPECT_THAT(inspect(1, math::Packing::kLowFirst12, 18), IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
+}
+
 TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
   const std::string data = Records(6);
   const auto refused = [&](const std::string& bytes, const std::string& part) {

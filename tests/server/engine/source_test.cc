@@ -192,6 +192,29 @@ TEST(SimulatedSourceTest, TheAdcClipsAtItsBits) {
   EXPECT_EQ(*std::min_element(full.begin(), full.end()), -32768);
 }
 
+TEST(SimulatedSourceTest, PackedAndInterleavedRecordsHoldTheSameSamples) {
+  ScanSpec spec = Spec({.layers = {{.depth_um = 100, .reflectivity = 0.1}}}, 255, kSmall);
+  const auto plain = Take<uint16_t>(spec, 8, 8);
+  for (const auto packing : {math::Packing::kLowFirst12, math::Packing::kHighFirst12}) {
+    for (const int64_t channels : {1, 3}) {
+      spec.acquisition.packing = packing;
+      spec.acquisition.channels = channels;
+      spec.acquisition.channel = channels - 1;
+      const int64_t bytes = math::PackedBytes(packing, 255 * channels, 2);
+      ASSERT_EQ(bytes, spec.acquisition.SourceRecordBytes());
+      auto source = OpenSource(ResolveScan(spec, {}).value().spec, {}, &kClock).value();
+      std::vector<uint8_t> raw(static_cast<size_t>(8 * bytes), 0xA5);
+      ASSERT_EQ(source->Next(raw.data(), 8, {}).value().records, 8);
+      for (int64_t r = 0; r < 8; ++r) {
+        for (int64_t i = 0; i < 255 * channels; ++i) {
+          const uint32_t wanted = i % channels == channels - 1 ? plain[static_cast<size_t>(r * 255 + i / channels)] : 0;
+          ASSERT_EQ(math::ReadPacked12(packing, raw.data() + r * bytes, i), wanted) << r << " " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(SimulatedSourceTest, NoiseIsShotNoisePlusReadNoise) {
   constexpr int64_t kRecords = 4000, kSamples = 64;
   for (const double read : {-1.0, 5.0}) {
