@@ -269,8 +269,9 @@ class Update(DaemonTest):
             self.assertLess(np.abs(self.client.read(volume.name)).max(), 1e-3, volume.index)
 
     def test_paced_acquisition_does_not_notice_and_memory_does_not_grow(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS), samples=SAMPLES, rate_hz=40000,
-                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD), overrun=scan_pb2.DROP_BLOCK).name
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS), samples=SAMPLES, rate_hz=20000,
+                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD), overrun=scan_pb2.DROP_BLOCK,
+                                       acquisition=dict(ring_blocks=128)).name  # two seconds: others may use this machine
         for status in self.client.watch(scan):
             if status.volumes_done > 2:
                 break
