@@ -34,6 +34,15 @@ absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind, co
                                                   : device.repeats().AmplitudeDecorrelation(stream, view, scale, out);
 }
 
+absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast kind, const RepeatView& view, const math::StoredScale& scale,
+                             int64_t z_begin, int64_t z_end, float* out) {
+  OCTAVO_RETURN_IF_ERROR(Check(view, false, true));
+  if (z_begin < 0 || z_begin >= z_end || z_end > view.depth) {
+    return InvalidField("slab", absl::StrCat("is depth samples ", z_begin, " to ", z_end, "; allowed 0 to ", view.depth));
+  }
+  return device.repeats().ContrastEnFace(stream, kind == MotionContrast::kAmplitudeDecorrelation, view, scale, z_begin, z_end, out);
+}
+
 absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatView& view, int64_t half_window, float* out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, true, true));
   OCTAVO_RETURN_IF_ERROR(CheckWindow(view, half_window));

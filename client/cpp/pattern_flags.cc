@@ -129,14 +129,18 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
     if (f.bidirectional) p->mutable_freeform()->set_bidirectional(true);
     if (f.bidirectional_volumes) p->mutable_freeform()->set_bidirectional_volumes(true);
   }
-  v1::Raster* raster = RasterOf(p);
-  if (raster != nullptr) {
-    if (f.flyback != 0) raster->set_flyback_records(f.flyback);
-    if (f.volume_flyback != 0) raster->set_volume_flyback_records(f.volume_flyback);
-  } else {
-    if (f.flyback != 0) p->mutable_flyback()->set_records(f.flyback);
-    if (f.volume_flyback != 0) p->mutable_flyback()->set_volume_records(f.volume_flyback);
+  if (f.flyback != 0) {
+    OnLines(p, [&](auto* lines) { lines->set_flyback_records(f.flyback); });
+    if (p->has_freeform()) p->mutable_freeform()->set_flyback_records(f.flyback);
+    if (p->has_spiral() || p->has_lissajous()) Unusable("--flyback", *p);
   }
+  if (f.volume_flyback != 0) {
+    OnLines(p, [&](auto* lines) { lines->set_volume_flyback_records(f.volume_flyback); });
+    if (p->has_freeform()) p->mutable_freeform()->set_volume_flyback_records(f.volume_flyback);
+    if (p->has_spiral()) p->mutable_spiral()->set_volume_flyback_records(f.volume_flyback);
+    if (p->has_lissajous()) p->mutable_lissajous()->set_volume_flyback_records(f.volume_flyback);
+  }
+  v1::Raster* raster = RasterOf(p);
   if (f.extent_x != 0 || f.extent_y != 0) {
     if (raster == nullptr && !p->has_lissajous()) Unusable("--extent-x", *p);
     if (f.extent_x != 0) raster != nullptr ? raster->set_extent_x_mm(f.extent_x) : p->mutable_lissajous()->set_extent_x_mm(f.extent_x);
@@ -174,9 +178,9 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
   if (f.warp == "angular") p->mutable_angular_warp()->set_factor(f.warp_factor);
   if (f.warp == "telecentric") p->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(f.lens_spacing);
   if (!f.flyback_policy.empty()) {
-    p->mutable_flyback()->set_policy(f.flyback_policy == "fixed"          ? v1::FIXED
-                                     : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR
-                                                                          : v1::MINIMUM_TIME);
+    p->set_flyback(f.flyback_policy == "fixed"          ? v1::FIXED
+                   : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR
+                                                        : v1::MINIMUM_TIME);
   }
   if (given("--max-velocity") || given("--max-acceleration") || given("--positions")) {
     for (auto* axis : {p->mutable_scanner()->mutable_x(), p->mutable_scanner()->mutable_y()}) {

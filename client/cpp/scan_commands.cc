@@ -24,7 +24,7 @@ struct SpecFlags {
   uint64_t seed = 0;
   bool fast = false, aip = false, watch = false;
   double rate = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
-  std::string waveform, plot;  // plan
+  std::string angiography, waveform, plot;  // the last two: plan
 };
 
 template <class Enum>
@@ -80,6 +80,7 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--fixed-pattern-noise", f.fixed_pattern, "keep | mean | quiet-segment: subtract that of each B-scan");
   app->add_option("--depth", f.depth, "depth samples kept; 0 = half the transform");
   app->add_option("--fft-length", f.fft_length, "transform length; 0 = chosen");
+  app->add_option("--angiography", f.angiography, "repeated patterns: speckle-variance | amplitude-decorrelation");
   app->add_flag("--aip", f.aip, "compute the en face mean too");
   app->add_option("--device", f.device, "auto | devices/N");
   app->add_option("--request-id", f.request_id, "a retry with the same id returns the first scan");
@@ -172,6 +173,10 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   }
   if (f.depth != 0) c->set_depth(f.depth);
   if (f.fft_length != 0) c->set_fft_length(f.fft_length);
+  if (!f.angiography.empty()) {
+    spec.mutable_products()->set_angiography(
+        Parse<v1::Products::MotionContrast>(f.angiography, v1::Products::MotionContrast_Parse, "--angiography"));
+  }
   if (f.aip) spec.mutable_products()->set_aip(true);
   if (!f.queue.empty()) spec.mutable_queue()->set_name(f.queue);
   if (!f.insert.empty()) spec.mutable_queue()->set_insert(Parse<v1::Queue::Insert>(f.insert, v1::Queue::Insert_Parse, "--insert"));

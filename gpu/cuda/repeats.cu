@@ -26,6 +26,34 @@ __global__ void OverRepeatsKernel(RepeatView v, math::StoredScale scale, F f, fl
   }
 }
 
+// One block an A-scan of the result; the threads' sums join in a fixed order.
+template <typename T, class F>
+__global__ void EnFaceKernel(RepeatView v, math::StoredScale scale, F f, int64_t z_begin, int64_t z_end, float* out) {
+  const int64_t ascan = blockIdx.x, b = ascan / v.columns, x = ascan % v.columns;
+  float sum = 0, count = 0;
+  for (int64_t z = z_begin + threadIdx.x; z < z_end; z += blockDim.x) {
+    const math::RepeatAmplitudes<T> amplitudes{static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats, v.columns * v.depth, scale};
+    const float c = f(v.repeats, amplitudes);
+    if (c == c) sum += c, count += 1;
+  }
+  __shared__ float sums[4], counts[4];
+  for (int offset = 16; offset > 0; offset /= 2) {
+    sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
+    count += __shfl_down_sync(0xFFFFFFFFu, count, offset);
+  }
+  if ((threadIdx.x & 31) == 0) {
+    sums[threadIdx.x / 32] = sum;
+    counts[threadIdx.x / 32] = count;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < 4; ++w) {
+    sum += sums[w];
+    count += counts[w];
+  }
+  out[ascan] = count == 0.0f ? NAN : sum / count;
+}
+
 __global__ void PhaseOverRepeatsKernel(RepeatView v, int64_t half_window, float* out) {
   const auto* in = static_cast<const float*>(v.data);
   const int64_t ascan = blockIdx.x, b = ascan / v.columns, x = ascan % v.columns;
@@ -69,6 +97,22 @@ class CudaRepeatOps final : public RepeatOps {
   }
   absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out) override {
     return OverRepeats(stream, v, scale, out, DecorrelationOf{});
+  }
+
+  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
+                              float* out) override {
+    const DeviceGuard guard(ordinal_);
+    const auto blocks = static_cast<unsigned>(v.bscans * v.columns);
+    ForType(v.dtype, [&](auto type) {
+      using T = decltype(type);
+      if (decorrelation) {
+        EnFaceKernel<T><<<blocks, 128, 0, Of(stream)>>>(v, scale, DecorrelationOf{}, z_begin, z_end, out);
+      } else {
+        EnFaceKernel<T><<<blocks, 128, 0, Of(stream)>>>(v, scale, VarianceOf{}, z_begin, z_end, out);
+      }
+    });
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
   }
 
   absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window, float* out) override {

@@ -1,6 +1,7 @@
 #include "gpu/repeats.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "gpu/host/host_device.h"
@@ -26,6 +27,28 @@ class HostRepeatOps final : public RepeatOps {
   }
   absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out) override {
     return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) { return math::AmplitudeDecorrelation(n, amplitude); });
+  }
+
+  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
+                              float* out) override {
+    Of(stream).Enqueue(Task([=] {
+      ForType(v.dtype, [&](auto type) {
+        using T = decltype(type);
+        tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
+          const int64_t b = ascan / v.columns, x = ascan % v.columns;
+          float sum = 0;
+          int64_t count = 0;
+          for (int64_t z = z_begin; z < z_end; ++z) {
+            const math::RepeatAmplitudes<T> amplitudes{static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats, v.columns * v.depth, scale};
+            const float c = decorrelation ? math::AmplitudeDecorrelation(v.repeats, amplitudes) : math::SpeckleVariance(v.repeats, amplitudes);
+            if (c == c) sum += c, ++count;
+          }
+          out[ascan] = count == 0 ? NAN : sum / static_cast<float>(count);
+        });
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
   }
 
   absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window, float* out) override {

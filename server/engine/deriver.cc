@@ -19,17 +19,6 @@ namespace {
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
-math::StoredScale ScaleOf(const VolumeStatus& v) {
-  math::StoredScale scale;
-  scale.kind = v.value == ValueKind::kDb ? math::Value::kDb : v.value == ValueKind::kPower ? math::Value::kPower : math::Value::kMagnitude;
-  if (v.has_levels) {
-    const float top = v.dtype == DType::kU8 ? 255.0f : v.dtype == DType::kU16 ? 65535.0f : 1.0f;
-    scale.lo = v.level_lo;
-    scale.step = (v.level_hi - v.level_lo) / top;
-  }
-  return scale;
-}
-
 bool IsMissing(const Ranges& missing, int64_t ascan) {
   auto it = std::upper_bound(missing.begin(), missing.end(), ascan, [](int64_t a, const auto& range) { return a < range.first; });
   return it != missing.begin() && ascan < std::prev(it)->first + std::prev(it)->second;
@@ -47,6 +36,24 @@ void AddAscan(int64_t ascan, Ranges* ranges) {
 int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
 }  // namespace
+
+math::StoredScale ScaleOf(const VolumeStatus& v) {
+  math::StoredScale scale;
+  scale.kind = v.value == ValueKind::kDb ? math::Value::kDb : v.value == ValueKind::kPower ? math::Value::kPower : math::Value::kMagnitude;
+  if (v.has_levels) {
+    const float top = v.dtype == DType::kU8 ? 255.0f : v.dtype == DType::kU16 ? 65535.0f : 1.0f;
+    scale.lo = v.level_lo;
+    scale.step = (v.level_hi - v.level_lo) / top;
+  }
+  return scale;
+}
+
+double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& v) {
+  if (kind == MotionContrast::kAmplitudeDecorrelation || !v.has_levels) return 1;
+  const float top = v.dtype == DType::kU8 ? 255.0f : v.dtype == DType::kU16 ? 65535.0f : 1.0f;
+  const auto bright = static_cast<double>(math::AmplitudeOf(ScaleOf(v), top));
+  return 0.01 * bright * bright;
+}
 
 /// One operation, ready to run: tables in host memory, and what its result is like.
 struct Deriver::Step {
@@ -114,8 +121,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       OCTAVO_RETURN_IF_ERROR(needs("angiography", amplitudes, is_dtype + "; allowed u8, u16, f32"));
       const bool variance = angiography->method == MotionContrast::kSpeckleVariance;
       state.quantity = variance ? "speckle_variance" : "amplitude_decorrelation";
-      const double bright = static_cast<double>(math::AmplitudeOf(ScaleOf(state), state.dtype == DType::kU8 ? 255.0f : state.dtype == DType::kU16 ? 65535.0f : 1.0f));
-      state.display_hi = variance ? (state.has_levels ? 0.01 * bright * bright : 1) : 1;
+      state.display_hi = ContrastDisplayHi(angiography->method, state);
       state.operations.push_back(absl::StrCat(state.quantity, " over ", pattern.repeat_count, " repeats"));
     } else if (auto* doppler = std::get_if<DopplerOperation>(&step.operation)) {
       if (doppler->between == DopplerBetween::kDefault) doppler->between = pattern.repeats() >= 2 ? DopplerBetween::kRepeats : DopplerBetween::kAscans;

@@ -39,6 +39,11 @@ struct DeriveSpec {
   std::string request_digest;  // of the request body: tells a retry from another request with the same id
 };
 
+/// How the voxels of a volume stand for values.
+math::StoredScale ScaleOf(const VolumeStatus& volume);
+/// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square of the brightest amplitude.
+double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& volume);
+
 /// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
 class Deriver {
  public:

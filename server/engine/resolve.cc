@@ -230,6 +230,12 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   scan.spacing_um[2] = axial;
 
   Products& products = scan.spec.products;
+  if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
+    return InvalidField("products.angiography", absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ", Name(scan.spec.pattern.kind)));
+  }
+  if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) {
+    return InvalidField("products.angiography", absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
+  }
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {

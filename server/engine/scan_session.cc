@@ -36,6 +36,11 @@ int64_t PlacementBytes(const ResolvedScan& scan) {
   return plan == nullptr ? 0 : plan->kinds * Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
 }
 
+int64_t AngiogramBytes(const ResolvedScan& scan) {
+  const Pattern& p = scan.spec.pattern;
+  return scan.spec.products.angiography == 0 ? 0 : Padded(p.bscans_per_volume * p.ascans_per_bscan * 4) + Padded(p.rows() * 4);
+}
+
 int64_t LargestPlane(const ResolvedScan& scan) {
   const auto& s = scan.shape;
   return std::max({s[0] * s[1], s[0] * s[2], s[1] * s[2]}) * SizeOf(scan.chain.output);
@@ -73,6 +78,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
           {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
           {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
           {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
+  if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
   return needs;
 }
@@ -142,6 +148,16 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
+  if (const Pattern& p = scan_.spec.pattern; scan_.spec.products.angiography != 0) {
+    std::vector<int32_t> rows;
+    for (int64_t b = 0; b < p.bscans_per_volume; ++b) {
+      for (int64_t r = 0; r < p.repeat_count; ++r) rows.push_back(static_cast<int32_t>(RepeatRow(p, b, r)));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(angiogram_, device_.Allocate(p.bscans_per_volume * p.ascans_per_bscan * 4));
+    OCTAVO_ASSIGN_OR_RETURN(repeat_rows_, device_.Allocate(p.rows() * 4));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), repeat_rows_.data(), rows.data(), p.rows() * 4));
+    OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
+  }
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
     const auto& table = scan_.spec.pattern.plan->kind[k].placement;
     const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
@@ -176,7 +192,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     status_.plan = processor_->Describe();
   }
   context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
-                                  scan_.spec.products.aip);
+                                  scan_.spec.products.aip, scan_.spec.products.angiography != 0);
   allocated_ = true;
   return absl::OkStatus();
 }

@@ -115,6 +115,7 @@ class ScanSession {
   absl::Status BeginVolume(int64_t index, const SourceBlock& block);
   absl::Status EndVolume(const SourceBlock& block);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
+  absl::Status EnqueueAngiogram(const ActiveVolume& volume, Retiring* item);
   absl::Status EnqueuePreview(const SourceBlock& block);
   absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete,
                             Retiring* item);
@@ -157,6 +158,7 @@ class ScanSession {
   DeviceBuffer scratch_;            // one plane
   Stream upload_, compute_, copy_;
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
+  DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography
   DeviceBuffer placement_[2];       // of even and odd volumes; empty: the raster rule
   std::vector<BscanSpan> spans_[2]; // their B-scans in the order of the scan
   std::shared_ptr<SlotPool> slots_;

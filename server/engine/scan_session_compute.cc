@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/repeats.h"
+#include "server/engine/deriver.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/scan_session.h"
@@ -328,6 +330,7 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, aip, volume.slot->aip.data(), DType::kF32, complete, item));
   }
   if (!complete) return absl::OkStatus();
+  if (scan_.spec.products.angiography != 0) OCTAVO_RETURN_IF_ERROR(EnqueueAngiogram(volume, item));
   for (const auto& want : wanted) {
     const TopicKey& key = want.key;
     const Axis axis = key.axis == FrameAxis::kX ? Axis::kX : key.axis == FrameAxis::kY ? Axis::kY : Axis::kZ;
@@ -346,6 +349,31 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
   return absl::OkStatus();
 }
 
+absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {
+  const Pattern& p = scan_.spec.pattern;
+  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(compute_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
+                                         {.data = volume.slot->volume.data(), .dtype = scan_.chain.output, .rows = scan_.shape[0], .columns = scan_.shape[1],
+                                          .depth = scan_.shape[2], .order = repeat_rows_.as<int32_t>(), .bscans = p.bscans_per_volume, .repeats = p.repeat_count},
+                                         ScaleOf(volume.status), scan_.chain.slab_begin, scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth,
+                                         angiogram_.as<float>()));
+  // Integers do not tell by themselves that a repeat was missing.
+  if (volume.assembly.missing_ascans() > 0) {
+    std::vector<int64_t> bscan_of(static_cast<size_t>(p.rows()));
+    for (int64_t b = 0; b < p.bscans_per_volume; ++b) {
+      for (int64_t r = 0; r < p.repeat_count; ++r) bscan_of[static_cast<size_t>(RepeatRow(p, b, r))] = b;
+    }
+    const int64_t columns = p.ascans_per_bscan;
+    for (const auto& [first, count] : volume.assembly.missing()) {
+      for (int64_t a = first; a < first + count; a = (a / columns + 1) * columns) {
+        const int64_t end = std::min(first + count, (a / columns + 1) * columns);
+        OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
+                                            (end - a) * 4, FillPattern(DType::kF32)));
+      }
+    }
+  }
+  return EnqueueFrame(volume, {.product = Product::kAngiogram}, angiogram_.data(), DType::kF32, /*complete=*/true, item);
+}
+
 absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype,
                                        bool complete, Retiring* item) {
   static constexpr const char* kNames[3] = {"y", "x", "z"};
@@ -362,13 +390,19 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
   frame.display_lo = volume.display_lo;
   frame.display_hi = volume.display_hi;
   const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
+  const bool angiogram = key.product == Product::kAngiogram;
+  if (angiogram) {
+    frame.display_lo = 0;
+    frame.display_hi = ContrastDisplayHi(static_cast<MotionContrast>(scan_.spec.products.angiography - 1), volume.status);
+  }
   int64_t bytes = SizeOf(dtype);
   for (int d = 0; d < 3; ++d) {
     if (d == gone) continue;
-    frame.shape.push_back(scan_.shape[d]);
+    const int64_t extent = d == 0 && angiogram ? scan_.spec.pattern.bscans_per_volume : scan_.shape[d];
+    frame.shape.push_back(extent);
     frame.axes.emplace_back(kNames[d]);
     frame.spacing_um.push_back(scan_.spacing_um[d]);
-    bytes *= scan_.shape[d];
+    bytes *= extent;
   }
   auto memory = context_.frames->Get(bytes);
   if (memory == nullptr) {

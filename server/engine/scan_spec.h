@@ -132,6 +132,7 @@ struct Products {
   bool mip = true;
   bool aip = false;
   double slab_begin_um = 0, slab_end_um = 0;
+  int angiography = 0;         // 0 = none, else 1 + MotionContrast
   double preview_rate_hz = 0;  // 0 = 10; negative = none
 };
 

@@ -46,6 +46,8 @@ void DecodeRadial(const v1::Radial& in, engine::Pattern* out) {
   out->radius_end_mm = in.radius_end_mm();
   out->angle_begin_deg = in.angle_begin_deg();
   out->angle_end_deg = in.angle_end_deg();
+  out->flyback_records = in.flyback_records();
+  out->volume_flyback_records = in.volume_flyback_records();
 }
 
 void EncodeRadial(const engine::Pattern& in, v1::Radial* out) {
@@ -58,6 +60,8 @@ void EncodeRadial(const engine::Pattern& in, v1::Radial* out) {
   out->set_radius_end_mm(in.radius_end_mm);
   out->set_angle_begin_deg(in.angle_begin_deg);
   out->set_angle_end_deg(in.angle_end_deg);
+  out->set_flyback_records(static_cast<uint32_t>(in.flyback_records));
+  out->set_volume_flyback_records(static_cast<uint32_t>(in.volume_flyback_records));
 }
 
 absl::Status DecodeRepeat(const v1::Repeat& in, const std::string& at, engine::Pattern* out) {
@@ -87,8 +91,6 @@ void EncodeAxis(const engine::AxisLimits& in, v1::Scanner::Axis* out) {
   out->set_acceleration(in.acceleration);
 }
 
-bool IsRaster(const engine::Pattern& p) { return p.kind == PatternKind::kRaster || p.kind == PatternKind::kRepeatedRaster; }
-
 absl::Status DecodeCommon(const v1::Pattern& in, engine::Pattern* out) {
   out->offset_x_mm = in.offset_x_mm();
   out->offset_y_mm = in.offset_y_mm();
@@ -101,29 +103,10 @@ absl::Status DecodeCommon(const v1::Pattern& in, engine::Pattern* out) {
     out->warp_lens_spacing_mm = in.telecentric_warp().galvo_lens_spacing_mm();
     out->warp_rad_per_deg = in.telecentric_warp().scale_rad_per_deg();
   }
-  const auto& flyback = in.flyback();
-  if (!v1::FlybackPolicy_IsValid(flyback.policy())) {
-    return InvalidField("pattern.flyback.policy", absl::StrCat("has the unknown value ", static_cast<int>(flyback.policy())));
+  if (!v1::FlybackPolicy_IsValid(in.flyback())) {
+    return InvalidField("pattern.flyback", absl::StrCat("has the unknown value ", static_cast<int>(in.flyback())));
   }
-  out->flyback = static_cast<engine::FlybackPolicy>(flyback.policy());
-  if (flyback.policy() == v1::MINIMUM_TIME) {
-    for (const auto& [field, records] : {std::pair{"pattern.flyback.records", flyback.records()},
-                                         std::pair{"pattern.flyback.volume_records", flyback.volume_records()}}) {
-      if (records != 0) return InvalidField(field, absl::StrCat("is ", records, "; MINIMUM_TIME counts them itself: allowed 0"));
-    }
-    if (out->flyback_records != 0 || out->volume_flyback_records != 0) {
-      return InvalidField("pattern.flyback.policy", "is MINIMUM_TIME, which counts the records itself, and the raster gives flyback records; allowed is one");
-    }
-  }
-  if (IsRaster(*out)) {
-    for (const auto& [field, records] : {std::pair{"pattern.flyback.records", flyback.records()},
-                                         std::pair{"pattern.flyback.volume_records", flyback.volume_records()}}) {
-      if (records != 0) return InvalidField(field, absl::StrCat("is ", records, "; rasters have their own flyback_records: allowed 0"));
-    }
-  } else {
-    out->flyback_records = flyback.records();
-    out->volume_flyback_records = flyback.volume_records();
-  }
+  out->flyback = static_cast<engine::FlybackPolicy>(in.flyback());
   if (in.has_scanner()) {
     out->has_limits = true;
     out->limits[0] = DecodeAxis(in.scanner().x());
@@ -164,6 +147,7 @@ absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
       out.ascans_per_bscan = spiral.ascans_per_ring();
       out.bscans_per_volume = spiral.rings();
       out.volumes = spiral.volumes();
+      out.volume_flyback_records = spiral.volume_flyback_records();
       out.radius_begin_mm = spiral.inner_radius_mm();
       out.radius_end_mm = spiral.outer_radius_mm();
       out.spiral_sampling = static_cast<engine::SpiralSampling>(spiral.sampling());
@@ -176,6 +160,7 @@ absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
       out.ascans_per_bscan = figure.ascans_per_row();
       out.bscans_per_volume = figure.rows();
       out.volumes = figure.volumes();
+      out.volume_flyback_records = figure.volume_flyback_records();
       out.extent_x_mm = figure.extent_x_mm();
       out.extent_y_mm = figure.extent_y_mm();
       out.cycles_x = figure.cycles_x();
@@ -191,6 +176,8 @@ absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
       out.points_y_mm.assign(form.y_mm().begin(), form.y_mm().end());
       out.ascans_per_bscan = form.ascans_per_bscan();
       out.volumes = form.volumes();
+      out.flyback_records = form.flyback_records();
+      out.volume_flyback_records = form.volume_flyback_records();
       out.bidirectional = form.bidirectional();
       out.bidirectional_volumes = form.bidirectional_volumes();
       break;
@@ -219,6 +206,7 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
       spiral->set_ascans_per_ring(static_cast<uint32_t>(in.ascans_per_bscan));
       spiral->set_rings(static_cast<uint32_t>(in.bscans_per_volume));
       spiral->set_volumes(static_cast<uint32_t>(in.volumes));
+      spiral->set_volume_flyback_records(static_cast<uint32_t>(in.volume_flyback_records));
       spiral->set_inner_radius_mm(in.radius_begin_mm);
       spiral->set_outer_radius_mm(in.radius_end_mm);
       spiral->set_sampling(static_cast<v1::Spiral::Sampling>(in.spiral_sampling));
@@ -230,6 +218,7 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
       figure->set_ascans_per_row(static_cast<uint32_t>(in.ascans_per_bscan));
       figure->set_rows(static_cast<uint32_t>(in.bscans_per_volume));
       figure->set_volumes(static_cast<uint32_t>(in.volumes));
+      figure->set_volume_flyback_records(static_cast<uint32_t>(in.volume_flyback_records));
       figure->set_extent_x_mm(in.extent_x_mm);
       figure->set_extent_y_mm(in.extent_y_mm);
       figure->set_cycles_x(static_cast<uint32_t>(in.cycles_x));
@@ -244,6 +233,8 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
       form->mutable_y_mm()->Add(in.points_y_mm.begin(), in.points_y_mm.end());
       form->set_ascans_per_bscan(static_cast<uint32_t>(in.ascans_per_bscan));
       form->set_volumes(static_cast<uint32_t>(in.volumes));
+      form->set_flyback_records(static_cast<uint32_t>(in.flyback_records));
+      form->set_volume_flyback_records(static_cast<uint32_t>(in.volume_flyback_records));
       form->set_bidirectional(in.bidirectional);
       form->set_bidirectional_volumes(in.bidirectional_volumes);
       break;
@@ -257,11 +248,7 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
     out->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(in.warp_lens_spacing_mm);
     out->mutable_telecentric_warp()->set_scale_rad_per_deg(in.warp_rad_per_deg);
   }
-  if (in.flyback != engine::FlybackPolicy::kDefault) out->mutable_flyback()->set_policy(static_cast<v1::FlybackPolicy>(in.flyback));
-  if (!IsRaster(in)) {
-    out->mutable_flyback()->set_records(static_cast<uint32_t>(in.flyback_records));
-    out->mutable_flyback()->set_volume_records(static_cast<uint32_t>(in.volume_flyback_records));
-  }
+  out->set_flyback(static_cast<v1::FlybackPolicy>(in.flyback));
   if (in.has_limits) {
     EncodeAxis(in.limits[0], out->mutable_scanner()->mutable_x());
     EncodeAxis(in.limits[1], out->mutable_scanner()->mutable_y());

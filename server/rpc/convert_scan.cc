@@ -285,8 +285,9 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_begin_um", products.slab_begin_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_end_um", products.slab_end_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.preview_rate_hz", products.preview_rate_hz()));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("products.angiography", products.angiography(), v1::Products::MotionContrast_IsValid(products.angiography())));
   out.products = {.mip = !products.no_mip(), .aip = products.aip(), .slab_begin_um = products.slab_begin_um(),
-                  .slab_end_um = products.slab_end_um(), .preview_rate_hz = products.preview_rate_hz()};
+                  .slab_end_um = products.slab_end_um(), .angiography = products.angiography(), .preview_rate_hz = products.preview_rate_hz()};
   OCTAVO_ASSIGN_OR_RETURN(out.retention, DecodeRetention(in.retention()));
   out.device = in.device();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
@@ -376,6 +377,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   EncodeProcessing(in.processing, out->mutable_processing());
   out->mutable_products()->set_no_mip(!in.products.mip);
   out->mutable_products()->set_aip(in.products.aip);
+  out->mutable_products()->set_angiography(static_cast<v1::Products::MotionContrast>(in.products.angiography));
   out->mutable_products()->set_slab_begin_um(in.products.slab_begin_um);
   out->mutable_products()->set_slab_end_um(in.products.slab_end_um);
   out->mutable_products()->set_preview_rate_hz(in.products.preview_rate_hz);

@@ -67,6 +67,14 @@ class RepeatsTest : public BackendTest {
         }
       }
       for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(static_cast<double>(got[i]), want[i], kTolerance * most) << i;
+      const DeviceBuffer face = Poisoned(kBscans * kX * 4);
+      ASSERT_THAT(AngiogramEnFace(stream_.ref(), device_, kind, View(data, dtype, order), scale, 7, 61, face.as<float>()), IsOk());
+      const auto means = Download<float>(face, kBscans * kX);
+      for (size_t a = 0; a < means.size(); ++a) {
+        double mean = 0;
+        for (size_t z = 7; z < 61; ++z) mean += want[a * kZ + z] / 54;
+        ASSERT_NEAR(static_cast<double>(means[a]), mean, kTolerance * most) << a;
+      }
     }
   }
 
@@ -111,6 +119,10 @@ TEST_P(RepeatsTest, StillIsZeroAndMissingIsNan) {
         }
       }
     }
+    const DeviceBuffer face = Poisoned(kBscans * kX * 4);
+    ASSERT_THAT(AngiogramEnFace(stream_.ref(), device_, kind, View(data, DType::kF32, order), {}, 0, kZ, face.as<float>()), IsOk());
+    const auto means = Download<float>(face, kBscans * kX);
+    for (size_t a = 0; a < means.size(); ++a) EXPECT_EQ(std::isnan(means[a]), a == 2 * kX + 4) << a;
   }
 }
 
@@ -171,6 +183,9 @@ TEST_P(RepeatsTest, RefusesWhatItCannotRead) {
   view.dtype = DType::kC64;
   EXPECT_THAT(doppler(view, 8), IsError(absl::StatusCode::kInvalidArgument, "half_window"));
   EXPECT_THAT(Angiogram(stream_.ref(), device_, MotionContrast::kSpeckleVariance, view, {}, nullptr), IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
+  view.dtype = DType::kU8;
+  EXPECT_THAT(AngiogramEnFace(stream_.ref(), device_, MotionContrast::kSpeckleVariance, view, {}, 3, 9, nullptr), IsError(absl::StatusCode::kInvalidArgument, "slab"));
+  view.dtype = DType::kC64;
   view.repeats = 1;
   EXPECT_THAT(doppler(view, 0), IsError(absl::StatusCode::kInvalidArgument, "repeats"));
   view.repeats = 3;

@@ -73,8 +73,8 @@ class PatternTest(DaemonTest):
             "radial": (octavo.radial(24, 6, 1, bidirectional=True, **ring), radial_mm(6, 24, (-0.5, 0.5), (0, 180)), (1, 1)),
             "rays": (octavo.radial(24, 6, 1, radius=(0.1, 0.5)), radial_mm(6, 24, (0.1, 0.5), (0, 360)), (1, 1)),
             "spiral": (octavo.spiral(24, 6, 2, radius=(0.1, 0.5), bidirectional_volumes=True), spiral_mm(6, 24, 0.1, 0.5), (1, 1)),
-            "lissajous": (octavo.lissajous(24, 6, 1, **liss), lissajous_mm(6, 24, **liss), (1, 0.8)),
-            "freeform": (octavo.freeform(free, 1), free, (1, 2 * np.abs(free[..., 1]).max())),
+            "lissajous": (octavo.lissajous(24, 6, 2, volume_flyback_records=5, **liss), lissajous_mm(6, 24, **liss), (1, 0.8)),
+            "freeform": (octavo.freeform(free, 1, flyback_records=2), free, (1, 2 * np.abs(free[..., 1]).max())),
         }
         for name, (pattern, points, extent) in cases.items():
             with self.subTest(name):
@@ -148,6 +148,12 @@ class PatternTest(DaemonTest):
                 self.assertEqual(file.read(4), b"\x89PNG")
             with open(points, "w") as file:
                 file.write("# x y\n0 0\n0.1, 0.2\n0.3\t0.1\n")
+            subprocess.run([command[0], *command[1:3], "scan", "submit", "--fast", "--samples", "64", "--watch", "--pattern", "repeated-radial", "--ascans", "20",
+                            "--bscans", "4", "--angiography", "speckle-variance"], check=True, capture_output=True)
+            held = self.client.volumes()[-1]
+            derive = subprocess.run([command[0], *command[1:3], "volume", "derive", held.name, "--angiography", "speckle-variance", "--cartesian", "16,18"],
+                                    check=True, capture_output=True, text=True).stdout
+            self.assertIn("[16, 18, 32] F32", derive)
             submit = [command[0], "--json", *command[1:3], "scan", "submit", "--fast", "--samples", "64", "--watch", "--pattern", "freeform", "--points", points]
             self.assertIn('"volumes_done":"1"', subprocess.run(submit, check=True, capture_output=True, text=True).stdout.replace(" ", ""))
 
@@ -270,6 +276,27 @@ class PatternTest(DaemonTest):
                 self.assertIn("amplitude_decorrelation over 4 repeats", file.read())
             np.testing.assert_array_equal(np.load(result.uri), got)
 
+    def test_live_angiograms_are_the_mean_of_the_contrast(self):
+        volumes = 3
+        for contrast, method in (("SPECKLE_VARIANCE", "SPECKLE_VARIANCE"), ("AMPLITUDE_DECORRELATION", "AMPLITUDE_DECORRELATION")):
+            scan = self.client.submit_scan(octavo.simulated(5, motion_um_per_volume=3), octavo.repeated_raster(30, 6, volumes, repeats=3, flyback_records=4),
+                                           rate_hz=20000, products=dict(angiography=contrast, slab_begin_um=100, slab_end_um=900),
+                                           processing=octavo.processing(dtype="u16", axial_spacing_um=4))
+            frames = {f.volume_index: f for f in self.client.subscribe(scan.name, ["angiogram"], delivery="lossless", from_sequence=0)}
+            self.assertEqual(sorted(frames), list(range(volumes)))
+            for volume in self.client.volumes(scan.name):
+                derived = self.client.read(self.client.derive(volume.name, dict(angiography=dict(method=method))).name)
+                frame = frames[volume.index].array
+                self.assertEqual(frame.shape, (6, 30))
+                np.testing.assert_allclose(frame, derived[:, :, 25:225].mean(2), rtol=2e-5, atol=1e-6 * derived.max())
+        with self.assertRaises(octavo.OctavoError) as raised:
+            self.client.submit_scan(octavo.simulated(1), octavo.raster(8, 8), products=dict(angiography=contrast))
+        self.assertEqual(raised.exception.field, "products.angiography")
+        plain = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(8, 8, 1))
+        with self.assertRaises(octavo.OctavoError) as raised:
+            list(self.client.subscribe(plain.name, ["angiogram"]))
+        self.assertEqual(raised.exception.reason, "NO_ANGIOGRAM")
+
     def test_angiography_then_cartesian(self):
         volume = self.acquire(octavo.repeated_radial(30, 8, 1, repeats=2, period=1, radius=(-0.5, 0.5)))[0]
         both = self.client.derive(volume.name, dict(angiography={}), dict(cartesian=dict(rows=20)))
@@ -307,8 +334,11 @@ class PatternTest(DaemonTest):
         refused("pattern.freeform.y_mm", scan_pb2.Freeform(x_mm=[1]))
         refused("pattern.freeform.ascans_per_bscan", scan_pb2.Freeform(x_mm=[1, 2], y_mm=[1, 2], ascans_per_bscan=3))
         refused("pattern.rotation_deg", octavo.pattern(octavo.radial(4, 4), rotation=1e9))
-        refused("pattern.flyback.policy", octavo.pattern(octavo.raster(4, 4, flyback_records=3), flyback="minimum_time", scanner=octavo.scanner(1e3, 1e6)))
-        refused("pattern.flyback.records", octavo.pattern(octavo.raster(4, 4), flyback_records=3))
+        refused("pattern.raster.flyback_records", octavo.pattern(octavo.raster(4, 4, flyback_records=3), flyback="minimum_time", scanner=octavo.scanner(1e3, 1e6)))
+        refused("pattern.freeform.volume_flyback_records", scan_pb2.Freeform(x_mm=[1], y_mm=[1], volume_flyback_records=1 << 30))
+        unknown = octavo.pattern(octavo.raster(4, 4))
+        unknown.flyback = 9
+        refused("pattern.flyback", unknown)
         refused("pattern.scanner", octavo.pattern(octavo.radial(4, 4), flyback="minimum_time"))
         refused("pattern.scanner.x.velocity", octavo.pattern(octavo.radial(100, 4, radius=(-5, 5)), flyback="minimum_time", scanner=octavo.scanner(1, 1e6)))
         refused("pattern.scanner.y.acceleration", octavo.pattern(octavo.radial(4, 4), scanner=octavo.scanner(1e4, 1e7, y=dict(acceleration=-1))))

@@ -20,7 +20,8 @@ from octavo.v1 import (scan_pb2, scan_pb2_grpc, source_pb2, source_pb2_grpc, str
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
          types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
-PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT}
+PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT,
+            "angiogram": stream_pb2.ANGIOGRAM}
 AXES = {"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}
 DELIVERIES = {"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}
 ENCODINGS = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}
@@ -284,7 +285,7 @@ class Client:
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
 
-        products  "mip", "aip", "bscan", "volume", "event";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
+        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99) or levels=(lo, hi), max_width=, max_height=, square_pixels=True,
                   depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only

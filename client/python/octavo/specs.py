@@ -88,10 +88,10 @@ def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequen
 
 
 def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
-              phase: Sequence[float] = (0.0, 0.0)) -> scan_pb2.Lissajous:
+              phase: Sequence[float] = (0.0, 0.0), **fields) -> scan_pb2.Lissajous:
     """x and y as sines of cycles[0] and cycles[1] periods over ascans_per_row * rows records; extent in mm, phase in degrees."""
     return scan_pb2.Lissajous(ascans_per_row=ascans_per_row, rows=rows, volumes=volumes, extent_x_mm=extent[0], extent_y_mm=extent[1],
-                              cycles_x=cycles[0], cycles_y=cycles[1], phase_x_deg=phase[0], phase_y_deg=phase[1])
+                              cycles_x=cycles[0], cycles_y=cycles[1], phase_x_deg=phase[0], phase_y_deg=phase[1], **fields)
 
 
 def freeform(points: np.ndarray, volumes: int = 0, **fields) -> scan_pb2.Freeform:
@@ -125,11 +125,11 @@ def scanner(velocity: float, acceleration: float, positions: Sequence[float] = (
 
 
 def pattern(shape: Shape, *, offset: Sequence[float] = (0.0, 0.0), rotation: float = 0.0,
-            warp: Union[scan_pb2.AngularWarp, scan_pb2.TelecentricWarp, None] = None, flyback: Optional[str] = None, flyback_records: int = 0,
-            volume_flyback_records: int = 0, scanner: Optional[scan_pb2.Scanner] = None) -> scan_pb2.Pattern:
+            warp: Union[scan_pb2.AngularWarp, scan_pb2.TelecentricWarp, None] = None, flyback: Optional[str] = None,
+            scanner: Optional[scan_pb2.Scanner] = None) -> scan_pb2.Pattern:
     """A pattern with what all kinds have in common: offset in mm, rotation in degrees, warp, limits of the scanner, and
 
-    flyback  "fixed", "fixed_linear", "minimum_time"; the records of rasters stand in raster(flyback_records=...)
+    flyback  "fixed", "fixed_linear" (as many records as flyback_records of the shape), "minimum_time"
     """
     message = scan_pb2.Pattern(offset_x_mm=offset[0], offset_y_mm=offset[1], rotation_deg=rotation)
     name = next(field for field, kind in SHAPES.items() if isinstance(shape, kind))
@@ -138,9 +138,8 @@ def pattern(shape: Shape, *, offset: Sequence[float] = (0.0, 0.0), rotation: flo
         message.angular_warp.CopyFrom(warp)
     elif warp is not None:
         message.telecentric_warp.CopyFrom(warp)
-    if flyback or flyback_records or volume_flyback_records:
-        message.flyback.CopyFrom(scan_pb2.Flyback(policy=FLYBACKS[flyback] if flyback else 0, records=flyback_records,
-                                                  volume_records=volume_flyback_records))
+    if flyback:
+        message.flyback = FLYBACKS[flyback]
     if scanner is not None:
         message.scanner.CopyFrom(scanner)
     return message

@@ -31,8 +31,7 @@ bool IsPath(const Pattern& p) { return p.kind == PatternKind::kSpiral || p.kind 
 
 // Where this kind's flyback counts stand in the request.
 std::string FlybackField(const Pattern& p, bool volume) {
-  if (IsRaster(p)) return FieldsOf(p.kind) + (volume ? "volume_flyback_records" : "flyback_records");
-  return volume ? "pattern.flyback.volume_records" : "pattern.flyback.records";
+  return FieldsOf(p.kind) + (volume || IsPath(p) ? "volume_flyback_records" : "flyback_records");
 }
 
 absl::Status ResolveShape(Pattern& p) {
@@ -147,6 +146,12 @@ absl::Status ResolveScanner(Pattern& p, double rate_hz) {
   OCTAVO_RETURN_IF_ERROR(InRange(FlybackField(p, false), p.flyback_records, 0, kMostFlyback));
   OCTAVO_RETURN_IF_ERROR(InRange(FlybackField(p, true), p.volume_flyback_records, 0, kMostVolumeFlyback));
   if (p.flyback == FlybackPolicy::kDefault) p.flyback = FlybackPolicy::kFixed;
+  for (const bool volume : {false, true}) {
+    const int64_t records = volume ? p.volume_flyback_records : p.flyback_records;
+    if (p.flyback == FlybackPolicy::kMinimumTime && records != 0) {
+      return InvalidField(FlybackField(p, volume), absl::StrCat("is ", records, "; MINIMUM_TIME counts them itself: allowed 0"));
+    }
+  }
   if (p.has_limits) {
     for (int axis = 0; axis < 2; ++axis) {
       AxisLimits& limits = p.limits[axis];
@@ -350,7 +355,12 @@ absl::StatusOr<PatternPlan> MakePlan(const Pattern& p, double rate_hz) {
   for (int k = 0; k < plan.kinds; ++k) {
     auto& placement = plan.kind[k].placement;
     placement.assign(static_cast<size_t>(plan.volume_records), -1);
-    for (const PatternSegment& s : plan.kind[k].segments) {
+    const auto& segments = plan.kind[k].segments;
+    plan.kind[k].pitch = segments.size() > 1 ? segments[1].first_record : plan.volume_records;
+    for (size_t i = 1; i < segments.size(); ++i) {
+      if (segments[i].first_record != static_cast<int64_t>(i) * plan.kind[k].pitch) plan.kind[k].pitch = 0;
+    }
+    for (const PatternSegment& s : segments) {
       for (int64_t j = 0; j < s.ascans; ++j) {
         placement[static_cast<size_t>(s.first_record + j)] = static_cast<int32_t>(s.row * plan.columns + (s.reversed ? s.ascans - 1 - j : j));
       }

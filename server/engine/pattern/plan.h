@@ -30,6 +30,7 @@ struct PatternPlan {
     std::vector<PatternSegment> segments;  // in the order of the scan
     std::vector<int32_t> placement;        // [volume_records]: A-scan index y * columns + x, or -1 for flyback
     int64_t active_records = 0;            // one past the last record that is an A-scan
+    int64_t pitch = 0;                     // records from one segment's first to the next one's; 0: not always the same
   } kind[2];
   const Kind& Of(int64_t volume) const { return kind[kinds == 2 ? volume & 1 : 0]; }
 };

@@ -79,6 +79,7 @@ TEST(PatternPlan, TheTableAndTheRasterRuleAgree) {
     ASSERT_THAT(plan.status(), IsOk());
     const math::RasterPlacement raster{.ascans_per_bscan = 5, .bscans_per_volume = 4, .flyback_records = 3, .bidirectional = bidirectional};
     ASSERT_EQ(plan->volume_records, 4 * 8 + 7);
+    EXPECT_EQ(plan->kind[0].pitch, 8);
     EXPECT_EQ(plan->kind[0].active_records, VolumeAssembly(raster).active_records());
     for (int64_t r = 0; r < plan->volume_records; ++r) {
       EXPECT_EQ(plan->kind[0].placement[static_cast<size_t>(r)], math::RasterAscan(raster, r)) << r;
