@@ -14,6 +14,8 @@ namespace octavo {
 
 class SpectralOps;
 class ProjectOps;
+class ResampleOps;
+class RepeatOps;
 
 struct DeviceInfo {
   int index = 0;             // n of devices/<n>, over all opened devices
@@ -69,6 +71,8 @@ class Device {
 
   virtual SpectralOps& spectral() = 0;
   virtual ProjectOps& project() = 0;
+  virtual ResampleOps& resample() = 0;
+  virtual RepeatOps& repeats() = 0;
 };
 
 /// What was found of a backend and why it was or was not chosen.

@@ -4,6 +4,7 @@
 
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
+#include "client/cpp/pattern_flags.h"
 #include "client/cpp/terminal.h"
 #include "google/protobuf/util/json_util.h"
 #include "octavo/v1/scan.grpc.pb.h"
@@ -18,11 +19,12 @@ struct SpecFlags {
   std::vector<std::string> labels;
   std::vector<double> levels, poly;
   std::vector<float> wavelength;
-  uint32_t samples = 0, ascans = 512, bscans = 256, volumes = 1, flyback = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0,
-           channel = 0, record_average = 0, camera_height = 0;
+  PatternFlags pattern;
+  uint32_t samples = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0, camera_height = 0;
   uint64_t seed = 0;
-  bool bidirectional = false, fast = false, aip = false, watch = false;
-  double rate = 0, a2 = 0, a3 = 0, extent_x = 0, extent_y = 0, exposure = 0, frame_rate = 0;
+  bool fast = false, aip = false, watch = false;
+  double rate = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
+  std::string angiography, waveform, plot;  // the last two: plan
 };
 
 template <class Enum>
@@ -56,13 +58,7 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--record-average", f.record_average, "records of the source in one of the pattern; 0 = 1");
   app->add_option("--rate", f.rate, "records per second");
   app->add_option("--block", f.block, "records per block; 0 = chosen");
-  app->add_option("--ascans", f.ascans, "A-scans per B-scan (x)");
-  app->add_option("--bscans", f.bscans, "B-scans per volume (y)");
-  app->add_option("--volumes", f.volumes, "volumes; 0 = until stopped");
-  app->add_flag("--bidirectional", f.bidirectional, "odd lines run backwards");
-  app->add_option("--flyback", f.flyback, "records dropped after each B-scan");
-  app->add_option("--extent-x", f.extent_x, "mm");
-  app->add_option("--extent-y", f.extent_y, "mm");
+  AddPatternFlags(app, f.pattern);
   app->add_option("--title", f.title, "for people and file names");
   app->add_option("--label", f.labels, "key=value, may be repeated");
   app->add_option("--mode", f.mode, "live | capture");
@@ -84,6 +80,7 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--fixed-pattern-noise", f.fixed_pattern, "keep | mean | quiet-segment: subtract that of each B-scan");
   app->add_option("--depth", f.depth, "depth samples kept; 0 = half the transform");
   app->add_option("--fft-length", f.fft_length, "transform length; 0 = chosen");
+  app->add_option("--angiography", f.angiography, "repeated patterns: speckle-variance | amplitude-decorrelation");
   app->add_flag("--aip", f.aip, "compute the en face mean too");
   app->add_option("--device", f.device, "auto | devices/N");
   app->add_option("--request-id", f.request_id, "a retry with the same id returns the first scan");
@@ -130,14 +127,7 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (f.channels != 0) a->set_channels(f.channels);
   if (f.channel != 0) a->set_channel(f.channel);
   if (f.record_average != 0) a->set_record_average(f.record_average);
-  auto* p = spec.mutable_pattern()->mutable_raster();
-  if (given("--ascans")) p->set_ascans_per_bscan(f.ascans);
-  if (given("--bscans")) p->set_bscans_per_volume(f.bscans);
-  if (given("--volumes")) p->set_volumes(f.volumes);
-  if (f.bidirectional) p->set_bidirectional(true);
-  if (f.flyback != 0) p->set_flyback_records(f.flyback);
-  if (f.extent_x != 0) p->set_extent_x_mm(f.extent_x);
-  if (f.extent_y != 0) p->set_extent_y_mm(f.extent_y);
+  BuildPattern(f.pattern, app, from_file, spec.mutable_pattern());
   if (!f.title.empty()) spec.set_title(f.title);
   for (const auto& label : f.labels) {
     const size_t equals = label.find('=');
@@ -183,6 +173,10 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   }
   if (f.depth != 0) c->set_depth(f.depth);
   if (f.fft_length != 0) c->set_fft_length(f.fft_length);
+  if (!f.angiography.empty()) {
+    spec.mutable_products()->set_angiography(
+        Parse<v1::Products::MotionContrast>(f.angiography, v1::Products::MotionContrast_Parse, "--angiography"));
+  }
   if (f.aip) spec.mutable_products()->set_aip(true);
   if (!f.queue.empty()) spec.mutable_queue()->set_name(f.queue);
   if (!f.insert.empty()) spec.mutable_queue()->set_insert(Parse<v1::Queue::Insert>(f.insert, v1::Queue::Insert_Parse, "--insert"));
@@ -198,6 +192,8 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   }
   std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  " << scan.spec().title() << "  volumes " << scan.volumes_done() << " done, "
             << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second()) << " records/s";
+  if (scan.duplicate_records() > 0) std::cout << "  " << scan.duplicate_records() << " records came again";
+  if (scan.out_of_range_records() > 0) std::cout << "  " << scan.out_of_range_records() << " records for no volume";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
   if (scan.queue_position() > 0) std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
   if (scan.source().lost_records() > 0) std::cout << "  " << scan.source().lost_records() << " records lost at the source";
@@ -219,7 +215,7 @@ void Watch(Session& session, const std::string& name) {
         PrintJson(scan);
         continue;
       }
-      const double volumes = scan.spec().pattern().raster().volumes();
+      const double volumes = VolumesOf(scan.spec().pattern());
       const double done = static_cast<double>(scan.volumes_done()) + scan.current_fraction();
       bar.Update(volumes > 0 ? done / volumes : scan.current_fraction(),
                  Count(scan.records_per_second()) + " A-scans/s, " + std::to_string(scan.volumes_done()) + " volumes",
@@ -249,6 +245,34 @@ void PrintReport(const v1::PlanScanResponse& plan) {
   if (!report.advice().empty()) std::cout << report.advice() << "\n";
 }
 
+void WriteFile(Session& session, const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (file) return;
+  std::cerr << "octavo: could not write " << path << "\n";
+  session.exit_code = kFailed;
+}
+
+// One line a record: x, y, A-scan (-1: flyback). Long waveforms come in several answers.
+void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRequest request, const std::string& path) {
+  request.set_plot(false);
+  request.set_waveform(true);
+  std::ostringstream text;
+  text.precision(9);
+  for (int64_t first = 0, total = 1; first < total;) {
+    v1::PlanScanResponse answer;
+    request.set_first_sample(static_cast<uint32_t>(first));
+    if (!Check(session, stub.PlanScan(session.Context().get(), request, &answer))) return;
+    const auto& wave = answer.waveform();
+    if (first == 0) text << "# " << wave.sample_rate_hz() << " samples/s\nx_" << wave.unit() << ",y_" << wave.unit() << ",ascan\n";
+    for (int i = 0; i < wave.x_size(); ++i) text << wave.x(i) << "," << wave.y(i) << "," << wave.placement(i) << "\n";
+    total = wave.total_samples();
+    first += std::max(wave.x_size(), 1);
+  }
+  WriteFile(session, path, text.str());
+}
+
 }  // namespace
 
 void AddScanCommands(CLI::App& app, Session& session) {
@@ -274,18 +298,25 @@ void AddScanCommands(CLI::App& app, Session& session) {
 
   auto* plan = scan->add_subcommand("plan", "what a scan would need and how it would be processed; starts nothing");
   AddSpecFlags(plan, *flags);
+  plan->add_option("--waveform", flags->waveform, "write the scanner's waveforms of one volume to this .csv file");
+  plan->add_option("--plot", flags->plot, "write a picture of the pattern to this .png file");
   plan->callback([&session, flags, plan] {
     v1::PlanScanRequest request;
     *request.mutable_spec() = BuildSpec(*flags, plan);
+    request.set_plot(!flags->plot.empty());
     v1::PlanScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
     if (!Check(session, stub->PlanScan(session.Context().get(), request, &answer))) return;
     if (session.json) {
-      PrintJson(answer);
+      v1::PlanScanResponse words = answer;
+      words.clear_plot_png();
+      PrintJson(words);
     } else {
       PrintReport(answer);
     }
     if (!answer.report().admitted()) session.exit_code = kFailed;
+    if (!flags->plot.empty()) WriteFile(session, flags->plot, answer.plot_png());
+    if (!flags->waveform.empty()) WriteWaveform(session, *stub, request, flags->waveform);
   });
 
   scan->add_subcommand("list", "all scans the server knows, newest first")->callback([&session] {

@@ -152,6 +152,39 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   read->add_option("--box", *box, "y,x,z,ny,nx,nz")->delimiter(',')->expected(6);
   read->callback([&session, name, path, box] { Read(session, *name, *box, *path); });
 
+  auto* derive = volume->add_subcommand("derive", "make a new held volume of a held one; operations run in the order of this list");
+  auto contrast = std::make_shared<std::string>();
+  auto phases = std::make_shared<std::string>();
+  auto half_window = std::make_shared<uint32_t>(0);
+  auto grid = std::make_shared<std::vector<uint32_t>>();
+  derive->add_option("volume", *name, "volumes/...")->required();
+  derive->add_option("--angiography", *contrast, "speckle-variance | amplitude-decorrelation: repeats become one")
+      ->check(CLI::IsMember({"speckle-variance", "amplitude-decorrelation"}));
+  derive->add_option("--doppler", *phases, "repeats | ascans: phase in rad from one to the next (complex volumes)")->check(CLI::IsMember({"repeats", "ascans"}));
+  derive->add_option("--half-window", *half_window, "Doppler: depth samples to either side that are summed as well");
+  derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")->delimiter(',')->expected(2);
+  derive->callback([&session, name, contrast, phases, half_window, grid] {
+    v1::DeriveVolumeRequest request;
+    request.set_name(*name);
+    if (!contrast->empty()) {
+      request.add_operations()->mutable_angiography()->set_method(*contrast == "speckle-variance" ? v1::Angiography::SPECKLE_VARIANCE
+                                                                                                   : v1::Angiography::AMPLITUDE_DECORRELATION);
+    }
+    if (!phases->empty()) {
+      auto* doppler = request.add_operations()->mutable_doppler();
+      doppler->set_between(*phases == "repeats" ? v1::Doppler::REPEATS : v1::Doppler::ASCANS);
+      doppler->set_half_window(*half_window);
+    }
+    if (grid->size() == 2) {
+      auto* cartesian = request.add_operations()->mutable_cartesian();
+      cartesian->set_rows((*grid)[0]);
+      cartesian->set_columns((*grid)[1]);
+    }
+    v1::Volume answer;
+    grpc::ClientContext context;  // as long as it takes
+    if (Check(session, v1::VolumeService::NewStub(session.channel())->DeriveVolume(&context, request, &answer))) PrintVolume(session, answer);
+  });
+
   auto* commit = volume->add_subcommand("commit", "write it to the server's storage and free its memory");
   auto flags = std::make_shared<FormatFlags>();
   auto destination = std::make_shared<std::string>("{title}_{index:05}");

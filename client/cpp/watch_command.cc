@@ -100,7 +100,7 @@ Grey Transposed(const Grey& image) {
 void Watch(Session& session, const WatchFlags& flags) {
   v1::SubscribeRequest request;
   request.set_scan(flags.scan);
-  request.add_products(flags.product == "aip" ? v1::AIP : flags.product == "bscan" ? v1::BSCAN : v1::MIP);
+  request.add_products(flags.product == "angiogram" ? v1::ANGIOGRAM : flags.product == "aip" ? v1::AIP : flags.product == "bscan" ? v1::BSCAN : v1::MIP);
   if (!flags.axis.empty()) request.set_axis(flags.axis == "x" ? v1::X : flags.axis == "y" ? v1::Y : v1::Z);
   if (flags.index >= 0) {
     request.set_index(flags.index);
@@ -172,7 +172,7 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   auto flags = std::make_shared<WatchFlags>();
   auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
   watch->add_option("--scan", flags->scan, "scans/... (default: all)");
-  watch->add_option("--product", flags->product, "mip | aip | bscan")->check(CLI::IsMember({"mip", "aip", "bscan"}));
+  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(CLI::IsMember({"mip", "aip", "bscan", "angiogram"}));
   watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y)")->check(CLI::IsMember({"x", "y", "z"}));
   watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");

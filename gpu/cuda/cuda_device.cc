@@ -47,6 +47,7 @@ class CudaDevice final : public Device {
   CudaDevice(DeviceInfo info, int ordinal, std::shared_ptr<PoolMemory> memory)
       : info_(std::move(info)), ordinal_(ordinal), health_(std::make_shared<DeviceHealth>()), memory_(std::move(memory)),
         pinned_(std::make_shared<PinnedMemory>()), project_(MakeCudaProjectOps(ordinal, health_)),
+        resample_(MakeCudaResampleOps(ordinal, health_)), repeats_(MakeCudaRepeatOps(ordinal, health_)),
         spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -133,6 +134,8 @@ class CudaDevice final : public Device {
 
   SpectralOps& spectral() override { return *spectral_; }
   ProjectOps& project() override { return *project_; }
+  ResampleOps& resample() override { return *resample_; }
+  RepeatOps& repeats() override { return *repeats_; }
 
  private:
   absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind) {
@@ -147,6 +150,8 @@ class CudaDevice final : public Device {
   const std::shared_ptr<PoolMemory> memory_;
   const std::shared_ptr<PinnedMemory> pinned_;
   const std::unique_ptr<ProjectOps> project_;
+  const std::unique_ptr<ResampleOps> resample_;
+  const std::unique_ptr<RepeatOps> repeats_;
   const std::unique_ptr<SpectralOps> spectral_;
 };
 

@@ -8,6 +8,8 @@
 
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/project.h"
+#include "gpu/repeats.h"
+#include "gpu/resample.h"
 #include "gpu/spectral.h"
 
 namespace octavo::cuda {
@@ -18,6 +20,8 @@ void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern)
 void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t* out);
 
 std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
 /// `device` gives memory for plans; must outlive the ops.
 std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);

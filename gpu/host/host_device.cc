@@ -17,6 +17,8 @@
 #include "gpu/host/host_stream.h"
 #include "gpu/host/spectral_kernels.h"
 #include "gpu/project.h"
+#include "gpu/repeats.h"
+#include "gpu/resample.h"
 #include "gpu/spectral.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
@@ -58,7 +60,8 @@ std::string MachineId() {
 class HostDevice final : public Device {
  public:
   explicit HostDevice(int index)
-      : memory_(std::make_shared<HostMemory>()), spectral_(MakeHostSpectralOps()), project_(MakeHostProjectOps()) {
+      : memory_(std::make_shared<HostMemory>()), spectral_(MakeHostSpectralOps()), project_(MakeHostProjectOps()),
+        resample_(MakeHostResampleOps()), repeats_(MakeHostRepeatOps()) {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
@@ -135,6 +138,8 @@ class HostDevice final : public Device {
 
   SpectralOps& spectral() override { return *spectral_; }
   ProjectOps& project() override { return *project_; }
+  ResampleOps& resample() override { return *resample_; }
+  RepeatOps& repeats() override { return *repeats_; }
 
  private:
   static absl::StatusOr<void*> Aligned(int64_t bytes) {
@@ -166,6 +171,8 @@ class HostDevice final : public Device {
   const std::shared_ptr<MemorySource> memory_;
   const std::unique_ptr<SpectralOps> spectral_;
   const std::unique_ptr<ProjectOps> project_;
+  const std::unique_ptr<ResampleOps> resample_;
+  const std::unique_ptr<RepeatOps> repeats_;
 };
 
 }  // namespace

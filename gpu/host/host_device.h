@@ -11,5 +11,7 @@ std::unique_ptr<Device> MakeHostDevice(int index);
 
 std::unique_ptr<SpectralOps> MakeHostSpectralOps();
 std::unique_ptr<ProjectOps> MakeHostProjectOps();
+std::unique_ptr<ResampleOps> MakeHostResampleOps();
+std::unique_ptr<RepeatOps> MakeHostRepeatOps();
 
 }  // namespace octavo::host

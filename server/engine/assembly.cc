@@ -10,27 +10,49 @@ void VolumeAssembly::Placed(int64_t first, int64_t count) {
 void VolumeAssembly::Finish() {
   if (next_ < active_records()) Miss(next_, active_records());
   next_ = std::max(next_, active_records());
+  // Tables place in any order: neighbours join at the end.
+  std::sort(missing_.begin(), missing_.end());
+  std::vector<std::pair<int64_t, int64_t>> joined;
+  for (const auto& range : missing_) {
+    if (!joined.empty() && joined.back().first + joined.back().second == range.first) {
+      joined.back().second += range.second;
+    } else {
+      joined.push_back(range);
+    }
+  }
+  missing_ = std::move(joined);
+}
+
+void VolumeAssembly::Add(int64_t begin, int64_t count) {
+  missing_ascans_ += count;
+  if (!missing_.empty() && missing_.back().first + missing_.back().second == begin) {
+    missing_.back().second += count;
+  } else if (!missing_.empty() && begin + count == missing_.back().first) {
+    missing_.back().first = begin;
+    missing_.back().second += count;
+  } else {
+    missing_.emplace_back(begin, count);
+  }
+}
+
+void VolumeAssembly::MissPlaced(int64_t first, int64_t last) {
+  for (int64_t record = first; record < last; ++record) {
+    const int32_t ascan = (*placement_)[static_cast<size_t>(record)];
+    if (ascan >= 0) Add(ascan, 1);
+  }
 }
 
 // Records [first, last) were lost: one range of A-scans per line they touch.
 void VolumeAssembly::Miss(int64_t first, int64_t last) {
-  const int64_t line = raster_.ascans_per_bscan + raster_.flyback_records;
   last = std::min(last, active_records());
+  if (placement_ != nullptr) return MissPlaced(first, last);
+  const int64_t line = raster_.ascans_per_bscan + raster_.flyback_records;
   for (int64_t y = first / line; y * line < last; ++y) {
     const int64_t x0 = std::max(first - y * line, int64_t{0});
     const int64_t x1 = std::min(last - y * line, raster_.ascans_per_bscan);
     if (x0 >= x1) continue;
     const bool mirrored = raster_.bidirectional && (y & 1);
-    const int64_t begin = y * raster_.ascans_per_bscan + (mirrored ? raster_.ascans_per_bscan - x1 : x0);
-    missing_ascans_ += x1 - x0;
-    if (!missing_.empty() && missing_.back().first + missing_.back().second == begin) {
-      missing_.back().second += x1 - x0;
-    } else if (!missing_.empty() && begin + x1 - x0 == missing_.back().first) {
-      missing_.back().first = begin;
-      missing_.back().second += x1 - x0;
-    } else {
-      missing_.emplace_back(begin, x1 - x0);
-    }
+    Add(y * raster_.ascans_per_bscan + (mirrored ? raster_.ascans_per_bscan - x1 : x0), x1 - x0);
   }
 }
 

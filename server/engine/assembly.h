@@ -9,10 +9,14 @@
 
 namespace octavo::engine {
 
-/// Keeps account of which A-scans of a raster volume have been placed, from the records that came in order.
+/// Keeps account of which A-scans of a volume have been placed, from the records that came in order.
 class VolumeAssembly {
  public:
-  explicit VolumeAssembly(const math::RasterPlacement& raster) : raster_(raster) {}
+  explicit VolumeAssembly(const math::RasterPlacement& raster)
+      : raster_(raster), active_records_((raster.bscans_per_volume - 1) * (raster.ascans_per_bscan + raster.flyback_records) + raster.ascans_per_bscan) {}
+  /// `placement` [record]: A-scan index or -1, no index twice; must outlive the assembly. `active_records`: one past the last
+  /// record that carries an A-scan.
+  VolumeAssembly(const std::vector<int32_t>& placement, int64_t active_records) : placement_(&placement), active_records_(active_records) {}
 
   /// Records [first, first + count) of the volume were placed. first must not go back.
   void Placed(int64_t first, int64_t count);
@@ -20,9 +24,7 @@ class VolumeAssembly {
   void Finish();
 
   /// One past the last record that carries an A-scan: the volume is complete when this record was placed.
-  int64_t active_records() const {
-    return (raster_.bscans_per_volume - 1) * (raster_.ascans_per_bscan + raster_.flyback_records) + raster_.ascans_per_bscan;
-  }
+  int64_t active_records() const { return active_records_; }
   bool all_seen() const { return next_ >= active_records(); }
   int64_t next_record() const { return next_; }
   int64_t missing_ascans() const { return missing_ascans_; }
@@ -32,8 +34,12 @@ class VolumeAssembly {
 
  private:
   void Miss(int64_t first, int64_t last);
+  void MissPlaced(int64_t first, int64_t last);
+  void Add(int64_t first, int64_t count);
 
-  math::RasterPlacement raster_;
+  math::RasterPlacement raster_{};
+  const std::vector<int32_t>* placement_ = nullptr;
+  int64_t active_records_ = 0;
   int64_t next_ = 0;
   int64_t missing_ascans_ = 0;
   std::vector<std::pair<int64_t, int64_t>> missing_;

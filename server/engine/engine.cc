@@ -41,6 +41,12 @@ class EngineImpl final : public Engine {
       : config_(std::move(config)), clock_(config_.clock != nullptr ? config_.clock : &kSystemClock), storage_(store),
         devices_(std::move(devices)), read_streams_(std::move(read_streams)), ledger_(std::move(budgets)), publisher_(clock_),
         volumes_(&ledger_, clock_, [this](const VolumeStatus& volume) { PublishVolumeEvent(volume); }),
+        deriver_({.device_of = [this](int d) { return devices_[At(d)].get(); },
+                  .ledger = &ledger_,
+                  .volumes = &volumes_,
+                  .clock = clock_,
+                  .workers = &workers_,
+                  .server_id = config_.server_id}),
         workers_("oct-io", 4),
         committer_({.storage = store, .volumes = &volumes_, .clock = clock_,
                     .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
@@ -98,6 +104,15 @@ class EngineImpl final : public Engine {
     AddRunFigures(scan, storage_->roots(), &report);
     if (plan != nullptr) *plan = DescribeChain(scan.chain);
     return report;
+  }
+
+  absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) override {
+    OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
+    const Pattern& pattern = scan.spec.pattern;
+    const double rate = RecordRateHz(spec);
+    if (pattern.plan != nullptr) return MakeWaveform(pattern, *pattern.plan, odd_volume, rate);
+    OCTAVO_ASSIGN_OR_RETURN(const PatternPlan plan, MakePlan(pattern, rate));
+    return MakeWaveform(pattern, plan, odd_volume, rate);
   }
 
   absl::StatusOr<ScanStatus> GetScan(const std::string& name) override {
@@ -172,6 +187,11 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override {
     return volumes_.Discard(name, "discarded by a client");
+  }
+
+  absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
+    if (draining_) return Draining();
+    return deriver_.Derive(spec, std::move(done));
   }
 
   absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options,
@@ -249,7 +269,7 @@ class EngineImpl final : public Engine {
   bool draining() const override { return draining_; }
   bool Idle() override {
     const auto sessions = Sessions();
-    return committer_.Pending() == 0 && std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
+    return committer_.Pending() == 0 && deriver_.Pending() == 0 && std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
   }
 
  private:
@@ -365,6 +385,8 @@ class EngineImpl final : public Engine {
     stats->camera_frames_lost["lost"] += scan.source.frames_lost;
     stats->camera_frames_lost["broken"] += scan.source.frames_broken;
     stats->blocks_dropped["overrun"] += scan.blocks_dropped;
+    stats->records_without_place["duplicate"] += scan.duplicate_records;
+    stats->records_without_place["out_of_range"] += scan.out_of_range_records;
     stats->source_overruns += scan.blocks_dropped + (scan.reason_code == "SOURCE_OVERRUN");
     stats->volumes_finished["dropped"] += scan.volumes_dropped;
     stats->missing_ascans += scan.missing_ascans;
@@ -378,6 +400,7 @@ class EngineImpl final : public Engine {
     for (const auto& [key, n] : from.blocks_dropped) to->blocks_dropped[key] += n;
     for (const auto& [key, n] : from.source_records_lost) to->source_records_lost[key] += n;
     for (const auto& [key, n] : from.camera_frames_lost) to->camera_frames_lost[key] += n;
+    for (const auto& [key, n] : from.records_without_place) to->records_without_place[key] += n;
     for (const auto& [key, n] : from.volumes_finished) to->volumes_finished[key] += n;
     for (const auto& [key, n] : from.allocation_failures) to->allocation_failures[key] += n;
     for (const auto& [key, h] : from.stage_seconds) to->stage_seconds[key].Merge(h);
@@ -440,6 +463,7 @@ class EngineImpl final : public Engine {
   Ledger ledger_;
   Publisher publisher_;
   VolumeStore volumes_;
+  Deriver deriver_;
   WorkerPool workers_;
   Committer committer_;
   ScanWatches watches_;

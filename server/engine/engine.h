@@ -11,7 +11,9 @@
 #include "gpu/base/clock.h"
 #include "gpu/device.h"
 #include "server/engine/camera.h"
+#include "server/engine/deriver.h"
 #include "server/engine/frame.h"
+#include "server/engine/pattern/plan.h"
 #include "server/engine/source.h"
 #include "server/engine/stats.h"
 #include "server/engine/status_types.h"
@@ -74,6 +76,8 @@ class Engine {
   /// On refusal for memory `report` (may be null) tells why.
   virtual absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) = 0;
   virtual absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) = 0;
+  /// The scanner's waveforms of an even (or odd) volume of the scan. Milliseconds to seconds for millions of records.
+  virtual absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) = 0;
   virtual absl::StatusOr<ScanStatus> GetScan(const std::string& name) = 0;
   virtual std::vector<ScanStatus> ListScans() = 0;  // newest first
   /// Calls `callback` from an engine thread with the scan now, on each change and about twice a second, until its final state.
@@ -98,6 +102,9 @@ class Engine {
                                                                    const std::vector<int64_t>& count) = 0;
   virtual absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name) = 0;
   virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) = 0;
+  /// Makes a new held volume of a held one; `done` is called once, from an engine thread. Errors that can be told at once are
+  /// returned instead.
+  virtual absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors that can be told at once are returned;
   /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
   virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options,

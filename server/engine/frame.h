@@ -18,7 +18,7 @@ struct Bytes {
   int64_t size = 0;
 };
 
-enum class Product : uint8_t { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5 };  // as octavo.v1.Product
+enum class Product : uint8_t { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5, kAngiogram = 20 };  // as octavo.v1.Product
 enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };                                  // as octavo.v1.Axis
 
 /// One result on its way to subscribers. Immutable once published; shared by all of them.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/engine/pattern/plan.h"
 #include "server/engine/resolve.h"
 
 namespace octavo::engine {
@@ -27,8 +28,34 @@ json SourceJson(const ScanSpec& spec) {
   return {{"kind", "none"}};
 }
 
+json PatternJson(const Pattern& p) {
+  json out = {{"kind", Name(p.kind)}, {"ascans_per_bscan", p.ascans_per_bscan}, {"bscans_per_volume", p.bscans_per_volume},
+              {"bidirectional", p.bidirectional}, {"bidirectional_volumes", p.bidirectional_volumes}, {"flyback_records", p.flyback_records},
+              {"volume_flyback_records", p.volume_flyback_records}, {"extent_x_mm", p.extent_x_mm}, {"extent_y_mm", p.extent_y_mm},
+              {"offset_mm", {p.offset_x_mm, p.offset_y_mm}}, {"rotation_deg", p.rotation_deg}};
+  if (p.repeated()) {
+    out["repeat_count"] = p.repeat_count;
+    out["repeat_period"] = p.repeat_period;
+    out["repeat_strategy"] = p.repeat_strategy == RepeatStrategy::kOrder ? "order" : "pack";
+  }
+  const bool radial = p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial;
+  if (radial || p.kind == PatternKind::kSpiral) out["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};
+  if (radial) out["angle_deg"] = {p.angle_begin_deg, p.angle_end_deg};
+  if (p.kind == PatternKind::kSpiral) out["sampling"] = p.spiral_sampling == SpiralSampling::kLinear ? "linear" : "angular";
+  if (p.kind == PatternKind::kLissajous) {
+    out["cycles"] = {p.cycles_x, p.cycles_y};
+    out["phase_deg"] = {p.phase_x_deg, p.phase_y_deg};
+  }
+  if (p.kind == PatternKind::kFreeform) {
+    out["x_mm"] = p.points_x_mm;
+    out["y_mm"] = p.points_y_mm;
+  }
+  if (p.warp == WarpKind::kAngular) out["angular_warp_mm_per_deg"] = p.warp_mm_per_deg;
+  if (p.warp == WarpKind::kTelecentric) out["telecentric_warp"] = {{"galvo_lens_spacing_mm", p.warp_lens_spacing_mm}, {"scale_rad_per_deg", p.warp_rad_per_deg}};
+  return out;
+}
+
 json AcquisitionJson(const ScanSpec& spec) {
-  const RasterPattern& p = spec.pattern;
   return {{"source", SourceJson(spec)},
           {"samples_per_record", spec.acquisition.samples_per_record},
           {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
@@ -38,10 +65,7 @@ json AcquisitionJson(const ScanSpec& spec) {
           {"channel", spec.acquisition.channel},
           {"record_average", spec.acquisition.record_average},
           {"record_rate_hz", spec.acquisition.record_rate_hz},
-          {"pattern",
-           {{"kind", "raster"}, {"ascans_per_bscan", p.ascans_per_bscan}, {"bscans_per_volume", p.bscans_per_volume},
-            {"bidirectional", p.bidirectional}, {"flyback_records", p.flyback_records},
-            {"volume_flyback_records", p.volume_flyback_records}, {"extent_x_mm", p.extent_x_mm}, {"extent_y_mm", p.extent_y_mm}}}};
+          {"pattern", PatternJson(spec.pattern)}};
 }
 
 // The tables themselves, not only how they were asked for: the file must suffice to repeat the processing.
@@ -83,6 +107,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   std::copy(volume.spacing_um, volume.spacing_um + 3, meta.spacing_um);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];
+  if (!volume.quantity.empty()) meta.value_kind = volume.quantity;
   meta.has_levels = volume.has_levels;
   meta.level_lo = volume.level_lo;
   meta.level_hi = volume.level_hi;
@@ -102,6 +127,11 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
     meta.subject_site = spec.subject.site;
     meta.subject_note = spec.subject.note;
     meta.processing = ProcessingJson(*volume.origin);
+    if (!volume.operations.empty()) meta.processing["derived"] = {{"from", volume.derived_from}, {"operations", volume.operations}};
+    if (volume.display_lo < volume.display_hi) {
+      meta.display_lo = volume.display_lo;
+      meta.display_hi = volume.display_hi;
+    }
     meta.acquisition = AcquisitionJson(spec);
   }
   return meta;

@@ -13,7 +13,7 @@ constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
 
-bool IsImage(Product p) { return p == Product::kMip || p == Product::kAip || p == Product::kBscan; }
+bool IsImage(Product p) { return p == Product::kMip || p == Product::kAip || p == Product::kBscan || p == Product::kAngiogram; }
 bool NeedsLoad(const Frame& frame) { return frame.product == Product::kVolume && frame.payload.data == nullptr; }
 
 }  // namespace
@@ -25,6 +25,7 @@ const char* Name(Product product) {
     case Product::kBscan: return "bscan";
     case Product::kVolume: return "volume";
     case Product::kEvent: return "event";
+    case Product::kAngiogram: return "angiogram";
   }
   return "?";
 }
@@ -304,7 +305,7 @@ std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec) {
 }
 
 void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
-                            const std::array<int64_t, 3>& shape, bool has_aip) {
+                            const std::array<int64_t, 3>& shape, bool has_aip, bool has_angiogram) {
   MutexLock lock(mutex_);
   const int64_t now = clock_->Now().monotonic_ns;
   std::erase_if(scans_, [&](const auto& item) { return item.second.ended && now - item.second.ended_ns > kEndedScanNs; });
@@ -312,6 +313,7 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
   entry.labels = labels;
   entry.shape = shape;
   entry.has_aip = has_aip;
+  entry.has_angiogram = has_angiogram;
 }
 
 void Publisher::ScanEnded(const std::string& scan) {
@@ -448,6 +450,10 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
       if (wants_aip && !scan.has_aip) {
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
                         {.reason = "NO_AIP", .field = "products", .numbers = {}});
+      }
+      if (std::count(spec.products.begin(), spec.products.end(), Product::kAngiogram) > 0 && !scan.has_angiogram) {
+        return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no angiogram; submit it with products.angiography")),
+                        {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
       }
       for (const TopicKey& key : KeysOf(spec)) {
         const size_t dim = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;

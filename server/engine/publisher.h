@@ -44,7 +44,7 @@ class Publisher {
 
   /// `shape` [y, x, z] bounds plane indices.
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape,
-                   bool has_aip);
+                   bool has_aip, bool has_angiogram = false);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 
@@ -81,7 +81,7 @@ class Publisher {
   struct Scan {
     std::map<std::string, std::string> labels;
     std::array<int64_t, 3> shape{};
-    bool has_aip = false, ended = false;
+    bool has_aip = false, has_angiogram = false, ended = false;
     int64_t ended_ns = 0;
     std::map<TopicKey, Topic> topics;
   };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
+#include "server/engine/pattern/plan.h"
 #include "server/engine/sources.h"
 
 namespace octavo::engine {
@@ -15,7 +16,6 @@ namespace {
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
 constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24, kMostWindowRecords = 1 << 20;
 constexpr int64_t kMostHoldSlots = 65536;
-constexpr double kMostExtentMm = 1e4;
 
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
@@ -38,34 +38,24 @@ absl::Status InRequestWords(const absl::Status& status) {
   return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
 }
 
-absl::Status ResolvePattern(RasterPattern& p) {
-  const std::string at = "pattern.raster.";
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "ascans_per_bscan", p.ascans_per_bscan, 1, 1 << 20));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "bscans_per_volume", p.bscans_per_volume, 1, 1 << 20));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "volumes", p.volumes, 0, (int64_t{1} << 32) - 1));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "flyback_records", p.flyback_records, 0, 1 << 20));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "volume_flyback_records", p.volume_flyback_records, 0, 1 << 24));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "extent_x_mm", p.extent_x_mm, 0.0, kMostExtentMm));
-  OCTAVO_RETURN_IF_ERROR(InRange(at + "extent_y_mm", p.extent_y_mm, 0.0, kMostExtentMm));
-  if (p.extent_x_mm == 0) p.extent_x_mm = 1e-3 * static_cast<double>(p.ascans_per_bscan);
-  if (p.extent_y_mm == 0) p.extent_y_mm = 1e-3 * static_cast<double>(p.bscans_per_volume);
-  return absl::OkStatus();
-}
-
 absl::Status ResolveAcquisition(ResolvedScan& scan) {
   Acquisition& a = scan.spec.acquisition;
-  const RasterPattern& p = scan.spec.pattern;
+  const Pattern& p = scan.spec.pattern;
   a.samples_per_record = scan.source.samples_per_record;
   a.raw_type = scan.source.raw_type;
   a.packing = scan.source.packing;
   a.raw_type_given = true;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.samples_per_record", a.samples_per_record, 16, 65536));
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channels", a.channels, 1, 65536 / a.samples_per_record));
-  const int64_t line = p.ascans_per_bscan + p.flyback_records;
+  int64_t line = p.ascans_per_bscan + p.flyback_records;
   scan.volume_records = line * p.bscans_per_volume + p.volume_flyback_records;
+  if (p.plan != nullptr) {  // flyback may differ from segment to segment
+    scan.volume_records = p.plan->volume_records;
+    line = std::max<int64_t>(1, scan.volume_records / std::ssize(p.plan->kind[0].segments));
+  }
   if (scan.volume_records > kMostVolumeRecords) {
-    return InvalidField("pattern.raster.bscans_per_volume", absl::StrCat("makes ", scan.volume_records, " records a volume; allowed ",
-                                                                         kMostVolumeRecords));
+    return InvalidField(FieldsOf(p.kind) + "bscans_per_volume",
+                        absl::StrCat("makes ", scan.volume_records, " records a volume; allowed ", kMostVolumeRecords));
   }
   const int64_t record_bytes = a.SourceRecordBytes() * a.record_average;
   if (a.records_per_block == 0) {
@@ -240,6 +230,12 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   scan.spacing_um[2] = axial;
 
   Products& products = scan.spec.products;
+  if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
+    return InvalidField("products.angiography", absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ", Name(scan.spec.pattern.kind)));
+  }
+  if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) {
+    return InvalidField("products.angiography", absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
+  }
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
@@ -281,15 +277,14 @@ absl::Status ResolveRetention(ScanSpec& spec) {
 }
 
 absl::Status SetGeometry(ResolvedScan& scan) {
-  const RasterPattern& p = scan.spec.pattern;
-  scan.shape[0] = p.bscans_per_volume;
+  const Pattern& p = scan.spec.pattern;
+  scan.shape[0] = p.rows();
   scan.shape[1] = p.ascans_per_bscan;
   scan.shape[2] = scan.chain.depth;
-  scan.spacing_um[0] = p.extent_y_mm * 1e3 / static_cast<double>(p.bscans_per_volume);
-  scan.spacing_um[1] = p.extent_x_mm * 1e3 / static_cast<double>(p.ascans_per_bscan);
+  SpacingUm(p, &scan.spacing_um[0], &scan.spacing_um[1]);
   const int64_t ascan_bytes = scan.chain.depth * SizeOf(scan.chain.output);
   if (scan.shape[0] * scan.shape[1] > kMostVolumeBytes / ascan_bytes) {
-    return InvalidField("pattern.raster.bscans_per_volume",
+    return InvalidField(FieldsOf(p.kind) + "bscans_per_volume",
                         absl::StrCat("makes a volume of more than ", kMostVolumeBytes, " bytes (", scan.shape[0], " x ", scan.shape[1],
                                      " A-scans of ", ascan_bytes, " bytes)"));
   }
@@ -327,19 +322,28 @@ absl::Status ResolveQueue(ResolvedScan& scan) {
 
 }  // namespace
 
+double RecordRateHz(const ScanSpec& spec) {
+  const auto* replay = std::get_if<ReplaySource>(&spec.source);
+  const double rate = spec.acquisition.record_rate_hz > 0                        ? spec.acquisition.record_rate_hz
+                      : replay != nullptr                                       ? replay->rate_hz
+                      : std::holds_alternative<SimulatedSource>(spec.source) ? 100e3
+                                                                                : 0;
+  return rate / static_cast<double>(std::max<int64_t>(1, spec.acquisition.record_average));
+}
+
 absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots) {
   ResolvedScan scan;
   scan.spec = spec;
   if (std::holds_alternative<std::monostate>(spec.source)) {
     return InvalidField("source", "is not given; allowed are simulated, replay, push, camera");
   }
-  OCTAVO_RETURN_IF_ERROR(ResolvePattern(scan.spec.pattern));
   Acquisition& a = scan.spec.acquisition;
   if (a.channels == 0) a.channels = 1;
   if (a.record_average == 0) a.record_average = 1;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channels", a.channels, 1, 16));
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channel", a.channel, 0, a.channels - 1));
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_average", a.record_average, 1, 256));
+  OCTAVO_RETURN_IF_ERROR(ResolvePattern(scan.spec.pattern, RecordRateHz(scan.spec)));
   OCTAVO_ASSIGN_OR_RETURN(scan.source, InspectSource(spec, replay_roots));
   if (auto* simulated = std::get_if<SimulatedSource>(&scan.spec.source)) *simulated = WithDefaults(*simulated, scan.source.raw_type);
   if (auto* push = std::get_if<PushSource>(&scan.spec.source)) *push = WithDefaults(*push);

@@ -27,6 +27,10 @@ struct ResolvedScan {
 /// is allowed. Opens the source's files to look at them, reads no records.
 absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
 
+/// The rate of records (averaged ones count as one) as far as the request tells it, in Hz; 0 = unknown. The scanner's waveforms
+/// are made for this rate.
+double RecordRateHz(const ScanSpec& spec);
+
 /// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would change.
 absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing);
 

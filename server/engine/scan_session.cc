@@ -10,6 +10,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
+#include "server/engine/pattern/plan.h"
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
@@ -28,6 +29,16 @@ SlotBytes BytesOfSlot(const ResolvedScan& scan) {
           .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
           .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
           .digest = kAlign};
+}
+
+int64_t PlacementBytes(const ResolvedScan& scan) {
+  const auto& plan = scan.spec.pattern.plan;
+  return plan == nullptr ? 0 : plan->kinds * Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
+}
+
+int64_t AngiogramBytes(const ResolvedScan& scan) {
+  const Pattern& p = scan.spec.pattern;
+  return scan.spec.products.angiography == 0 ? 0 : Padded(p.bscans_per_volume * p.ascans_per_bscan * 4) + Padded(p.rows() * 4);
 }
 
 int64_t LargestPlane(const ResolvedScan& scan) {
@@ -62,10 +73,14 @@ int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
 
 std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
-  return {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
+  std::vector<AdmissionReport::Item> needs = {
+          {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
           {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
           {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
           {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
+  if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
+  if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
+  return needs;
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
@@ -133,6 +148,28 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
+  if (const Pattern& p = scan_.spec.pattern; scan_.spec.products.angiography != 0) {
+    std::vector<int32_t> rows;
+    for (int64_t b = 0; b < p.bscans_per_volume; ++b) {
+      for (int64_t r = 0; r < p.repeat_count; ++r) rows.push_back(static_cast<int32_t>(RepeatRow(p, b, r)));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(angiogram_, device_.Allocate(p.bscans_per_volume * p.ascans_per_bscan * 4));
+    OCTAVO_ASSIGN_OR_RETURN(repeat_rows_, device_.Allocate(p.rows() * 4));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), repeat_rows_.data(), rows.data(), p.rows() * 4));
+    OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
+  }
+  for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
+    const auto& table = scan_.spec.pattern.plan->kind[k].placement;
+    const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
+    OCTAVO_ASSIGN_OR_RETURN(placement_[k], device_.Allocate(table_bytes));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), placement_[k].data(), table.data(), table_bytes));
+    OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
+    // A path is cut into its stored rows.
+    const int64_t columns = scan_.spec.pattern.ascans_per_bscan;
+    for (const PatternSegment& s : scan_.spec.pattern.plan->kind[k].segments) {
+      for (int64_t j = 0; j < s.ascans; j += columns) spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
+    }
+  }
   const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
   for (int64_t i = 0; i < event_count; ++i) {
@@ -155,7 +192,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     status_.plan = processor_->Describe();
   }
   context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
-                                  scan_.spec.products.aip);
+                                  scan_.spec.products.aip, scan_.spec.products.angiography != 0);
   allocated_ = true;
   return absl::OkStatus();
 }
@@ -220,6 +257,8 @@ ScanStatus ScanSession::Status() {
   status.volumes = counts.in_memory;
   status.missing_ascans = missing_ascans_;
   status.blocks_dropped = blocks_dropped_;
+  status.duplicate_records = duplicate_records_;
+  status.out_of_range_records = out_of_range_records_;
   status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
   MutexLock lock(event_mutex_);  // after the state: its event is there
   status.events.assign(recent_events_.begin(), recent_events_.end());

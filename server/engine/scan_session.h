@@ -92,6 +92,8 @@ class ScanSession {
   Timings TimingsNow();
   int64_t missing_ascans() const { return missing_ascans_.load(); }
   int64_t blocks_dropped() const { return blocks_dropped_.load(); }
+  int64_t duplicate_records() const { return duplicate_records_.load(); }
+  int64_t out_of_range_records() const { return out_of_range_records_.load(); }
 
  private:
   struct ActiveVolume;
@@ -108,10 +110,12 @@ class ScanSession {
   // compute thread
   void Compute();
   absl::Status ProcessBlock(int ring_slot, const SourceBlock& block);
+  int64_t TakeRecords(const SourceBlock& block, int64_t done);
   absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
   absl::Status BeginVolume(int64_t index, const SourceBlock& block);
   absl::Status EndVolume(const SourceBlock& block);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
+  absl::Status EnqueueAngiogram(const ActiveVolume& volume, Retiring* item);
   absl::Status EnqueuePreview(const SourceBlock& block);
   absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete,
                             Retiring* item);
@@ -154,6 +158,9 @@ class ScanSession {
   DeviceBuffer scratch_;            // one plane
   Stream upload_, compute_, copy_;
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
+  DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography
+  DeviceBuffer placement_[2];       // of even and odd volumes; empty: the raster rule
+  std::vector<BscanSpan> spans_[2]; // their B-scans in the order of the scan
   std::shared_ptr<SlotPool> slots_;
   PinnedBuffer digests_;            // one u64 per event
   std::vector<Ledger::ChargeId> charges_;  // less those of the slots
@@ -164,6 +171,7 @@ class ScanSession {
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
+  int64_t awaited_record_ = 0;      // records before this one have had their place
   const void* raw_now_ = nullptr;   // the block on the device that is being processed
   int64_t raw_records_now_ = 0;
   bool stop_reached_ = false;       // no further volume will begin
@@ -201,7 +209,7 @@ class ScanSession {
   std::atomic<bool> started_{false}, stop_at_volume_{false}, finished_{false}, ended_{false};
   std::atomic<bool> all_acquired_{false};   // the source has come to the end of a counted scan
   std::atomic<int64_t> next_record_{0};     // the first record that was not processed yet
-  std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0};
+  std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0}, out_of_range_records_{0};
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };
 

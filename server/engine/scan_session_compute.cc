@@ -6,7 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/repeats.h"
+#include "server/engine/deriver.h"
 #include "server/engine/names.h"
+#include "server/engine/pattern/plan.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
 
@@ -22,6 +25,12 @@ math::RasterPlacement RasterOf(const ResolvedScan& scan) {
 
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
   return {.volume = slot.volume.data(), .volume_ascans = scan.shape[0] * scan.shape[1], .mip = slot.mip.data(), .aip = slot.aip.as<float>()};
+}
+
+VolumeAssembly AssemblyOf(const ResolvedScan& scan, int64_t volume) {
+  if (scan.spec.pattern.plan == nullptr) return VolumeAssembly(RasterOf(scan));
+  const PatternPlan::Kind& kind = scan.spec.pattern.plan->Of(volume);
+  return VolumeAssembly(kind.placement, kind.active_records);
 }
 
 VolumeView ViewOf(const ResolvedScan& scan, const VolumeSlot& slot) {
@@ -66,7 +75,10 @@ void ScanSession::Acquire(std::stop_token stop) {
       ended = block.status();
       break;
     }
-    next = block->first_record + block->records;
+    // Records of no volume do not bring the end nearer.
+    if (wanted_records_ == 0 || (block->first_record >= 0 && block->first_record < wanted_records_)) {
+      next = std::max(next, block->first_record + block->records);
+    }
     ring_->Publish(slot, *block);
   }
   ring_->Close(ended);
@@ -111,6 +123,10 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   // A block may span volumes: one call of the chain for each.
   int64_t done = 0;
   while (done < block.records && !stop_reached_) {
+    if (const int64_t without_place = TakeRecords(block, done); without_place > 0) {
+      done += without_place;
+      continue;
+    }
     const int64_t record = block.first_record + done;
     const int64_t index = record / scan_.volume_records;
     if (active_ != nullptr && active_->index != index) OCTAVO_RETURN_IF_ERROR(EndVolume(block));
@@ -123,6 +139,7 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
       OCTAVO_RETURN_IF_ERROR(ProcessSegment(raw + done * record_bytes_, in_volume, count, block));
     }
     done += count;
+    awaited_record_ = record + count;
   }
   OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
   OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
@@ -130,13 +147,37 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   return PushRetire(std::move(item));
 }
 
+// How many records of the block from `done` on have no place: those that came already (or too late, when their place was given
+// up), and those below 0 or beyond the last volume. They are counted and touch nothing. The others are taken as come.
+int64_t ScanSession::TakeRecords(const SourceBlock& block, int64_t done) {
+  const int64_t first = block.first_record + done, end = block.first_record + block.records;
+  if (first < 0) {
+    const int64_t below = std::min<int64_t>(-first, block.records - done);
+    out_of_range_records_ += below;
+    return below;
+  }
+  if (const int64_t volumes = scan_.spec.pattern.volumes; volumes > 0 && first / scan_.volume_records >= volumes) {
+    out_of_range_records_ += end - first;
+    return end - first;
+  }
+  const int64_t before = std::clamp<int64_t>(awaited_record_ - first, 0, end - first);
+  duplicate_records_ += before;
+  return before;
+}
+
 absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block) {
   ActiveVolume& volume = *active_;
   const int64_t active = std::min(records, volume.assembly.active_records() - first_record);
+  const int64_t kind = placement_[1] ? volume.index & 1 : 0;
+  const DeviceBuffer& table = placement_[kind];
+  const std::vector<BscanSpan>& spans = spans_[kind];
   if (active > 0) {
     if (volume.slot != nullptr) {
       OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
-                                                 {.raster = RasterOf(scan_), .first_record = first_record}, TargetOf(scan_, *volume.slot)));
+                                                 {.raster = RasterOf(scan_), .first_record = first_record,
+                                                  .table = table.as<int32_t>() == nullptr ? nullptr : table.as<int32_t>() + first_record,
+                                                  .spans = spans.data(), .span_count = std::ssize(spans)},
+                                                 TargetOf(scan_, *volume.slot)));
     }
     volume.assembly.Placed(first_record, active);
   }
@@ -173,7 +214,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   }
   OCTAVO_RETURN_IF_ERROR(TakeUpdate(index));
   OCTAVO_RETURN_IF_ERROR(processor_->BeginVolume(compute_.ref()));
-  auto volume = std::make_shared<ActiveVolume>(RasterOf(scan_));
+  auto volume = std::make_shared<ActiveVolume>(AssemblyOf(scan_, index));
   volume->index = index;
   volume->display_lo = scan_.display_lo;
   volume->display_hi = scan_.display_hi;
@@ -264,6 +305,7 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   status.complete = volume->assembly.missing_ascans() == 0;
   status.missing_ascans = volume->assembly.missing_ascans();
   const auto& missing = volume->assembly.missing();
+  if (missing.size() > 32) status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
   status.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
   Retiring item;
   item.volume = volume;
@@ -288,6 +330,7 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, aip, volume.slot->aip.data(), DType::kF32, complete, item));
   }
   if (!complete) return absl::OkStatus();
+  if (scan_.spec.products.angiography != 0) OCTAVO_RETURN_IF_ERROR(EnqueueAngiogram(volume, item));
   for (const auto& want : wanted) {
     const TopicKey& key = want.key;
     const Axis axis = key.axis == FrameAxis::kX ? Axis::kX : key.axis == FrameAxis::kY ? Axis::kY : Axis::kZ;
@@ -306,6 +349,31 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
   return absl::OkStatus();
 }
 
+absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {
+  const Pattern& p = scan_.spec.pattern;
+  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(compute_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
+                                         {.data = volume.slot->volume.data(), .dtype = scan_.chain.output, .rows = scan_.shape[0], .columns = scan_.shape[1],
+                                          .depth = scan_.shape[2], .order = repeat_rows_.as<int32_t>(), .bscans = p.bscans_per_volume, .repeats = p.repeat_count},
+                                         ScaleOf(volume.status), scan_.chain.slab_begin, scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth,
+                                         angiogram_.as<float>()));
+  // Integers do not tell by themselves that a repeat was missing.
+  if (volume.assembly.missing_ascans() > 0) {
+    std::vector<int64_t> bscan_of(static_cast<size_t>(p.rows()));
+    for (int64_t b = 0; b < p.bscans_per_volume; ++b) {
+      for (int64_t r = 0; r < p.repeat_count; ++r) bscan_of[static_cast<size_t>(RepeatRow(p, b, r))] = b;
+    }
+    const int64_t columns = p.ascans_per_bscan;
+    for (const auto& [first, count] : volume.assembly.missing()) {
+      for (int64_t a = first; a < first + count; a = (a / columns + 1) * columns) {
+        const int64_t end = std::min(first + count, (a / columns + 1) * columns);
+        OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
+                                            (end - a) * 4, FillPattern(DType::kF32)));
+      }
+    }
+  }
+  return EnqueueFrame(volume, {.product = Product::kAngiogram}, angiogram_.data(), DType::kF32, /*complete=*/true, item);
+}
+
 absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype,
                                        bool complete, Retiring* item) {
   static constexpr const char* kNames[3] = {"y", "x", "z"};
@@ -322,13 +390,19 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
   frame.display_lo = volume.display_lo;
   frame.display_hi = volume.display_hi;
   const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
+  const bool angiogram = key.product == Product::kAngiogram;
+  if (angiogram) {
+    frame.display_lo = 0;
+    frame.display_hi = ContrastDisplayHi(static_cast<MotionContrast>(scan_.spec.products.angiography - 1), volume.status);
+  }
   int64_t bytes = SizeOf(dtype);
   for (int d = 0; d < 3; ++d) {
     if (d == gone) continue;
-    frame.shape.push_back(scan_.shape[d]);
+    const int64_t extent = d == 0 && angiogram ? scan_.spec.pattern.bscans_per_volume : scan_.shape[d];
+    frame.shape.push_back(extent);
     frame.axes.emplace_back(kNames[d]);
     frame.spacing_um.push_back(scan_.spacing_um[d]);
-    bytes *= scan_.shape[d];
+    bytes *= extent;
   }
   auto memory = context_.frames->Get(bytes);
   if (memory == nullptr) {

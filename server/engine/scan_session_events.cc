@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gpu/base/status.h"
+#include "server/engine/pattern/plan.h"
 #include "server/engine/push_port.h"
 #include "server/engine/scan_session.h"
 
@@ -15,7 +16,11 @@ namespace {
 int64_t PlaceOf(const ResolvedScan& scan, MarkerAt at, int64_t k) {
   if (at == MarkerAt::kRecord) return k;
   if (at == MarkerAt::kVolumeStart) return k * scan.volume_records;
-  const RasterPattern& p = scan.spec.pattern;
+  const Pattern& p = scan.spec.pattern;
+  if (p.plan != nullptr) {
+    const int64_t segments = std::ssize(p.plan->kind[0].segments), volume = k / segments;
+    return volume * scan.volume_records + p.plan->Of(volume).segments[static_cast<size_t>(k % segments)].first_record;
+  }
   return k / p.bscans_per_volume * scan.volume_records + k % p.bscans_per_volume * (p.ascans_per_bscan + p.flyback_records);
 }
 
@@ -24,7 +29,13 @@ int64_t FirstAt(const ResolvedScan& scan, MarkerAt at, int64_t record) {
   if (at == MarkerAt::kRecord) return record;
   const int64_t volume = record / scan.volume_records;
   if (at == MarkerAt::kVolumeStart) return volume + (record % scan.volume_records != 0);
-  const RasterPattern& p = scan.spec.pattern;
+  const Pattern& p = scan.spec.pattern;
+  if (p.plan != nullptr) {
+    const auto& segments = p.plan->Of(volume).segments;
+    const auto first = std::lower_bound(segments.begin(), segments.end(), record % scan.volume_records,
+                                        [](const PatternSegment& s, int64_t r) { return s.first_record < r; });
+    return volume * std::ssize(segments) + (first - segments.begin());
+  }
   const int64_t line = p.ascans_per_bscan + p.flyback_records;
   return volume * p.bscans_per_volume + std::min(p.bscans_per_volume, (record % scan.volume_records + line - 1) / line);
 }
@@ -95,6 +106,8 @@ absl::StatusOr<std::shared_ptr<PushPort>> ScanSession::Push() {
 // Of the records of a block: what is lost before them, and what they are marked with.
 void ScanSession::TellMarkers(const SourceBlock& block) {
   const int64_t end = block.first_record + block.records;
+  // Nothing new in it: the records came already, or they are of no volume.
+  if (block.first_record < 0 || end <= next_record_ || (wanted_records_ > 0 && block.first_record >= wanted_records_)) return;
   if (const int64_t lost = block.first_record - next_record_; lost > 0) {
     Emit({.kind = EventKind::kGap, .text = absl::StrCat(lost, " records lost"), .volume_index = next_record_ / volume_records_,
           .record = block.first_record, .count = lost});

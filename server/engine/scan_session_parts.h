@@ -8,7 +8,7 @@ namespace octavo::engine {
 
 /// A volume from its first record to its seal.
 struct ScanSession::ActiveVolume {
-  explicit ActiveVolume(const math::RasterPlacement& raster) : assembly(raster) {}
+  explicit ActiveVolume(VolumeAssembly of) : assembly(std::move(of)) {}
   int64_t index = 0;
   std::shared_ptr<VolumeSlot> slot;  // null: dropped for want of one
   VolumeAssembly assembly;

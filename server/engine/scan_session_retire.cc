@@ -158,6 +158,8 @@ void ScanSession::Finish() {
   replaced_.clear();
   for (auto& raw : raw_) raw = DeviceBuffer();
   scratch_ = DeviceBuffer();
+  for (auto* buffer : {&repeat_rows_, &angiogram_}) *buffer = DeviceBuffer();
+  for (auto& table : placement_) table = DeviceBuffer();
   ring_memory_.clear();
   {
     MutexLock lock(retire_mutex_);

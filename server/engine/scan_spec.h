@@ -10,6 +10,7 @@
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
 #include "gpu/spectral_design.h"
+#include "server/engine/pattern/pattern.h"
 #include "server/storage/writer.h"
 
 // What a client asks of a scan, in plain types: the engine's twin of octavo.v1.ScanSpec. 0, empty and kDefault mean "choose";
@@ -93,15 +94,7 @@ struct Acquisition {
   }
 };
 
-struct RasterPattern {
-  int64_t ascans_per_bscan = 0;
-  int64_t bscans_per_volume = 0;
-  int64_t volumes = 0;  // 0 = continuous
-  bool bidirectional = false;
-  int64_t flyback_records = 0;
-  int64_t volume_flyback_records = 0;
-  double extent_x_mm = 0, extent_y_mm = 0;
-};
+using RasterPattern = Pattern;  // a raster unless `kind` says otherwise
 
 enum class BackgroundMode : uint8_t { kDefault = 0, kNone = 1, kStatic = 2, kRolling = 3, kBscan = 4 };
 enum class KMode : uint8_t { kDefault, kNone, kIndex, kPolynomial, kWavelength, kFromSource };
@@ -139,6 +132,7 @@ struct Products {
   bool mip = true;
   bool aip = false;
   double slab_begin_um = 0, slab_end_um = 0;
+  int angiography = 0;         // 0 = none, else 1 + MotionContrast
   double preview_rate_hz = 0;  // 0 = 10; negative = none
 };
 
@@ -172,7 +166,7 @@ struct ScanSpec {
   Subject subject;
   std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource> source;
   Acquisition acquisition;
-  RasterPattern pattern;
+  Pattern pattern;
   Processing processing;
   Products products;
   Retention retention;

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <random>
 
+#include "server/engine/pattern/plan.h"
 #include "tbb/parallel_for.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -86,7 +87,7 @@ std::vector<double> SimulatedModel::WavelengthNm(const SimulatedSource& source, 
   return wavelength;
 }
 
-SimulatedModel::SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type, int64_t average)
+SimulatedModel::SimulatedModel(const SimulatedSource& source, const Pattern& pattern, int64_t samples, DType raw_type, int64_t average)
     : source_(source), pattern_(pattern), samples_(samples), raw_type_(raw_type), average_(average), tissue_(source.layers.empty()) {
   full_scale_ = std::exp2(static_cast<double>(source.adc_bits)) - 1;
   read_noise_ = static_cast<float>(std::max(source.noise_counts, 0.0));
@@ -151,6 +152,7 @@ void SimulatedModel::BuildTissue(uint64_t seed) {
 }
 
 SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
+  if (pattern_.plan != nullptr) return PlanPlaceOf(record);
   const int64_t line = pattern_.ascans_per_bscan + pattern_.flyback_records;
   const int64_t volume_records = line * pattern_.bscans_per_volume + pattern_.volume_flyback_records;
   Place place{};
@@ -162,6 +164,26 @@ SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
   if (pattern_.bidirectional && (place.y & 1)) place.x = pattern_.ascans_per_bscan - 1 - place.x;
   place.x_um = (static_cast<double>(place.x) + 0.5) * pattern_.extent_x_mm * 1e3 / static_cast<double>(pattern_.ascans_per_bscan);
   place.y_um = (static_cast<double>(place.y) + 0.5) * pattern_.extent_y_mm * 1e3 / static_cast<double>(pattern_.bscans_per_volume);
+  return place;
+}
+
+// Patterns with a plan: the field is the square around the pattern, its origin in the middle. Repeats look at one place.
+SimulatedModel::Place SimulatedModel::PlanPlaceOf(int64_t record) const {
+  const PatternPlan& plan = *pattern_.plan;
+  Place place{};
+  const int64_t volume = record / plan.volume_records, in_volume = record % plan.volume_records;
+  const auto& segments = plan.Of(volume).segments;
+  const auto next = std::upper_bound(segments.begin(), segments.end(), in_volume,
+                                     [](int64_t r, const PatternSegment& s) { return r < s.first_record; });
+  const PatternSegment& segment = *std::prev(next);
+  // During flyback the beam stays at the segment's end.
+  const int64_t j = std::min(in_volume - segment.first_record, segment.ascans - 1), ascan = segment.reversed ? segment.ascans - 1 - j : j;
+  place.volume = volume * pattern_.repeats() + segment.repeat;
+  place.x = ascan % pattern_.ascans_per_bscan;
+  place.y = segment.bscan + ascan / pattern_.ascans_per_bscan;
+  const Point at = PositionMm(pattern_, segment.bscan, ascan);
+  place.x_um = 1e3 * (at.x + 0.5 * pattern_.extent_x_mm);
+  place.y_um = 1e3 * (at.y + 0.5 * pattern_.extent_y_mm);
   return place;
 }
 
@@ -180,6 +202,10 @@ float SimulatedModel::Texture(double x_um, double y_um) const {
 std::vector<double> SimulatedModel::LayerDepthsUm(int64_t x, int64_t y) const {
   const double x_um = (static_cast<double>(x) + 0.5) * pattern_.extent_x_mm * 1e3 / static_cast<double>(pattern_.ascans_per_bscan);
   const double y_um = (static_cast<double>(y) + 0.5) * pattern_.extent_y_mm * 1e3 / static_cast<double>(pattern_.bscans_per_volume);
+  return DepthsAtUm(x_um, y_um);
+}
+
+std::vector<double> SimulatedModel::DepthsAtUm(double x_um, double y_um) const {
   const double u = x_um / (pattern_.extent_x_mm * 1e3), v = y_um / (pattern_.extent_y_mm * 1e3);
   std::vector<double> depths;
   for (const SimulatedLayer& layer : source_.layers) {
@@ -207,7 +233,7 @@ void SimulatedModel::Render(int64_t record, void* out) const {
     AddTissue(dk_.data(), tissue_re_.data() + m * n, tissue_im_.data() + m * n, spectrum_.data(), samples_,
               static_cast<float>(surface), phase(surface), Texture(place.x_um, place.y_um), signal.data());
   } else {
-    const auto depths = LayerDepthsUm(place.x, place.y);
+    const auto depths = DepthsAtUm(place.x_um, place.y_um);
     for (size_t i = 0; i < depths.size(); ++i) add(depths[i], static_cast<float>(source_.layers[i].reflectivity));
   }
   // Scatterers are seen through a lateral Gaussian of about two A-scans and drift sideways from volume to volume.

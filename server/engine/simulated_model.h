@@ -19,7 +19,7 @@ class SimulatedModel {
  public:
   /// `source` and geometry must have been checked (InspectSource).
   /// Of `average` successive records each shows the same place.
-  SimulatedModel(const SimulatedSource& source, const RasterPattern& pattern, int64_t samples, DType raw_type, int64_t average = 1);
+  SimulatedModel(const SimulatedSource& source, const Pattern& pattern, int64_t samples, DType raw_type, int64_t average = 1);
 
   /// Writes record `record` (counted from the start of the scan, flyback included) to `out` [S] of the raw type. Thread-safe.
   void Render(int64_t record, void* out) const;
@@ -28,6 +28,8 @@ class SimulatedModel {
   static std::vector<double> WavelengthNm(const SimulatedSource& source, int64_t samples);
   /// True optical depth of the explicit layers at B-scan y, A-scan x, in µm.
   std::vector<double> LayerDepthsUm(int64_t x, int64_t y) const;
+  /// The same at a place of the field: 0 ... extent in µm along x and y.
+  std::vector<double> DepthsAtUm(double x_um, double y_um) const;
   double full_scale() const { return full_scale_; }
 
  private:
@@ -40,6 +42,7 @@ class SimulatedModel {
     int64_t x, y, volume;
   };
   Place PlaceOf(int64_t record) const;
+  Place PlanPlaceOf(int64_t record) const;
   double SurfaceUm(double x_um, double y_um) const;
   float Texture(double x_um, double y_um) const;
   void BuildTissue(uint64_t seed);
@@ -47,7 +50,7 @@ class SimulatedModel {
   void Digitise(const float* signal, T* out) const;
 
   const SimulatedSource source_;
-  const RasterPattern pattern_;
+  const Pattern pattern_;
   const int64_t samples_;
   const DType raw_type_;
   const int64_t average_;

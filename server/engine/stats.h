@@ -27,6 +27,7 @@ struct Stats {
   std::map<std::string, int64_t> scans_rejected;                   // by reason
   int64_t records = 0;
   std::map<std::string, int64_t> blocks_dropped;                   // by reason: "overrun", "no_slot"
+  std::map<std::string, int64_t> records_without_place;            // by reason: "duplicate", "out_of_range"
   int64_t source_overruns = 0;
   std::map<std::string, int64_t> source_records_lost;              // by reason: "gap", "duplicate", "out_of_range"
   std::map<std::string, int64_t> camera_frames_lost;               // by reason: "lost", "broken"

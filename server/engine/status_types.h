@@ -56,7 +56,7 @@ struct ScanStatus {
   int64_t records = 0;
   int64_t volumes_done = 0, volumes_held = 0, volumes_dropped = 0, volumes_overwritten = 0;
   int64_t volumes_committed = 0, volumes_discarded = 0, commit_failures = 0;
-  int64_t blocks_dropped = 0, missing_ascans = 0;
+  int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0;
   std::string device;
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;
   int64_t current_volume = -1;
@@ -94,6 +94,12 @@ struct VolumeStatus {
   std::string last_error;
   double held_seconds = 0;
   bool kept = false;
+  /// All missing ranges; null: those of `missing` are all.
+  std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
+  std::string derived_from;             // name of the volume it was made of; empty: acquired
+  std::vector<std::string> operations;  // what was done to that, in words
+  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
+  double display_lo = 0, display_hi = 0;  // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
 };
 

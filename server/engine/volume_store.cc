@@ -155,7 +155,8 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
   if (!it->status.kept) {
     int64_t kept = 0;
     for (const Record& record : records_) {
-      kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state);
+      // What was derived has memory of its own, beside the scan's slots.
+      kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state) && record.status.derived_from.empty();
     }
     if (kept >= limit) {
       return WithInfo(absl::ResourceExhaustedError(absl::StrCat(it->status.scan, " keeps ", kept, " volumes, all of its ", limit,

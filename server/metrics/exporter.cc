@@ -71,6 +71,8 @@ class Page final : public prometheus::Collectable {
     each("octavo_scan_rejected_total", "Scans refused, by reason", kCounter, "reason", stats.scans_rejected);
     one("octavo_records_total", "Records processed", kCounter, static_cast<double>(stats.records));
     each("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", stats.blocks_dropped);
+    each("octavo_records_without_place_total", "Records that came again, too late or for no volume of the scan, by reason", kCounter, "reason",
+         stats.records_without_place);
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
     each("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
          stats.source_records_lost);

@@ -9,6 +9,7 @@
 #include "octavo/v1/system.pb.h"
 #include "octavo/v1/types.pb.h"
 #include "octavo/v1/volume.pb.h"
+#include "server/engine/engine.h"
 #include "server/engine/frame.h"
 #include "server/engine/scan_spec.h"
 #include "server/engine/status_types.h"
@@ -37,11 +38,19 @@ void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
 /// Null if `type` is unspecified.
 std::optional<DType> DecodeRawType(v1::RawType type);
 
+// convert_pattern.cc
+absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& pattern);
+void EncodePattern(const engine::Pattern& pattern, v1::Pattern* out);
+/// At most kMostWaveformSamples from first_sample on; OutOfRange behind the end.
+absl::Status EncodeWaveform(const engine::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out);
+constexpr int64_t kMostWaveformSamples = 1 << 17;
+
 // convert_volume.cc
 /// `field` is what errors call the options: "options", "retention.auto_commit".
 absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options, const std::string& field);
 void EncodeCommitOptions(const engine::CommitOptions& options, v1::CommitOptions* out);
 void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
+absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
 void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
 
 // convert_frame.cc

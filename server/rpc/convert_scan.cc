@@ -279,25 +279,15 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
                      .channels = a.channels(),
                      .channel = a.channel(),
                      .record_average = a.record_average()};
-  if (!in.pattern().has_raster()) return InvalidField("pattern", "is not given; allowed: raster");
-  const auto& p = in.pattern().raster();
-  OCTAVO_RETURN_IF_ERROR(CheckFinite("pattern.raster.extent_x_mm", p.extent_x_mm()));
-  OCTAVO_RETURN_IF_ERROR(CheckFinite("pattern.raster.extent_y_mm", p.extent_y_mm()));
-  out.pattern = {.ascans_per_bscan = p.ascans_per_bscan(),
-                 .bscans_per_volume = p.bscans_per_volume(),
-                 .volumes = p.volumes(),
-                 .bidirectional = p.bidirectional(),
-                 .flyback_records = p.flyback_records(),
-                 .volume_flyback_records = p.volume_flyback_records(),
-                 .extent_x_mm = p.extent_x_mm(),
-                 .extent_y_mm = p.extent_y_mm()};
+  OCTAVO_ASSIGN_OR_RETURN(out.pattern, DecodePattern(in.pattern()));
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessing(in.processing()));
   const auto& products = in.products();
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_begin_um", products.slab_begin_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_end_um", products.slab_end_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.preview_rate_hz", products.preview_rate_hz()));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("products.angiography", products.angiography(), v1::Products::MotionContrast_IsValid(products.angiography())));
   out.products = {.mip = !products.no_mip(), .aip = products.aip(), .slab_begin_um = products.slab_begin_um(),
-                  .slab_end_um = products.slab_end_um(), .preview_rate_hz = products.preview_rate_hz()};
+                  .slab_end_um = products.slab_end_um(), .angiography = products.angiography(), .preview_rate_hz = products.preview_rate_hz()};
   OCTAVO_ASSIGN_OR_RETURN(out.retention, DecodeRetention(in.retention()));
   out.device = in.device();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
@@ -383,18 +373,11 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   a->set_channels(static_cast<uint32_t>(in.acquisition.channels));
   a->set_channel(static_cast<uint32_t>(in.acquisition.channel));
   a->set_record_average(static_cast<uint32_t>(in.acquisition.record_average));
-  auto* p = out->mutable_pattern()->mutable_raster();
-  p->set_ascans_per_bscan(static_cast<uint32_t>(in.pattern.ascans_per_bscan));
-  p->set_bscans_per_volume(static_cast<uint32_t>(in.pattern.bscans_per_volume));
-  p->set_volumes(static_cast<uint32_t>(in.pattern.volumes));
-  p->set_bidirectional(in.pattern.bidirectional);
-  p->set_flyback_records(static_cast<uint32_t>(in.pattern.flyback_records));
-  p->set_volume_flyback_records(static_cast<uint32_t>(in.pattern.volume_flyback_records));
-  p->set_extent_x_mm(in.pattern.extent_x_mm);
-  p->set_extent_y_mm(in.pattern.extent_y_mm);
+  EncodePattern(in.pattern, out->mutable_pattern());
   EncodeProcessing(in.processing, out->mutable_processing());
   out->mutable_products()->set_no_mip(!in.products.mip);
   out->mutable_products()->set_aip(in.products.aip);
+  out->mutable_products()->set_angiography(static_cast<v1::Products::MotionContrast>(in.products.angiography));
   out->mutable_products()->set_slab_begin_um(in.products.slab_begin_um);
   out->mutable_products()->set_slab_end_um(in.products.slab_end_um);
   out->mutable_products()->set_preview_rate_hz(in.products.preview_rate_hz);
@@ -439,6 +422,8 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_queue_position(static_cast<uint32_t>(in.queue_position));
   for (const auto& event : in.events) EncodeScanEvent(event, out->add_events());
   EncodeSourceStatus(in.source, out->mutable_source());
+  out->set_duplicate_records(in.duplicate_records);
+  out->set_out_of_range_records(in.out_of_range_records);
 }
 
 }  // namespace octavo::rpc

@@ -76,6 +76,49 @@ void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out)
   out->set_raw_bytes(in.raw_bytes);
 }
 
+absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
+  engine::DeriveSpec out;
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  out.name = in.name();
+  out.request_id = in.request_id();
+  v1::DeriveVolumeRequest body = in;
+  body.clear_request_id();
+  out.request_digest = body.SerializeAsString();
+  for (int i = 0; i < in.operations_size(); ++i) {
+    const std::string at = absl::StrCat("operations[", i, "]");
+    const auto& operation = in.operations(i);
+    switch (operation.operation_case()) {
+      case v1::Operation::kCartesian: {
+        const auto& grid = operation.cartesian();
+        for (const auto& [name, value] : {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()}, std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
+                                          std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
+          OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
+        }
+        out.operations.emplace_back(engine::CartesianGrid{.rows = grid.rows(), .columns = grid.columns(), .extent_x_mm = grid.extent_x_mm(),
+                                                          .extent_y_mm = grid.extent_y_mm(), .reach_mm = grid.reach_mm()});
+        break;
+      }
+      case v1::Operation::kAngiography:
+        if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
+          return InvalidField(at + ".angiography.method", absl::StrCat("has the unknown value ", static_cast<int>(operation.angiography().method())));
+        }
+        out.operations.emplace_back(engine::AngiographyOperation{.method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
+                                                                               ? MotionContrast::kSpeckleVariance
+                                                                               : MotionContrast::kAmplitudeDecorrelation});
+        break;
+      case v1::Operation::kDoppler:
+        if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {
+          return InvalidField(at + ".doppler.between", absl::StrCat("has the unknown value ", static_cast<int>(operation.doppler().between())));
+        }
+        out.operations.emplace_back(engine::DopplerOperation{.between = static_cast<engine::DopplerBetween>(operation.doppler().between()),
+                                                             .half_window = operation.doppler().half_window()});
+        break;
+      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler");
+    }
+  }
+  return out;
+}
+
 void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_name(in.name);
   out->set_scan(in.scan);
@@ -111,6 +154,9 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_last_error(in.last_error);
   out->set_held_seconds(in.held_seconds);
   out->set_kept(in.kept);
+  out->set_derived_from(in.derived_from);
+  for (const auto& operation : in.operations) out->add_operations(operation);
+  out->set_quantity(in.quantity);
 }
 
 }  // namespace octavo::rpc

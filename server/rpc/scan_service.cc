@@ -2,6 +2,7 @@
 #include "octavo/v1/scan.grpc.pb.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/paging.h"
+#include "server/rpc/pattern_plot.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
@@ -37,6 +38,11 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
         OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
         OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
         EncodeAdmissionReport(report, response->mutable_report());
+        if (!request->waveform() && !request->plot()) return absl::OkStatus();
+        OCTAVO_ASSIGN_OR_RETURN(const engine::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));
+        if (request->waveform()) OCTAVO_RETURN_IF_ERROR(EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
+        if (!request->plot()) return absl::OkStatus();
+        OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), PlotPattern(wave));
         return absl::OkStatus();
       }()));
     });

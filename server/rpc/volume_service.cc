@@ -69,7 +69,8 @@ class ReadStream final : public std::enable_shared_from_this<ReadStream> {
 
 using Base = v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
     v1::VolumeService::WithRawCallbackMethod_ReadVolume<v1::VolumeService::WithCallbackMethod_HoldVolume<
-        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::Service>>>>>>;
+        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<
+            v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::Service>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -118,6 +119,19 @@ class VolumeServiceImpl final : public Base {
     }();
     if (!status.ok()) writer->End(ToGrpc(status));
     return writer.get();
+  }
+
+  ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
+    auto* reactor = context->DefaultReactor();
+    const absl::Status status = [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::DeriveSpec spec, DecodeDerive(*request));
+      return engine_->DeriveVolume(spec, [reactor, response](absl::StatusOr<engine::VolumeStatus> volume) {
+        if (volume.ok()) EncodeVolume(*volume, response);
+        reactor->Finish(ToGrpc(volume.status()));
+      });
+    }();
+    if (!status.ok()) reactor->Finish(ToGrpc(status));
+    return reactor;
   }
 
   grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext*, const v1::CommitVolumeRequest* request) override {

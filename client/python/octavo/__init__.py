@@ -12,12 +12,14 @@
 Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres.
 """
 
-from octavo.client import Client, Frame, commit_options
+from octavo.client import Client, Frame, Waveform, commit_options
 from octavo.errors import OctavoError
 from octavo.png import write_png
 from octavo.push import PushResult
-from octavo.specs import camera, marker, processing, push, raster, replay, scan_spec, simulated
+from octavo.specs import (angular_warp, camera, freeform, lissajous, marker, pattern, processing, push, radial, raster, repeated_radial,
+                          repeated_raster, replay, scan_spec, scanner, simulated, spiral, telecentric_warp)
 
-__all__ = ["Client", "Frame", "OctavoError", "PushResult", "camera", "commit_options", "marker", "processing", "push", "raster", "replay", "scan_spec",
-           "simulated", "write_png"]
+__all__ = ["Client", "Frame", "OctavoError", "PushResult", "Waveform", "angular_warp", "camera", "commit_options", "freeform", "lissajous", "marker",
+           "pattern", "processing", "push", "radial", "raster", "repeated_radial", "repeated_raster", "replay", "scan_spec", "scanner", "simulated",
+           "spiral", "telecentric_warp", "write_png"]
 __version__ = "0.1.0"

@@ -20,7 +20,8 @@ from octavo.v1 import (scan_pb2, scan_pb2_grpc, source_pb2, source_pb2_grpc, str
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
          types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
-PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT}
+PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT,
+            "angiogram": stream_pb2.ANGIOGRAM}
 AXES = {"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}
 DELIVERIES = {"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}
 ENCODINGS = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}
@@ -65,6 +66,18 @@ def commit_options(destination: str, format: str = "zarr", **options) -> scan_pb
     return scan_pb2.CommitOptions(destination=destination, format=FORMATS[format], **options)
 
 
+@dataclasses.dataclass
+class Waveform:
+    """Where the scanner has to be at each record of a volume: x, y [record] in `unit`; placement [record]: A-scan or -1 for flyback."""
+
+    x: np.ndarray
+    y: np.ndarray
+    placement: np.ndarray
+    unit: str
+    sample_rate_hz: float
+    plot_png: bytes  # empty unless asked for
+
+
 def _name(table: dict, value: int) -> str:
     return next((name for name, number in table.items() if number == value), "")
 
@@ -107,7 +120,8 @@ class Client:
 
     # -- scans
 
-    def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Optional[scan_pb2.Raster] = None, **fields) -> scan_pb2.Scan:
+    def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
+                    **fields) -> scan_pb2.Scan:
         """Starts a scan: a whole ScanSpec, or a source and a pattern (and what specs.scan_spec takes). Returns the Scan."""
         spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
         return self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec))
@@ -116,6 +130,20 @@ class Client:
         """What submit_scan would need and answer; starts nothing."""
         spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
         return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec))
+
+    def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
+        """The scanner's waveforms of one volume, ready to be looped; np.save them, or plot=True for a PNG."""
+        spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
+        parts, plot_png, first, total = [], b"", 0, 1
+        while first < total:
+            answer = self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, waveform=True, plot=plot and first == 0,
+                                                                               first_sample=first, odd_volume=odd_volume))
+            parts.append(answer.waveform)
+            plot_png = plot_png or answer.plot_png
+            total = answer.waveform.total_samples
+            first += len(answer.waveform.x)
+        return Waveform(np.concatenate([p.x for p in parts]).astype(np.float32), np.concatenate([p.y for p in parts]).astype(np.float32),
+                        np.concatenate([p.placement for p in parts]).astype(np.int32), parts[0].unit, parts[0].sample_rate_hz, plot_png)
 
     def scan(self, name: str) -> scan_pb2.Scan:
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name))
@@ -237,6 +265,15 @@ class Client:
             finally:
                 call.cancel()
 
+    def derive(self, name: str, *operations: dict, request_id: str = "") -> volume_pb2.Volume:
+        """A new held volume made of a held one. operations: {"cartesian": {...}}, {"angiography": {...}}, {"doppler": {...}} with the
+        fields of those messages, one after the other."""
+        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id)
+        for operation in operations:
+            request.operations.add(**operation)
+        with _raising():
+            return self._volumes.DeriveVolume(request)  # as long as it takes
+
     def discard(self, name: str) -> volume_pb2.Volume:
         """Frees a held volume's memory. Its data is gone."""
         return self._call(self._volumes.DiscardVolume, volume_pb2.DiscardVolumeRequest(name=name))
@@ -248,7 +285,7 @@ class Client:
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
 
-        products  "mip", "aip", "bscan", "volume", "event";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
+        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99) or levels=(lo, hi), max_width=, max_height=, square_pixels=True,
                   depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only

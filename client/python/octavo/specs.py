@@ -9,6 +9,11 @@ import numpy as np
 from octavo.v1 import scan_pb2, types_pb2
 
 Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera]
+SHAPES = {"raster": scan_pb2.Raster, "repeated_raster": scan_pb2.RepeatedRaster, "radial": scan_pb2.Radial,
+          "repeated_radial": scan_pb2.RepeatedRadial, "spiral": scan_pb2.Spiral, "lissajous": scan_pb2.Lissajous, "freeform": scan_pb2.Freeform}
+Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb2.RepeatedRadial, scan_pb2.Spiral, scan_pb2.Lissajous,
+              scan_pb2.Freeform]
+FLYBACKS = {"fixed": scan_pb2.FIXED, "fixed_linear": scan_pb2.FIXED_LINEAR, "minimum_time": scan_pb2.MINIMUM_TIME}
 DTYPES = {"u8": types_pb2.U8, "i8": types_pb2.I8, "u16": types_pb2.U16, "f16": types_pb2.F16, "f32": types_pb2.F32, "c64": types_pb2.C64}
 RAW_TYPES = {"u8": scan_pb2.RAW_U8, "u16": scan_pb2.RAW_U16, "i16": scan_pb2.RAW_I16, "f32": scan_pb2.RAW_F32, "u12p": scan_pb2.RAW_U12P,
              "u12_packed": scan_pb2.RAW_U12_PACKED}
@@ -50,6 +55,94 @@ def marker(name: str, at: str, *, every: int = 0, offset: int = 0) -> scan_pb2.M
 def raster(ascans: int, bscans: int, volumes: int = 0, **fields) -> scan_pb2.Raster:
     """ascans along x, bscans along y; volumes = 0 runs until stopped."""
     return scan_pb2.Raster(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, **fields)
+
+
+def _repeat(repeats: int, period: int, order: bool) -> scan_pb2.Repeat:
+    return scan_pb2.Repeat(count=repeats, period=period, strategy=scan_pb2.Repeat.ORDER if order else scan_pb2.Repeat.PACK)
+
+
+def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False,
+                    **fields) -> scan_pb2.RepeatedRaster:
+    """A raster that scans groups of `period` B-scans `repeats` times. Stored [B-scan, repeat] (order: as scanned)."""
+    return scan_pb2.RepeatedRaster(raster=raster(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order))
+
+
+def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
+           **fields) -> scan_pb2.Radial:
+    """Straight segments in all directions. radius: (begin, end) in mm, negative on the other side; angle: (begin, end) in degrees."""
+    return scan_pb2.Radial(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, radius_begin_mm=radius[0],
+                           radius_end_mm=radius[1], angle_begin_deg=angle[0], angle_end_deg=angle[1], **fields)
+
+
+def repeated_radial(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False,
+                    **fields) -> scan_pb2.RepeatedRadial:
+    """A radial pattern that scans groups of `period` segments `repeats` times."""
+    return scan_pb2.RepeatedRadial(radial=radial(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order))
+
+
+def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,
+           **fields) -> scan_pb2.Spiral:
+    """A spiral from radius[0] to radius[1] mm; linear: equal steps along the path instead of equal angles."""
+    return scan_pb2.Spiral(ascans_per_ring=ascans_per_ring, rings=rings, volumes=volumes, inner_radius_mm=radius[0], outer_radius_mm=radius[1],
+                           sampling=scan_pb2.Spiral.LINEAR if linear else scan_pb2.Spiral.ANGULAR, **fields)
+
+
+def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
+              phase: Sequence[float] = (0.0, 0.0), **fields) -> scan_pb2.Lissajous:
+    """x and y as sines of cycles[0] and cycles[1] periods over ascans_per_row * rows records; extent in mm, phase in degrees."""
+    return scan_pb2.Lissajous(ascans_per_row=ascans_per_row, rows=rows, volumes=volumes, extent_x_mm=extent[0], extent_y_mm=extent[1],
+                              cycles_x=cycles[0], cycles_y=cycles[1], phase_x_deg=phase[0], phase_y_deg=phase[1], **fields)
+
+
+def freeform(points: np.ndarray, volumes: int = 0, **fields) -> scan_pb2.Freeform:
+    """Any points in mm: [segment, A-scan, 2], or [A-scan, 2] for one segment; the last axis is x, y."""
+    points = np.asarray(points, np.float64)
+    if points.ndim == 2:
+        points = points[None]
+    if points.ndim != 3 or points.shape[2] != 2:
+        raise ValueError(f"points has shape {points.shape}; needs [segment, A-scan, 2]")
+    return scan_pb2.Freeform(x_mm=points[..., 0].ravel().tolist(), y_mm=points[..., 1].ravel().tolist(), ascans_per_bscan=points.shape[1],
+                             volumes=volumes, **fields)
+
+
+def angular_warp(factor: float = 0.0) -> scan_pb2.AngularWarp:
+    """Position = factor (mm per degree) x scanner angle."""
+    return scan_pb2.AngularWarp(factor=factor)
+
+
+def telecentric_warp(galvo_lens_spacing_mm: float = 0.0, scale_rad_per_deg: float = 0.0) -> scan_pb2.TelecentricWarp:
+    """Position = galvo_lens_spacing tan(scale x scanner angle)."""
+    return scan_pb2.TelecentricWarp(galvo_lens_spacing_mm=galvo_lens_spacing_mm, scale_rad_per_deg=scale_rad_per_deg)
+
+
+def scanner(velocity: float, acceleration: float, positions: Sequence[float] = (0.0, 0.0), y: Optional[dict] = None) -> scan_pb2.Scanner:
+    """Limits of the scanner, in its units and seconds, for both axes; y: fields of Scanner.Axis where the y axis differs."""
+    axis = scan_pb2.Scanner.Axis(velocity=velocity, acceleration=acceleration, position_min=positions[0], position_max=positions[1])
+    limits = scan_pb2.Scanner(x=axis, y=axis)
+    for name, value in (y or {}).items():
+        setattr(limits.y, name, value)
+    return limits
+
+
+def pattern(shape: Shape, *, offset: Sequence[float] = (0.0, 0.0), rotation: float = 0.0,
+            warp: Union[scan_pb2.AngularWarp, scan_pb2.TelecentricWarp, None] = None, flyback: Optional[str] = None,
+            scanner: Optional[scan_pb2.Scanner] = None) -> scan_pb2.Pattern:
+    """A pattern with what all kinds have in common: offset in mm, rotation in degrees, warp, limits of the scanner, and
+
+    flyback  "fixed", "fixed_linear" (as many records as flyback_records of the shape), "minimum_time"
+    """
+    message = scan_pb2.Pattern(offset_x_mm=offset[0], offset_y_mm=offset[1], rotation_deg=rotation)
+    name = next(field for field, kind in SHAPES.items() if isinstance(shape, kind))
+    getattr(message, name).CopyFrom(shape)
+    if isinstance(warp, scan_pb2.AngularWarp):
+        message.angular_warp.CopyFrom(warp)
+    elif warp is not None:
+        message.telecentric_warp.CopyFrom(warp)
+    if flyback:
+        message.flyback = FLYBACKS[flyback]
+    if scanner is not None:
+        message.scanner.CopyFrom(scanner)
+    return message
 
 
 def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str, np.ndarray, None] = None,
@@ -103,7 +196,10 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     return message
 
 
-def scan_spec(source: Source, pattern: scan_pb2.Raster, *, processing: Optional[scan_pb2.Processing] = None, samples: int = 0,
+_as_pattern = pattern
+
+
+def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, processing: Optional[scan_pb2.Processing] = None, samples: int = 0,
               raw_type: Optional[str] = None, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
               acquisition: Optional[dict] = None, retention: Optional[dict] = None, products: Optional[dict] = None, queue: str = "",
               insert: str = "append", **fields) -> scan_pb2.ScanSpec:
@@ -117,9 +213,9 @@ def scan_spec(source: Source, pattern: scan_pb2.Raster, *, processing: Optional[
     getattr(spec, kinds[type(source)]).CopyFrom(source)
     if queue:
         spec.queue.name, spec.queue.insert = queue, INSERTS[insert]
-    spec.pattern.raster.CopyFrom(pattern)
+    spec.pattern.CopyFrom(pattern if isinstance(pattern, scan_pb2.Pattern) else _as_pattern(pattern))
     spec.acquisition.CopyFrom(scan_pb2.Acquisition(samples_per_record=samples, record_rate_hz=rate_hz, channels=channels, channel=channel,
-                                                        record_average=record_average, **(acquisition or {})))
+                                                         record_average=record_average, **(acquisition or {})))
     if raw_type:
         spec.acquisition.raw_type = RAW_TYPES[raw_type]
     if processing is not None:

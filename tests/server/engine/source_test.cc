@@ -74,7 +74,7 @@ int64_t Width(const std::vector<double>& v, int64_t from, int64_t to) {
   return std::count_if(v.begin() + from, v.begin() + to, [&](double x) { return x >= half; });
 }
 
-constexpr RasterPattern kSmall{.ascans_per_bscan = 32, .bscans_per_volume = 8, .volumes = 1, .flyback_records = 3};
+const RasterPattern kSmall{.ascans_per_bscan = 32, .bscans_per_volume = 8, .volumes = 1, .flyback_records = 3};
 
 TEST(SimulatedSourceTest, TheSameWhateverTheBlocksAndThreads) {
   const ScanSpec spec = Spec({.seed = 5}, 256, kSmall);

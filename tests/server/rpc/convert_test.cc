@@ -1,5 +1,6 @@
 #include "server/rpc/convert.h"
 
+#include <map>
 #include <random>
 
 #include "google/protobuf/message.h"
@@ -22,9 +23,13 @@ class Filler {
 
   void Fill(google::protobuf::Message* message) {
     const auto* descriptor = message->GetDescriptor();
+    std::map<const google::protobuf::OneofDescriptor*, int> chosen;  // one of each, and always one
     for (int i = 0; i < descriptor->field_count(); ++i) {
       const FieldDescriptor* field = descriptor->field(i);
-      if (const auto* oneof = field->containing_oneof(); oneof != nullptr && oneof->field(Below(oneof->field_count())) != field) continue;
+      if (const auto* oneof = field->containing_oneof(); oneof != nullptr) {
+        const int choice = chosen.try_emplace(oneof, Below(oneof->field_count())).first->second;
+        if (oneof->field(choice) != field) continue;
+      }
       const int count = field->is_repeated() ? 1 + Below(3) : 1;
       for (int k = 0; k < count; ++k) Set(message, field, k);
     }

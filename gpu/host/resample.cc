@@ -1,0 +1,52 @@
+#include "gpu/resample.h"
+
+#include <memory>
+#include <type_traits>
+
+#include "gpu/host/host_device.h"
+#include "gpu/host/host_stream.h"
+#include "gpu/math/resample.h"
+#include "tbb/parallel_for.h"
+
+namespace octavo::host {
+namespace {
+
+template <typename T>
+T Store(float v) {
+  if constexpr (std::is_same_v<T, float>) return v;
+  return static_cast<T>(math::Quantise(v, sizeof(T) == 1 ? 255.0f : 65535.0f));
+}
+
+template <typename F>
+void ForType(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kU8: f(uint8_t{}); break;
+    case DType::kU16: f(uint16_t{}); break;
+    default: f(float{}); break;
+  }
+}
+
+class HostResampleOps final : public ResampleOps {
+ public:
+  absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) override {
+    Of(stream).Enqueue(Task([=] {
+      ForType(in.dtype, [&](auto type) {
+        using T = decltype(type);
+        tbb::parallel_for(int64_t{0}, table.ascans, [&](int64_t ascan) {
+          const int32_t* index = table.index + ascan * table.taps;
+          const float* weight = table.weight + ascan * table.taps;
+          T* to = static_cast<T*>(out) + ascan * in.depth;
+          for (int64_t z = 0; z < in.depth; ++z) to[z] = Store<T>(math::Gather(static_cast<const T*>(in.data), in.depth, z, index, weight, table.taps));
+        });
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ResampleOps> MakeHostResampleOps() { return std::make_unique<HostResampleOps>(); }
+
+}  // namespace octavo::host

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device.h"
+#include "gpu/repeats.h"
+#include "server/engine/ledger.h"
+#include "server/engine/pattern/cartesian.h"
+#include "server/engine/volume_store.h"
+#include "server/engine/worker_pool.h"
+
+namespace octavo::engine {
+
+struct AngiographyOperation {
+  MotionContrast method = MotionContrast::kAmplitudeDecorrelation;
+};
+enum class DopplerBetween : uint8_t { kDefault = 0, kRepeats = 1, kAscans = 2 };
+struct DopplerOperation {
+  DopplerBetween between = DopplerBetween::kDefault;
+  int64_t half_window = 0;
+};
+using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation>;
+
+/// What a client asks to be made of a volume.
+struct DeriveSpec {
+  std::string name;  // of the source
+  std::vector<Operation> operations;
+  std::string request_id;
+  std::string request_digest;  // of the request body: tells a retry from another request with the same id
+};
+
+/// How the voxels of a volume stand for values.
+math::StoredScale ScaleOf(const VolumeStatus& volume);
+/// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square of the brightest amplitude.
+double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& volume);
+
+/// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
+class Deriver {
+ public:
+  struct Context {
+    std::function<Device*(int)> device_of;
+    Ledger* ledger = nullptr;
+    VolumeStore* volumes = nullptr;
+    const Clock* clock = nullptr;
+    WorkerPool* workers = nullptr;
+    std::string server_id;
+  };
+  explicit Deriver(Context context) : context_(std::move(context)) {}
+
+  /// Errors that can be told at once are returned (and `done` is not called); else `done` is called once from a worker. Memory
+  /// for the result and for what lies between is reserved before anything starts, all or nothing.
+  absl::Status Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done);
+  int64_t Pending();
+
+ private:
+  struct Step;
+  struct Work;
+  absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
+  absl::StatusOr<VolumeStatus> Run(Work& work);
+  absl::Status Compute(Work& work, Device& device);
+  void Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result);
+
+  const Context context_;
+  Mutex mutex_;
+  int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, volume ("": at work)
+};
+
+}  // namespace octavo::engine

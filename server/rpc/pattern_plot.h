@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/engine/engine.h"
+
+namespace octavo::rpc {
+
+/// A PNG of a scan pattern: left, where the beam goes (x to the right, y up, equal scales); right, x and y over time. A-scans are
+/// drawn blue, flyback orange. Milliseconds of work.
+absl::StatusOr<std::string> PlotPattern(const engine::PatternWaveform& waveform);
+
+}  // namespace octavo::rpc
