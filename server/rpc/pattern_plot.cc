@@ -21,11 +21,11 @@ struct Colour {
 constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225}, kActive{31, 98, 180}, kFlyback{240, 140, 30};
 
 // Three columns by five rows, one octal digit a row.
-struct Glyph {
+struct PlotGlyph {
   char c;
   uint16_t rows;
 };
-constexpr Glyph kGlyphs[] = {
+constexpr PlotGlyph kPlotGlyphs[] = {
     {'0', 075557}, {'1', 026227}, {'2', 071747}, {'3', 071717}, {'4', 055711}, {'5', 074717}, {'6', 074757}, {'7', 071111}, {'8', 075757},
     {'9', 075717}, {'.', 000002}, {'-', 000700}, {'+', 002720}, {'/', 011244}, {'=', 007070}, {'A', 025755}, {'B', 065656}, {'C', 074447},
     {'D', 065556}, {'E', 074647}, {'F', 074644}, {'G', 074557}, {'H', 055755}, {'I', 072227}, {'K', 055655}, {'L', 044447}, {'M', 057755},
@@ -51,7 +51,7 @@ class Canvas {
   void Text(int x, int y, const std::string& text, Colour c) {
     for (const char letter : text) {
       const char upper = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-      for (const Glyph& glyph : kGlyphs) {
+      for (const PlotGlyph& glyph : kPlotGlyphs) {
         if (glyph.c != upper) continue;
         for (int i = 0; i < 15; ++i) {
           if (((glyph.rows >> (14 - i)) & 1) == 0) continue;
