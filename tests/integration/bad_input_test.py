@@ -240,6 +240,19 @@ COMMITS = [
     (dict(destination="v", chunk=[1, 1, 1], shard=[65536, 65536, 65536]), BAD, "options.shard"),
     (dict(destination="v", zstd_level=20), BAD, "options.zstd_level"),
     (dict(destination="v", zstd_level=-1), BAD, "options.zstd_level"),
+    (dict(destination="v", codec=77), BAD, "options.codec"),
+    (dict(destination="v", codec=scan_pb2.CODEC_GZIP, format=scan_pb2.NPY), BAD, "options.codec"),
+    (dict(destination="v", codec=scan_pb2.CODEC_ZSTD, uncompressed=True), BAD, "options.codec"),
+    (dict(destination="v", codec=scan_pb2.CODEC_GZIP, level=10), BAD, "options.level"),
+    (dict(destination="v", level=-1), BAD, "options.level"),
+    (dict(destination="v", level=3), BAD, "options.level"),
+    (dict(destination="v", shuffle=77), BAD, "options.shuffle"),
+    (dict(destination="v", shuffle=scan_pb2.SHUFFLE_BIT, format=scan_pb2.HDF5), BAD, "options.shuffle"),
+    (dict(destination="v", pyramid_levels=HUGE), BAD, "options.pyramid_levels"),
+    (dict(destination="v", pyramid_levels=12), BAD, "options.pyramid_levels"),
+    (dict(destination="v", pyramid_levels=2, format=scan_pb2.OME_TIFF), BAD, "options.pyramid_levels"),
+    (dict(destination="v", nifti_version=HUGE, format=scan_pb2.NIFTI), BAD, "options.nifti_version"),
+    (dict(destination="v", nifti_version=1), BAD, "options.nifti_version"),
 ]
 
 READS = [

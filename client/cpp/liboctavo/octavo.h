@@ -56,7 +56,7 @@ enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3 };
 enum class ColourMap { kGray = 1, kGrayInverted = 2, kViridis = 3, kMagma = 4, kInferno = 5, kPlasma = 6, kHot = 7 };
 enum class RetentionMode { kDefault = 0, kLive = 1, kCapture = 2 };
 enum class Disposition { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
-enum class Format { kOmeZarr05 = 1, kNpy = 2 };
+enum class Format { kOmeZarr05 = 1, kNpy = 2, kNrrd = 3, kNifti = 4, kOmeTiff = 5, kMatlab = 6, kHdf5 = 7, kBin = 8 };
 enum class ScanState { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
 enum class VolumeState { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
 
