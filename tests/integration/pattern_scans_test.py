@@ -297,6 +297,49 @@ class PatternTest(DaemonTest):
             list(self.client.subscribe(plain.name, ["angiogram"]))
         self.assertEqual(raised.exception.reason, "NO_ANGIOGRAM")
 
+    def test_complex_volumes_give_phases(self):
+        def acquire(pattern):
+            scan = self.client.submit_scan(octavo.simulated(5, fast=True, scatterers=200, motion_um_per_volume=3), pattern,
+                                           processing=octavo.processing(dtype="c64", value="complex"))
+            self.assertEqual(self.client.wait(scan.name).state, DONE)
+            name = self.client.volumes(scan.name)[0].name
+            return name, self.client.read(name).astype(np.complex128)
+
+        def window(products, half):
+            padded = np.pad(products, ((0, 0), (0, 0), (half, half)))
+            return sum(padded[:, :, k:k + products.shape[2]] for k in range(2 * half + 1))
+
+        def expect(name, sums, **doppler):
+            derived = self.client.derive(name, dict(doppler=doppler))
+            self.assertEqual((list(derived.shape), derived.quantity, derived.dtype), (list(sums.shape), "phase_rad", types_pb2.F32))
+            off = np.angle(np.exp(1j * (self.client.read(derived.name) - np.angle(sums))))
+            self.assertLess(np.abs(off[np.abs(sums) > 1e-4 * np.abs(sums).max()]).max(), 1e-2)
+
+        name, z = acquire(octavo.repeated_raster(20, 4, 1, repeats=3, period=2, bidirectional=True))
+        z = z.reshape(4, 3, 20, -1)
+        for half in (0, 2):
+            expect(name, window((z[:, 1:] * z[:, :-1].conj()).sum(1), half), half_window=half)
+        name, z = acquire(octavo.raster(20, 4, 1))
+        expect(name, window(z[:, 1:] * z[:, :-1].conj(), 1), half_window=1)
+        with self.assertRaises(octavo.OctavoError) as raised:
+            self.client.derive(acquire(octavo.raster(20, 4, 1, bidirectional=True))[0], dict(doppler={}))
+        self.assertEqual(raised.exception.field, "operations[0].doppler.between")
+
+    def test_bscan_background_of_any_pattern(self):
+        """The mean of each B-scan, of whatever pattern, is gone: constant layers vanish."""
+        flat = [dict(depth_um=500, reflectivity=0.02)]
+        for pattern in (octavo.radial(30, 5, 1, flyback_records=3), octavo.repeated_raster(30, 4, 1, bidirectional=True), octavo.spiral(30, 5, 2, bidirectional_volumes=True),
+                        octavo.pattern(octavo.raster(30, 5, 1, extent_x_mm=1, extent_y_mm=1), flyback="minimum_time", scanner=octavo.scanner(5000, 1e7))):
+            means = []
+            for background in ("none", "bscan"):
+                scan = self.client.submit_scan(octavo.simulated(3, fast=True, layers=flat, noise_counts=-1, fixed_pattern=-1), pattern, rate_hz=100e3,
+                                               processing=octavo.processing(value="magnitude", dtype="f32", background=background))
+                self.assertEqual(self.client.wait(scan.name).state, DONE)
+                volume = self.client.volumes(scan.name)[0]
+                self.assertTrue(volume.complete)
+                means.append(self.client.read(volume.name)[:, :, 60:].max())
+            self.assertLess(means[1], 0.01 * means[0])
+
     def test_angiography_then_cartesian(self):
         volume = self.acquire(octavo.repeated_radial(30, 8, 1, repeats=2, period=1, radius=(-0.5, 0.5)))[0]
         both = self.client.derive(volume.name, dict(angiography={}), dict(cartesian=dict(rows=20)))

@@ -90,13 +90,15 @@ class PlacementSessionTest : public testing::BackendTest {
                            .frames = std::make_shared<FramePool>(&device_, 16 << 20), .clock = &clock, .server_id = "testtest",
                            .auto_commit = [](const std::string&, const CommitOptions&) {},
                            .commits_pending = [](const std::string&) { return false; },
-                           .changed = [&] { std::lock_guard lock(mutex); changed.notify_all(); }};
+                           .changed = [&] { std::lock_guard lock(mutex); changed.notify_all(); },
+                           .acquired = [] {}};
     auto charges = ledger.Reserve(0, "scans/x", "", ScanSession::Needs(scan, device_), nullptr);
     EXPECT_THAT(charges.status(), IsOk());
     Outcome outcome;
     {
       auto session = ScanSession::Create("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)), *std::move(charges), std::move(context));
       EXPECT_THAT(session.status(), IsOk());
+      (*session)->Start();
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return (*session)->finished(); });
       lock.unlock();
