@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -34,8 +33,7 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
 void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
 void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
-/// Null if `type` is unspecified.
-std::optional<DType> DecodeRawType(v1::RawType type);
+v1::RawType EncodeRawType(const engine::Acquisition& acquisition);
 
 // convert_volume.cc
 /// `field` is what errors call the options: "options", "retention.auto_commit".
