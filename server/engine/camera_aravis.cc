@@ -470,6 +470,8 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
     return InvalidField("camera.frame_timeout_s", absl::StrCat("is ", s.frame_timeout_s, "; allowed at most 1e9; negative = never"));
   }
   if (s.buffers < 2 || s.buffers > 1024) return InvalidField("camera.buffers", absl::StrCat("is ", given.buffers, "; allowed 0 (16), 2 to 1024"));
+  if (spec.acquisition.channels > 1) return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels, "; a camera's lines have 1"));
+  if (spec.acquisition.packing != math::Packing::kNone) return InvalidField("acquisition.raw_type", "is packed; a camera's packed pixels are stored as u16");
   MutexLock lock(library_mutex);
   OCTAVO_ASSIGN_OR_RETURN(const std::string id, FindLocked(s.id));
   Shape shape;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,7 @@ absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource&
   }
   return SourceTraits{.samples_per_record = a.samples_per_record,
                       .raw_type = a.raw_type_given ? a.raw_type : DType::kU16,
+                      .packing = a.packing,
                       .record_rate_hz = a.record_rate_hz,
                       .full_scale_counts = 0,
                       .total_records = 0,
@@ -62,8 +64,8 @@ std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& giv
   const PushSource s = WithDefaults(given);
   const Acquisition& a = resolved.acquisition;
   return std::make_unique<PushedRecords>(std::make_shared<PushPort>(
-      PushLimits{.record_bytes = a.samples_per_record * SizeOf(a.raw_type),
-                 .block_records = a.records_per_block,
+      PushLimits{.record_bytes = a.SourceRecordBytes(),
+                 .block_records = a.records_per_block * std::max<int64_t>(a.record_average, 1),
                  .credit_blocks = s.credit_blocks,
                  .idle_timeout_s = s.idle_timeout_s},
       clock));

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -35,8 +34,7 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
 void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
 void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
-/// Null if `type` is unspecified.
-std::optional<DType> DecodeRawType(v1::RawType type);
+v1::RawType EncodeRawType(const engine::Acquisition& acquisition);
 
 // convert_pattern.cc
 absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& pattern);

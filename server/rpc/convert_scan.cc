@@ -172,10 +172,7 @@ absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
 
 }  // namespace
 
-std::optional<DType> DecodeRawType(v1::RawType type) {
-  if (type == v1::RAW_TYPE_UNSPECIFIED) return std::nullopt;
-  return RawDType(type);
-}
+v1::RawType EncodeRawType(const engine::Acquisition& acquisition) { return RawTypeOf(acquisition.raw_type, acquisition.packing); }
 
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   engine::Processing out;

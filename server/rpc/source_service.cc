@@ -96,8 +96,8 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     if (request.samples_per_record() != 0 && request.samples_per_record() != a.samples_per_record) {
       return InvalidField("samples_per_record", absl::StrCat("is ", request.samples_per_record(), "; the scan has ", a.samples_per_record));
     }
-    if (const auto type = DecodeRawType(request.raw_type()); type.has_value() && *type != a.raw_type) {
-      return InvalidField("raw_type", absl::StrCat("is ", Info(*type).name, "; the scan has ", Info(a.raw_type).name));
+    if (const v1::RawType type = EncodeRawType(a); request.raw_type() != v1::RAW_TYPE_UNSPECIFIED && request.raw_type() != type) {
+      return InvalidField("raw_type", absl::StrCat("is ", static_cast<int>(request.raw_type()), "; the scan has ", v1::RawType_Name(type)));
     }
     port_ = std::move(port);
     connection_ = port_->Connect();

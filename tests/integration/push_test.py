@@ -177,6 +177,25 @@ class Push(DaemonTest):
             for volume in self.client.volumes(scan):
                 self.client.discard(volume.name)
 
+    def test_packed_records_channels_and_averages(self):
+        raw = records(0, 2 * VOLUME)
+        low, high = raw[:, 0::2], raw[:, 1::2]
+        packed = np.stack([low & 255, low >> 8 | (high & 15) << 4, high >> 4], axis=2).reshape(len(raw), -1).astype(np.uint8)
+        both = np.stack([records(0, 2 * VOLUME, seed=5), raw], axis=2).reshape(len(raw), -1)
+        cases = [(packed, dict(raw_type="u12p")), (both, dict(acquisition=dict(channels=2, channel=1))),
+                 (np.repeat(raw, 3, axis=0), dict(acquisition=dict(record_average=3))),
+                 (np.repeat(raw, 3, axis=0), dict(acquisition=dict(record_average=3, records_per_block=16)))]
+        for pushed, fields in cases:
+            scan = self.submit(**fields)
+            result = self.client.push(scan, [pushed[:333], pushed[333:]])
+            self.assertTrue(result.done, fields)
+            end = self.client.wait(scan)
+            self.assertEqual((end.reason_code, end.missing_ascans, end.source.records), ("COMPLETED", 0, len(pushed)), fields)
+            self.check(scan, 0)
+            self.check(scan, 1)
+            for volume in self.client.volumes(scan):
+                self.client.discard(volume.name)
+
     def test_gaps_make_ascans_missing(self):
         scan = self.submit()
         self.client.push(scan, [(0, records(0, 40)), (45, records(45, VOLUME - 45)), records(VOLUME, VOLUME)])
