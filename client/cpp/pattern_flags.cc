@@ -81,6 +81,7 @@ void AddPatternFlags(CLI::App* app, PatternFlags& f) {
   app->add_option("--repeats", f.repeats, "repeated patterns: passes over each segment (default 3)");
   app->add_option("--repeat-period", f.repeat_period, "repeated patterns: segments scanned in order before they are repeated (default 2)");
   app->add_flag("--repeat-order", f.repeat_order, "repeated patterns: store in the order of the scan instead of packed");
+  app->add_flag("--repeat-average", f.repeat_average, "repeated patterns: store the mean power of the repeats")->excludes("--repeat-order");
   app->add_option("--radius", f.radius, "begin,end in mm (spiral: inner,outer)")->delimiter(',')->expected(2);
   app->add_option("--angle", f.angle, "radial: begin,end in degrees")->delimiter(',')->expected(2);
   app->add_option("--sampling", f.sampling, "spiral: angular | linear")->check(CLI::IsMember({"angular", "linear"}));
@@ -163,12 +164,13 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
     radial->set_angle_begin_deg(f.angle[0]);
     radial->set_angle_end_deg(f.angle[1]);
   }
-  if (f.repeats != 0 || f.repeat_period != 0 || f.repeat_order) {
+  if (f.repeats != 0 || f.repeat_period != 0 || f.repeat_order || f.repeat_average) {
     v1::Repeat* repeat = RepeatOf(p);
     if (repeat == nullptr) Unusable("--repeats", *p);
     if (f.repeats != 0) repeat->set_count(f.repeats);
     if (f.repeat_period != 0) repeat->set_period(f.repeat_period);
     if (f.repeat_order) repeat->set_strategy(v1::Repeat::ORDER);
+    if (f.repeat_average) repeat->set_strategy(v1::Repeat::AVERAGE);
   }
   if (f.offset.size() == 2) {
     p->set_offset_x_mm(f.offset[0]);

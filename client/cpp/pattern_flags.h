@@ -13,7 +13,7 @@ namespace octavo::cli {
 struct PatternFlags {
   std::string kind = "raster", points, sampling, warp, flyback_policy;
   uint32_t ascans = 512, bscans = 256, volumes = 1, flyback = 0, volume_flyback = 0, repeats = 0, repeat_period = 0;
-  bool bidirectional = false, bidirectional_volumes = false, repeat_order = false;
+  bool bidirectional = false, bidirectional_volumes = false, repeat_order = false, repeat_average = false;
   double extent_x = 0, extent_y = 0, rotation = 0, warp_factor = 0, lens_spacing = 0, max_velocity = 0, max_acceleration = 0;
   std::vector<double> radius, angle, phase, offset, positions;
   std::vector<uint32_t> cycles;

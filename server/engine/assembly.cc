@@ -38,7 +38,12 @@ void VolumeAssembly::Add(int64_t begin, int64_t count) {
 void VolumeAssembly::MissPlaced(int64_t first, int64_t last) {
   for (int64_t record = first; record < last; ++record) {
     const int32_t ascan = (*placement_)[static_cast<size_t>(record)];
-    if (ascan >= 0) Add(ascan, 1);
+    if (ascan < 0) continue;
+    if (passes_ > 1) {
+      if (lost_.size() <= static_cast<size_t>(ascan)) lost_.resize(static_cast<size_t>(ascan) + 1);
+      if (++lost_[static_cast<size_t>(ascan)] < passes_) continue;
+    }
+    Add(ascan, 1);
   }
 }
 

@@ -14,9 +14,10 @@ class VolumeAssembly {
  public:
   explicit VolumeAssembly(const math::RasterPlacement& raster)
       : raster_(raster), active_records_((raster.bscans_per_volume - 1) * (raster.ascans_per_bscan + raster.flyback_records) + raster.ascans_per_bscan) {}
-  /// `placement` [record]: A-scan index or -1, no index twice; must outlive the assembly. `active_records`: one past the last
-  /// record that carries an A-scan.
-  VolumeAssembly(const std::vector<int32_t>& placement, int64_t active_records) : placement_(&placement), active_records_(active_records) {}
+  /// `placement` [record]: A-scan index or -1, each index `passes` times; must outlive the assembly. `active_records`: one past the
+  /// last record that carries an A-scan. An A-scan is missing if none of its records came.
+  VolumeAssembly(const std::vector<int32_t>& placement, int64_t active_records, int64_t passes = 1)
+      : placement_(&placement), active_records_(active_records), passes_(passes) {}
 
   /// Records [first, first + count) of the volume were placed. first must not go back.
   void Placed(int64_t first, int64_t count);
@@ -39,7 +40,8 @@ class VolumeAssembly {
 
   math::RasterPlacement raster_{};
   const std::vector<int32_t>* placement_ = nullptr;
-  int64_t active_records_ = 0;
+  int64_t active_records_ = 0, passes_ = 1;
+  std::vector<int32_t> lost_;  // records of each A-scan that did not come; with more than one pass
   int64_t next_ = 0;
   int64_t missing_ascans_ = 0;
   std::vector<std::pair<int64_t, int64_t>> missing_;

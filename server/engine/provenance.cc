@@ -36,7 +36,7 @@ json PatternJson(const Pattern& p) {
   if (p.repeated()) {
     out["repeat_count"] = p.repeat_count;
     out["repeat_period"] = p.repeat_period;
-    out["repeat_strategy"] = p.repeat_strategy == RepeatStrategy::kOrder ? "order" : "pack";
+    out["repeat_strategy"] = p.averaged() ? "average" : p.repeat_strategy == RepeatStrategy::kOrder ? "order" : "pack";
   }
   const bool radial = p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial;
   if (radial || p.kind == PatternKind::kSpiral) out["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};

@@ -147,8 +147,16 @@ absl::Status ResolveBscans(ResolvedScan& scan) {
   c.fixed_pattern = p.fixed_pattern_noise == FixedPatternNoise::kMean    ? math::FixedPattern::kMean
                     : p.fixed_pattern_noise == FixedPatternNoise::kKeep ? math::FixedPattern::kNone
                                                                         : math::FixedPattern::kQuietSegment;
+  const Pattern& pattern = scan.spec.pattern;
+  if (pattern.averaged() && pattern.passes() > 1) {
+    if (p.value == ValueKind::kReal || p.value == ValueKind::kComplex) {
+      return InvalidField("processing.value", "is REAL or COMPLEX; repeats that are averaged need DB, MAGNITUDE or POWER");
+    }
+    c.repeats = pattern.passes();
+    c.repeat_ascans = pattern.repeat_period * pattern.ascans_per_bscan;
+  }
   if (c.background != math::Background::kBscan && c.fixed_pattern == math::FixedPattern::kNone) return absl::OkStatus();
-  c.bscan_records = scan.spec.pattern.ascans_per_bscan;
+  c.bscan_records = pattern.ascans_per_bscan;
   const int64_t least = c.fixed_pattern == math::FixedPattern::kQuietSegment ? 2 * math::kFixedPatternSegments : 2;
   if (c.bscan_records >= least) return absl::OkStatus();
   const bool noise = c.fixed_pattern != math::FixedPattern::kNone;

@@ -30,7 +30,7 @@ SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
 VolumeAssembly AssemblyOf(const ResolvedScan& scan, int64_t volume) {
   if (scan.spec.pattern.plan == nullptr) return VolumeAssembly(RasterOf(scan));
   const PatternPlan::Kind& kind = scan.spec.pattern.plan->Of(volume);
-  return VolumeAssembly(kind.placement, kind.active_records);
+  return VolumeAssembly(kind.placement, kind.active_records, scan.spec.pattern.averaged() ? scan.spec.pattern.passes() : 1);
 }
 
 VolumeView ViewOf(const ResolvedScan& scan, const VolumeSlot& slot) {

@@ -178,7 +178,7 @@ SimulatedModel::Place SimulatedModel::PlanPlaceOf(int64_t record) const {
   const PatternSegment& segment = *std::prev(next);
   // During flyback the beam stays at the segment's end.
   const int64_t j = std::min(in_volume - segment.first_record, segment.ascans - 1), ascan = segment.reversed ? segment.ascans - 1 - j : j;
-  place.volume = volume * pattern_.repeats() + segment.repeat;
+  place.volume = volume * pattern_.passes() + segment.repeat;
   place.x = ascan % pattern_.ascans_per_bscan;
   place.y = segment.bscan + ascan / pattern_.ascans_per_bscan;
   const Point at = PositionMm(pattern_, segment.bscan, ascan);

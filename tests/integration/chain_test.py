@@ -179,6 +179,51 @@ class Chain(DaemonTest):
             self.every_length("quiet segment", lambda n, block=block: dict(noise="quiet_segment", block=block, columns=27))
         self.every_length("all", lambda n: dict(bscan=True, noise="mean", average=2, a2=2e-5, value="db", dtype="u8", levels=(-20, 60), block=5))
 
+    def test_means_of_repeats(self):
+        """Groups of two lines, three times each; what is stored is the mean power, whatever the blocks cut."""
+        lines, repeats, period = 4, 3, 2
+        for n, block, noise, value in ((509, 0, None, "db"), (1024, 7, None, "magnitude"), (1376, 13, "mean", "power"), (1024, 0, "mean", "db")):
+            with self.subTest(samples=n, block=block, noise=noise, value=value):
+                records = self.records(lines * repeats * (X + FLYBACK), n, "u16")
+                np.save(os.path.join(self.daemon.root, "random.npy"), records)
+                pattern = octavo.repeated_raster(X, lines, volumes=1, repeats=repeats, period=period, average=True, flyback_records=FLYBACK)
+                scan = self.client.submit_scan(octavo.replay("random.npy"), pattern, acquisition=dict(records_per_block=block),
+                                               processing=octavo.processing(background="none", k="none", value=value, dtype="f32", fixed_pattern_noise=noise))
+                end = self.client.wait(scan.name)
+                self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+                volume = self.client.volumes(scan.name)[0]
+                self.assertTrue(volume.complete)
+                got = self.client.read(volume.name).astype(np.float64)
+                self.client.discard(volume.name)
+                z = model.depth_profiles(records).reshape(lines * repeats, X + FLYBACK, -1)[:, :X]
+                if noise:
+                    z = z - model.fixed_pattern(z, noise)
+                power = (np.abs(z) ** 2).reshape(lines // period, repeats, period, X, -1).mean(axis=1).reshape(lines, X, -1)
+                self.assertEqual(got.shape, power.shape)
+                full = FULL_SCALE["u16"]
+                if value == "db":
+                    np.testing.assert_allclose(got, 10 * np.log10(power), rtol=0, atol=0.05)
+                else:
+                    wanted = power if value == "power" else np.sqrt(power)
+                    np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-6 * (full ** 2 if value == "power" else full))
+
+    def test_bscan_background_of_every_pattern(self):
+        """B-scans of patterns that lie in a table, cut by blocks."""
+        n, rows, columns = 256, 6, 8
+        for shape in (octavo.radial(columns, rows, volumes=1), octavo.repeated_raster(columns, 3, volumes=1, repeats=2, period=1)):
+            records = self.records(rows * columns, n, "u16")
+            np.save(os.path.join(self.daemon.root, "random.npy"), records)
+            scan = self.client.submit_scan(octavo.replay("random.npy"), octavo.pattern(shape, flyback="fixed"), acquisition=dict(records_per_block=11),
+                                           processing=octavo.processing(background="bscan", k="none", value="magnitude", dtype="f32"))
+            self.assertEqual(self.client.wait(scan.name).reason_code, "COMPLETED")
+            volume = self.client.volumes(scan.name)[0]
+            got = self.client.read(volume.name).astype(np.float64)
+            self.client.discard(volume.name)
+            lines = records.reshape(rows, columns, n).astype(np.float64)
+            lines -= lines.mean(axis=1, keepdims=True)
+            wanted = np.abs(model.depth_profiles(lines.reshape(-1, n))).reshape(rows, columns, -1)
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-6 * FULL_SCALE["u16"])
+
     def test_bidirectional_lines(self):
         self.every_length("bidirectional", lambda n: dict(bidirectional=True, block=5))
 

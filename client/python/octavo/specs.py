@@ -57,14 +57,16 @@ def raster(ascans: int, bscans: int, volumes: int = 0, **fields) -> scan_pb2.Ras
     return scan_pb2.Raster(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, **fields)
 
 
-def _repeat(repeats: int, period: int, order: bool) -> scan_pb2.Repeat:
-    return scan_pb2.Repeat(count=repeats, period=period, strategy=scan_pb2.Repeat.ORDER if order else scan_pb2.Repeat.PACK)
+def _repeat(repeats: int, period: int, order: bool, average: bool) -> scan_pb2.Repeat:
+    strategy = scan_pb2.Repeat.AVERAGE if average else scan_pb2.Repeat.ORDER if order else scan_pb2.Repeat.PACK
+    return scan_pb2.Repeat(count=repeats, period=period, strategy=strategy)
 
 
-def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False,
+def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
                     **fields) -> scan_pb2.RepeatedRaster:
-    """A raster that scans groups of `period` B-scans `repeats` times. Stored [B-scan, repeat] (order: as scanned)."""
-    return scan_pb2.RepeatedRaster(raster=raster(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order))
+    """A raster that scans groups of `period` B-scans `repeats` times. Stored [B-scan, repeat] (order: as scanned;
+    average: the mean power of the repeats)."""
+    return scan_pb2.RepeatedRaster(raster=raster(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order, average))
 
 
 def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
@@ -74,10 +76,10 @@ def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float
                            radius_end_mm=radius[1], angle_begin_deg=angle[0], angle_end_deg=angle[1], **fields)
 
 
-def repeated_radial(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False,
+def repeated_radial(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
                     **fields) -> scan_pb2.RepeatedRadial:
     """A radial pattern that scans groups of `period` segments `repeats` times."""
-    return scan_pb2.RepeatedRadial(radial=radial(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order))
+    return scan_pb2.RepeatedRadial(radial=radial(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order, average))
 
 
 def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,

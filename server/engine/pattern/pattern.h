@@ -9,7 +9,7 @@
 namespace octavo::engine {
 
 enum class PatternKind : uint8_t { kRaster, kRepeatedRaster, kRadial, kRepeatedRadial, kSpiral, kLissajous, kFreeform };
-enum class RepeatStrategy : uint8_t { kDefault = 0, kPack = 1, kOrder = 2 };
+enum class RepeatStrategy : uint8_t { kDefault = 0, kPack = 1, kOrder = 2, kAverage = 3 };
 enum class SpiralSampling : uint8_t { kDefault = 0, kAngular = 1, kLinear = 2 };
 enum class WarpKind : uint8_t { kNone, kAngular, kTelecentric };
 enum class FlybackPolicy : uint8_t { kDefault = 0, kFixed = 1, kFixedLinear = 2, kMinimumTime = 3 };
@@ -58,7 +58,9 @@ struct Pattern {
   std::shared_ptr<const PatternPlan> plan;
 
   bool repeated() const { return kind == PatternKind::kRepeatedRaster || kind == PatternKind::kRepeatedRadial; }
-  int64_t repeats() const { return repeated() ? repeat_count : 1; }
+  bool averaged() const { return repeated() && repeat_strategy == RepeatStrategy::kAverage; }
+  int64_t passes() const { return repeated() ? repeat_count : 1; }            // over each segment
+  int64_t repeats() const { return averaged() ? 1 : passes(); }               // of each segment in a stored volume
   int64_t rows() const { return bscans_per_volume * repeats(); }  // of a stored volume
 };
 

@@ -179,7 +179,7 @@ std::vector<PatternSegment> OrderOf(const Pattern& p, bool odd) {
                      .reversed = odd && p.bidirectional_volumes});
     return order;
   }
-  const int64_t repeats = p.repeats(), period = p.repeated() ? p.repeat_period : p.bscans_per_volume;
+  const int64_t repeats = p.passes(), period = p.repeated() ? p.repeat_period : p.bscans_per_volume;
   const int64_t groups = (p.bscans_per_volume + period - 1) / period;
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t begin = (odd ? groups - 1 - g : g) * period, end = std::min(begin + period, p.bscans_per_volume);
@@ -276,7 +276,7 @@ std::string FieldsOf(PatternKind kind) {
 }
 
 int64_t RepeatRow(const Pattern& p, int64_t bscan, int64_t repeat) {
-  if (!p.repeated()) return bscan;
+  if (!p.repeated() || p.averaged()) return bscan;
   if (p.repeat_strategy != RepeatStrategy::kOrder) return bscan * p.repeat_count + repeat;
   const int64_t group = bscan / p.repeat_period * p.repeat_period, in_group = std::min(p.repeat_period, p.bscans_per_volume - group);
   return group * p.repeat_count + repeat * in_group + bscan - group;
