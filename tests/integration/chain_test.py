@@ -213,7 +213,7 @@ class Chain(DaemonTest):
         for shape in (octavo.radial(columns, rows, volumes=1), octavo.repeated_raster(columns, 3, volumes=1, repeats=2, period=1)):
             records = self.records(rows * columns, n, "u16")
             np.save(os.path.join(self.daemon.root, "random.npy"), records)
-            scan = self.client.submit_scan(octavo.replay("random.npy"), octavo.pattern(shape, flyback="fixed"), acquisition=dict(records_per_block=11),
+            scan = self.client.submit_scan(octavo.replay("random.npy"), shape, acquisition=dict(records_per_block=11),
                                            processing=octavo.processing(background="bscan", k="none", value="magnitude", dtype="f32"))
             self.assertEqual(self.client.wait(scan.name).reason_code, "COMPLETED")
             volume = self.client.volumes(scan.name)[0]
