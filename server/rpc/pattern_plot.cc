@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 
 namespace octavo::rpc {
+namespace plot {  // unity builds: the names are this file's own
 namespace {
 
 constexpr int kWidth = 1120, kHeight = 600, kMostDrawn = 1 << 18;
@@ -123,9 +124,7 @@ void Widen(double& lo, double& hi) {
   hi += room;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> PlotPattern(const engine::PatternWaveform& wave) {
+absl::StatusOr<std::string> Plot(const engine::PatternWaveform& wave) {
   if (wave.x.empty()) return absl::InternalError("a waveform without samples");
   const auto [x_least, x_most] = std::minmax_element(wave.x.begin(), wave.x.end());
   const auto [y_least, y_most] = std::minmax_element(wave.y.begin(), wave.y.end());
@@ -163,5 +162,10 @@ absl::StatusOr<std::string> PlotPattern(const engine::PatternWaveform& wave) {
   }
   return canvas.Png();
 }
+
+}  // namespace
+}  // namespace plot
+
+absl::StatusOr<std::string> PlotPattern(const engine::PatternWaveform& waveform) { return plot::Plot(waveform); }
 
 }  // namespace octavo::rpc

@@ -64,8 +64,9 @@ class PlacementSessionTest : public testing::BackendTest {
   };
 
   ResolvedScan Resolved(Pattern pattern) {
-    ScanSpec spec;
-    spec.source = SimulatedSource{.as_fast_as_possible = true};
+    const auto owned = std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+    ScanSpec& spec = *owned;
+    spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
     spec.acquisition = {.samples_per_record = kSamples, .raw_type = DType::kF32, .raw_type_given = true, .records_per_block = 200};
     spec.pattern = std::move(pattern);
     spec.processing.background = BackgroundMode::kNone;
