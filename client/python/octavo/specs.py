@@ -216,8 +216,8 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     if queue:
         spec.queue.name, spec.queue.insert = queue, INSERTS[insert]
     spec.pattern.CopyFrom(pattern if isinstance(pattern, scan_pb2.Pattern) else _as_pattern(pattern))
-    spec.acquisition.CopyFrom(scan_pb2.Acquisition(samples_per_record=samples, record_rate_hz=rate_hz, channels=channels, channel=channel,
-                                                         record_average=record_average, **(acquisition or {})))
+    spec.acquisition.CopyFrom(scan_pb2.Acquisition(**{"samples_per_record": samples, "record_rate_hz": rate_hz, "channels": channels,
+                                                      "channel": channel, "record_average": record_average, **(acquisition or {})}))
     if raw_type:
         spec.acquisition.raw_type = RAW_TYPES[raw_type]
     if processing is not None:
