@@ -193,7 +193,7 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
     } else {
       float v;
       if (sums != nullptr) {
-        sums[z] = math::JoinRepeat(sums[z], before, c.x * c.x + c.y * c.y);
+        sums[z] = math::JoinRepeat(before == 0 ? 0.0f : sums[z], before, c.x * c.x + c.y * c.y);
         v = math::ValueOfPower(t.value, math::MeanOfRepeats(sums[z], before + 1));
       } else {
         v = math::ValueOf(t.value, c.x, c.y);

@@ -390,11 +390,12 @@ class CameraRecords final : public Source {
     const bool whole = arv_buffer_get_status(buffer) == ARV_BUFFER_STATUS_SUCCESS && arv_buffer_get_image_width(buffer) == shape_.width &&
                        arv_buffer_get_image_height(buffer) == shape_.height &&
                        size >= static_cast<size_t>(int64_t{shape_.width} * shape_.height * shape_.format->bits / 8);
-    const std::optional<int64_t> frame = ids_.Number(arv_buffer_get_frame_id(buffer));
+    // The id of a frame whose first packets were lost says nothing.
+    const std::optional<int64_t> frame = whole ? ids_.Number(arv_buffer_get_frame_id(buffer)) : std::nullopt;
     MutexLock lock(mutex_);
     if (!whole) {
       ++counts_.frames_broken;
-      broken_since_ += frame.has_value();
+      ++broken_since_;
     }
     if (!whole || !frame.has_value()) {  // its records are a gap before the next one
       arv_stream_push_buffer(stream_.get(), buffer);
@@ -403,7 +404,7 @@ class CameraRecords final : public Source {
     last_frame_at_ = now;
     if (*frame > next_frame_) {
       ++counts_.gaps;
-      counts_.frames_lost += *frame - next_frame_ - broken_since_;
+      counts_.frames_lost += std::max<int64_t>(0, *frame - next_frame_ - broken_since_);
       counts_.lost_records += (*frame - next_frame_) * shape_.height;
     }
     broken_since_ = 0;

@@ -30,7 +30,7 @@ class FrameNumbers {
   std::optional<int64_t> Number(uint64_t id);
 
  private:
-  bool begun_ = false, zero_seen_ = false;
+  bool begun_ = false, zero_seen_ = false, wrapped_ = false;
   uint64_t last_id_ = 0;
   int64_t last_number_ = 0;
 };

@@ -58,6 +58,15 @@ TEST(FrameNumbersTest, SixteenBitsWrapOverZero) {
   EXPECT_EQ(with_zero.Number(1), 65538) << "frame 0 was lost";
 }
 
+TEST(FrameNumbersTest, FramesFromBeforeAWrapAreLateAndDoNotTurnTheCounterAgain) {
+  FrameNumbers numbers;
+  numbers.Number(65533);
+  EXPECT_EQ(numbers.Number(65535), 2);
+  EXPECT_EQ(numbers.Number(1), 3);
+  EXPECT_EQ(numbers.Number(65534), std::nullopt) << "it waited for its packets";
+  EXPECT_EQ(numbers.Number(2), 4);
+}
+
 TEST(FrameNumbersTest, WideIdsDoNotWrapAtSixteenBits) {
   FrameNumbers numbers;
   numbers.Number(65534);
