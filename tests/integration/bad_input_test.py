@@ -208,7 +208,7 @@ SCANS = [
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="v{index}", chunk=[1, 2])), BAD, "retention.auto_commit.chunk"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="v{index}", zstd_level=20)), BAD, "zstd_level"),
     # -- more than the server can ever hold
-    ("pattern.raster", scan_pb2.Raster(ascans_per_bscan=8192, bscans_per_volume=65536, volumes=1), FULL, "budget"),
+    ("pattern.raster", scan_pb2.Raster(ascans_per_bscan=8192, bscans_per_volume=262144, volumes=1), FULL, "budget"),
 ]
 
 COMMITS = [

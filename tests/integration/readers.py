@@ -209,7 +209,20 @@ def read_hdf5(path):
                            display=volume.attrs["display"].tolist(), levels=volume.attrs["levels"].tolist() if "levels" in volume.attrs else None))
 
 
-_zstd, _blosc = ctypes.CDLL("libzstd.so.1"), ctypes.CDLL("libblosc.so.1")
+
+
+def _library(name, *needs):
+    """A shared library of the system, or of a bundle (deploy/bundle) where the system has none."""
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        folder = os.path.join(os.environ["OCTAVO_BUILD_DIR"], "lib")
+        for other in needs:
+            ctypes.CDLL(os.path.join(folder, other), mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(os.path.join(folder, name))
+
+
+_zstd, _blosc = _library("libzstd.so.1"), _library("libblosc.so.1", "liblz4.so.1", "libsnappy.so.1", "libzstd.so.1")
 _zstd.ZSTD_decompress.restype = ctypes.c_size_t
 _zstd.ZSTD_decompress.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
 _blosc.blosc_decompress_ctx.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
