@@ -113,16 +113,13 @@ __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t reco
   return y * placement.raster.ascans_per_bscan + across;
 }
 
-// Two neighbouring samples in one load that does not push the tables out of the cache.
+// Two neighbouring samples as one word; the load does not push the tables out of the cache.
 template <typename T>
-__device__ __forceinline__ float2 LoadTwo(const T* raw, int i) {
-  if constexpr (sizeof(T) == 2) {
-    const uint32_t word = __ldcs(reinterpret_cast<const uint32_t*>(raw) + i);
-    return make_float2(static_cast<float>(static_cast<T>(word & 0xFFFFu)), static_cast<float>(static_cast<T>(word >> 16)));
-  } else {
-    const uint16_t word = __ldcs(reinterpret_cast<const uint16_t*>(raw) + i);
-    return make_float2(static_cast<float>(static_cast<T>(word & 0xFFu)), static_cast<float>(static_cast<T>(word >> 8)));
-  }
+using WordOf = std::conditional_t<sizeof(T) == 2, uint32_t, uint16_t>;
+template <typename T>
+__device__ __forceinline__ float2 TwoOf(WordOf<T> word) {
+  constexpr int kBits = 8 * sizeof(T);
+  return make_float2(static_cast<float>(static_cast<T>(word)), static_cast<float>(static_cast<T>(word >> kBits)));
 }
 
 template <typename T, typename Out, int kGroup>
@@ -140,19 +137,24 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTable
   const int64_t step = static_cast<int64_t>(gridDim.x) * kGroups * 2;
   for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kGroups + group) * 2; first < records; first += step) {
     const bool two = first + 1 < records;
-    const T* a = raw + first * t.samples;
-    const T* b = raw + (two ? first + 1 : first) * t.samples;
+    const auto* a = reinterpret_cast<const WordOf<T>*>(raw + first * t.samples);
+    const auto* b = reinterpret_cast<const WordOf<T>*>(raw + (two ? first + 1 : first) * t.samples);
     const int pairs = t.samples / 2;
+    // All loads first: their latencies overlap.
+    WordOf<T> words_a[16], words_b[16];
 #pragma unroll
     for (int m = 0; m < 16; ++m) {
       const int i = lane + kGroup * m;
-      if (i < pairs) {
-        const float2 u = LoadTwo(a, i), v = LoadTwo(b, i);
-        const float2 left = make_float2(u.x, v.x), right = make_float2(u.y, v.y);
-        reinterpret_cast<float4*>(staged)[i] = make_float4(left.x, left.y, right.x, right.y);
-        if (i == 0) staged[-1] = left;
-        if (i == pairs - 1) reinterpret_cast<float4*>(staged)[pairs] = make_float4(right.x, right.y, right.x, right.y);
-      }
+      words_a[m] = i < pairs ? __ldcs(a + i) : WordOf<T>{0};
+      words_b[m] = i < pairs ? __ldcs(b + i) : WordOf<T>{0};
+    }
+#pragma unroll
+    for (int m = 0; m < 16; ++m) {
+      const int i = lane + kGroup * m;
+      const float2 u = TwoOf<T>(words_a[m]), v = TwoOf<T>(words_b[m]);
+      if (i < pairs) reinterpret_cast<float4*>(staged)[i] = make_float4(u.x, v.x, u.y, v.y);
+      if (i == 0) staged[-1] = make_float2(u.x, v.x);
+      if (i == pairs - 1) reinterpret_cast<float4*>(staged)[pairs] = make_float4(u.y, v.y, u.y, v.y);
     }
     if (first + step + 1 < records && lane * 128 < 2 * t.samples * static_cast<int>(sizeof(T))) {  // the next two, into the L2 cache
       asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(raw + (first + step) * t.samples) + lane * 128));
