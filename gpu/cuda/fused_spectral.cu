@@ -35,8 +35,9 @@ struct FusedTables {
 template <bool kCubic>
 __device__ __forceinline__ float2 Interpolate(const float2* p, float t, float less) {
   if constexpr (kCubic) {
-    float w[4];
-    math::CubicWeights(t, w);
+    // math::CubicWeights in ten operations: the executed code must fit the instruction cache (about 32 KiB).
+    const float h1 = 0.5f * t, h2 = t * h1, h3 = h2 * t;  // halves of t, t^2, t^3
+    const float w[4] = {fmaf(2.0f, h2, -h1) - h3, fmaf(3.0f, h3, fmaf(-5.0f, h2, 1.0f)), fmaf(-3.0f, h3, fmaf(4.0f, h2, h1)), h3 - h2};
     return make_float2(fmaf(w[0], p[-1].x, fmaf(w[1], p[0].x, fmaf(w[2], p[1].x, fmaf(w[3], p[2].x, less)))),
                        fmaf(w[0], p[-1].y, fmaf(w[1], p[0].y, fmaf(w[2], p[1].y, fmaf(w[3], p[2].y, less)))));
   } else {
@@ -140,21 +141,29 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTable
     const auto* a = reinterpret_cast<const WordOf<T>*>(raw + first * t.samples);
     const auto* b = reinterpret_cast<const WordOf<T>*>(raw + (two ? first + 1 : first) * t.samples);
     const int pairs = t.samples / 2;
-    // All loads first: their latencies overlap.
-    WordOf<T> words_a[16], words_b[16];
+    // Eight loads of each at once: their latencies overlap, and the code stays small.
+#pragma unroll 1
+    for (int begin = lane; begin < pairs; begin += 8 * kGroup) {
+      WordOf<T> words_a[8], words_b[8];
 #pragma unroll
-    for (int m = 0; m < 16; ++m) {
-      const int i = lane + kGroup * m;
-      words_a[m] = i < pairs ? __ldcs(a + i) : WordOf<T>{0};
-      words_b[m] = i < pairs ? __ldcs(b + i) : WordOf<T>{0};
+      for (int m = 0; m < 8; ++m) {
+        const int i = min(begin + kGroup * m, pairs - 1);  // past the end: the last two again, which changes nothing
+        words_a[m] = __ldcs(a + i);
+        words_b[m] = __ldcs(b + i);
+      }
+#pragma unroll
+      for (int m = 0; m < 8; ++m) {
+        const float2 u = TwoOf<T>(words_a[m]), v = TwoOf<T>(words_b[m]);
+        reinterpret_cast<float4*>(staged)[min(begin + kGroup * m, pairs - 1)] = make_float4(u.x, v.x, u.y, v.y);
+      }
     }
-#pragma unroll
-    for (int m = 0; m < 16; ++m) {
-      const int i = lane + kGroup * m;
-      const float2 u = TwoOf<T>(words_a[m]), v = TwoOf<T>(words_b[m]);
-      if (i < pairs) reinterpret_cast<float4*>(staged)[i] = make_float4(u.x, v.x, u.y, v.y);
-      if (i == 0) staged[-1] = make_float2(u.x, v.x);
-      if (i == pairs - 1) reinterpret_cast<float4*>(staged)[pairs] = make_float4(u.y, v.y, u.y, v.y);
+    if (lane == 0) {  // the ends, repeated
+      const float2 u = TwoOf<T>(a[0]), v = TwoOf<T>(b[0]);
+      staged[-1] = make_float2(u.x, v.x);
+    }
+    if (lane == 1) {
+      const float2 u = TwoOf<T>(a[pairs - 1]), v = TwoOf<T>(b[pairs - 1]);
+      reinterpret_cast<float4*>(staged)[pairs] = make_float4(u.y, v.y, u.y, v.y);
     }
     if (first + step + 1 < records && lane * 128 < 2 * t.samples * static_cast<int>(sizeof(T))) {  // the next two, into the L2 cache
       asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(raw + (first + step) * t.samples) + lane * 128));

@@ -13,6 +13,7 @@ import numpy as np
 from harness import Daemon, octavo
 from readers import ENDINGS, READERS
 
+INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "20"))  # a long run: 200
 POINTS = ["journal_begin", "tmp_created", "chunk_written", "files_synced", "manifest_written", "before_rename", "after_rename", "parent_synced",
           "journal_end"]
 COMPLETE = {"manifest_written", "before_rename", "side_renamed", "after_rename", "parent_synced", "journal_end"}  # published, or finished at restart
@@ -95,7 +96,7 @@ class CommitKill(unittest.TestCase):
     def test_at_random_instants(self):
         print("seed", SEED)
         random.seed(SEED)
-        for i in range(20):
+        for i in range(INSTANTS):
             with self.subTest(i=i):
                 format = random.choice(list(READERS))
                 array = self.killed_commit(format, delay=random.uniform(0, 0.04))
