@@ -123,7 +123,8 @@ __device__ __forceinline__ float2 TwoOf(WordOf<T> word) {
   return make_float2(static_cast<float>(static_cast<T>(word)), static_cast<float>(static_cast<T>(word >> kBits)));
 }
 
-template <typename T, typename Out, int kGroup>
+// kUsual: cubic interpolation, dB, the whole lower half; known at compile time because code that is jumped over costs fetches.
+template <typename T, typename Out, int kGroup, bool kUsual>
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTables t, const T* __restrict__ raw, int64_t records, RecordPlacement placement,
                                                                      SpectralTarget target) {
   constexpr int kLength = 32 * kGroup, kGroups = kThreads / kGroup;
@@ -181,7 +182,7 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTable
         next[m] = y.y;
       }
     };
-    if (t.cubic) {
+    if (kUsual || t.cubic) {
       interpolate(std::true_type{});
     } else {
       interpolate(std::false_type{});
@@ -241,7 +242,9 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTable
       if (ascan < 0) continue;  // the same for the whole group
       Out* out = static_cast<Out*>(target.volume) + ascan * t.depth;
       float most = std::is_same_v<Out, float> ? -INFINITY : kMagic, sum = 0;
-      if (t.whole) {
+      if constexpr (kUsual) {
+        Finish<Out, math::Value::kDb, true>(t, x, k1 + 512 * odd, out, &most, &sum);
+      } else if (t.whole) {
         FinishAny<Out, true>(t, x, k1 + 512 * odd, out, &most, &sum);
       } else {
         FinishAny<Out, false>(t, x, k1 + 512 * odd - t.first_bin, out, &most, &sum);
@@ -364,11 +367,10 @@ class FusedChainImpl final : public FusedChain {
   void Launch(cudaStream_t stream, const T* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target) {
     const int64_t each = 2 * kThreads * 32 / config_.fft_length;  // records of a block at once
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(blocks_, (records + each - 1) / each));
-    if (config_.fft_length == 1024) {
-      FusedKernel<T, Out, 32><<<blocks, kThreads, 0, stream>>>(t_, raw, records, placement, target);
-    } else {
-      FusedKernel<T, Out, 64><<<blocks, kThreads, 0, stream>>>(t_, raw, records, placement, target);
-    }
+    const bool usual = t_.cubic && t_.whole && t_.value == math::Value::kDb;
+    const auto kernel = config_.fft_length == 1024 ? (usual ? FusedKernel<T, Out, 32, true> : FusedKernel<T, Out, 32, false>)
+                                                   : (usual ? FusedKernel<T, Out, 64, true> : FusedKernel<T, Out, 64, false>);
+    kernel<<<blocks, kThreads, 0, stream>>>(t_, raw, records, placement, target);
   }
 
   const SpectralConfig config_;
