@@ -43,7 +43,8 @@ void ScanSession::Acquire(std::stop_token stop) {
   absl::Status ended = absl::OkStatus();
   const bool can_wait = source_->CanWait();
   RecordGroups groups(record_average_, record_bytes_ / record_average_);
-  int64_t next = 0;  // the first record that was neither taken nor skipped
+  int64_t next = 0;    // the first record that was neither taken nor skipped
+  int64_t beyond = 0;  // records in a row past the last volume
   while (!stop.stop_requested() && !abort_.stop_requested()) {
     // Not one record more than a counted scan wants: another scan may be waiting for the source.
     const int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
@@ -75,9 +76,13 @@ void ScanSession::Acquire(std::stop_token stop) {
       ended = block.status();
       break;
     }
-    // Records of no volume do not bring the end nearer.
+    // Records of no volume do not bring the end nearer; but a source that stays beyond the end for a whole volume has lost the
+    // rest and will not come back.
     if (wanted_records_ == 0 || (block->first_record >= 0 && block->first_record < wanted_records_)) {
       next = std::max(next, block->first_record + block->records);
+      beyond = 0;
+    } else if (block->first_record >= wanted_records_ && (beyond += block->records) >= volume_records_) {
+      next = wanted_records_;
     }
     ring_->Publish(slot, *block);
   }
