@@ -37,7 +37,7 @@ TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
 
 
 # Absolute paths of somebody's machine.
-MACHINE_PATHS = ("/home/", "/work/", "/root/", "/Users/")
+MACHINE_PATHS = tuple(f"/{top}/" for top in ("home", "work", "root", "Users"))
 
 
 def include_problems(path, text):
