@@ -2,6 +2,7 @@
 
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/for_type.h"
 #include "gpu/math/projection.h"
 
 namespace octavo::cuda {
@@ -55,18 +56,6 @@ __global__ void StridedKernel(const T* in, int64_t rows, int64_t columns, int64_
   if (i < rows * columns) out[i] = in[i / columns * row_stride + i % columns * column_stride];
 }
 
-template <typename F>
-void ForType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kU8: f(uint8_t{}); break;
-    case DType::kI8: f(int8_t{}); break;
-    case DType::kU16: f(uint16_t{}); break;
-    case DType::kF16: f(math::Half{}); break;
-    case DType::kC64: f(math::Complex64{}); break;
-    default: f(float{}); break;
-  }
-}
-
 unsigned Blocks(int64_t threads) { return static_cast<unsigned>((threads + 255) / 256); }
 
 class CudaProjectOps final : public ProjectOps {
@@ -113,7 +102,7 @@ class CudaProjectOps final : public ProjectOps {
   template <typename F>
   absl::Status Launch(F launch, const VolumeView& v) {
     const DeviceGuard guard(ordinal_);
-    ForType(v.dtype, launch);
+    ForVolumeType(v.dtype, launch);
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }

@@ -2,6 +2,7 @@
 
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/for_type.h"
 #include "gpu/math/repeats.h"
 
 namespace octavo::cuda {
@@ -79,15 +80,6 @@ __global__ void PhaseOverAscansKernel(RepeatView v, int64_t half_window, float* 
   }
 }
 
-template <typename F>
-void ForType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kU8: f(uint8_t{}); break;
-    case DType::kU16: f(uint16_t{}); break;
-    default: f(float{}); break;
-  }
-}
-
 class CudaRepeatOps final : public RepeatOps {
  public:
   CudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
@@ -103,7 +95,7 @@ class CudaRepeatOps final : public RepeatOps {
                               float* out) override {
     const DeviceGuard guard(ordinal_);
     const auto blocks = static_cast<unsigned>(v.bscans * v.columns);
-    ForType(v.dtype, [&](auto type) {
+    ForIntensityType(v.dtype, [&](auto type) {
       using T = decltype(type);
       if (decorrelation) {
         EnFaceKernel<T><<<blocks, 128, 0, Of(stream)>>>(v, scale, DecorrelationOf{}, z_begin, z_end, out);
@@ -133,7 +125,7 @@ class CudaRepeatOps final : public RepeatOps {
   template <class F>
   absl::Status OverRepeats(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out, F f) {
     const DeviceGuard guard(ordinal_);
-    ForType(v.dtype, [&](auto type) {
+    ForIntensityType(v.dtype, [&](auto type) {
       using T = decltype(type);
       OverRepeatsKernel<T><<<static_cast<unsigned>(v.bscans * v.columns), 128, 0, Of(stream)>>>(v, scale, f, out);
     });

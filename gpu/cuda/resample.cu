@@ -3,6 +3,7 @@
 
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/for_type.h"
 #include "gpu/math/resample.h"
 
 namespace octavo::cuda {
@@ -32,22 +33,13 @@ __global__ void GatherKernel(const T* in, int64_t depth, GatherTable table, T* o
   for (int64_t z = threadIdx.x; z < depth; z += blockDim.x) out[ascan * depth + z] = Store<T>(math::Gather(in, depth, z, index, weight, table.taps));
 }
 
-template <typename F>
-void ForType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kU8: f(uint8_t{}); break;
-    case DType::kU16: f(uint16_t{}); break;
-    default: f(float{}); break;
-  }
-}
-
 class CudaResampleOps final : public ResampleOps {
  public:
   CudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
 
   absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) override {
     const DeviceGuard guard(ordinal_);
-    ForType(in.dtype, [&](auto type) {
+    ForIntensityType(in.dtype, [&](auto type) {
       using T = decltype(type);
       GatherKernel<T><<<static_cast<unsigned>(table.ascans), 128, static_cast<size_t>(table.taps) * 8, Of(stream)>>>(
           static_cast<const T*>(in.data), in.depth, table, static_cast<T*>(out));

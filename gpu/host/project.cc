@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "gpu/for_type.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/math/projection.h"
@@ -16,23 +17,11 @@ namespace {
 using math::MaxOf;
 using math::Projected;
 
-template <typename F>
-void ForType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kU8: f(uint8_t{}); break;
-    case DType::kI8: f(int8_t{}); break;
-    case DType::kU16: f(uint16_t{}); break;
-    case DType::kF16: f(math::Half{}); break;
-    case DType::kC64: f(math::Complex64{}); break;
-    default: f(float{}); break;
-  }
-}
-
 class HostProjectOps final : public ProjectOps {
  public:
   absl::Status MaxOverX(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, void* out) override {
     Of(stream).Enqueue(Task([=] {
-      ForType(v.dtype, [&](auto type) {
+      ForVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t X = v.shape[1], Z = v.shape[2];
         tbb::parallel_for(y_begin, y_end, [&](int64_t y) {
@@ -52,7 +41,7 @@ class HostProjectOps final : public ProjectOps {
   absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, bool accumulate,
                         void* out) override {
     Of(stream).Enqueue(Task([=] {
-      ForType(v.dtype, [&](auto type) {
+      ForVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t X = v.shape[1], Z = v.shape[2];
         tbb::parallel_for(int64_t{0}, X, [&](int64_t x) {
@@ -76,7 +65,7 @@ class HostProjectOps final : public ProjectOps {
   absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end,
                         void* out) override {
     Of(stream).Enqueue(Task([=] {
-      ForType(v.dtype, [&](auto type) {
+      ForVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t X = v.shape[1], Z = v.shape[2];
         tbb::parallel_for(y_begin, y_end, [&](int64_t y) {
@@ -105,7 +94,7 @@ class HostProjectOps final : public ProjectOps {
           std::memcpy(to + y * Z * size, in + (y * X + index) * Z * size, static_cast<size_t>(Z * size));
         }
       } else {
-        ForType(v.dtype, [&](auto type) {
+        ForVolumeType(v.dtype, [&](auto type) {
           using T = decltype(type);
           for (int64_t i = 0; i < Y * X; ++i) static_cast<T*>(out)[i] = static_cast<const T*>(v.data)[i * Z + index];
         });

@@ -4,21 +4,13 @@
 #include <cmath>
 #include <memory>
 
+#include "gpu/for_type.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
 #include "tbb/parallel_for.h"
 
 namespace octavo::host {
 namespace {
-
-template <typename F>
-void ForType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kU8: f(uint8_t{}); break;
-    case DType::kU16: f(uint16_t{}); break;
-    default: f(float{}); break;
-  }
-}
 
 class HostRepeatOps final : public RepeatOps {
  public:
@@ -32,7 +24,7 @@ class HostRepeatOps final : public RepeatOps {
   absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
                               float* out) override {
     Of(stream).Enqueue(Task([=] {
-      ForType(v.dtype, [&](auto type) {
+      ForIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
         tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
           const int64_t b = ascan / v.columns, x = ascan % v.columns;
@@ -93,7 +85,7 @@ class HostRepeatOps final : public RepeatOps {
   template <class F>
   static absl::Status OverRepeats(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out, F f) {
     Of(stream).Enqueue(Task([=] {
-      ForType(v.dtype, [&](auto type) {
+      ForIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t row_elements = v.columns * v.depth;
         tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {

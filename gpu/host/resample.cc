@@ -3,6 +3,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "gpu/for_type.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/math/resample.h"
@@ -17,20 +18,11 @@ T Store(float v) {
   return static_cast<T>(math::Quantise(v, sizeof(T) == 1 ? 255.0f : 65535.0f));
 }
 
-template <typename F>
-void ForType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kU8: f(uint8_t{}); break;
-    case DType::kU16: f(uint16_t{}); break;
-    default: f(float{}); break;
-  }
-}
-
 class HostResampleOps final : public ResampleOps {
  public:
   absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) override {
     Of(stream).Enqueue(Task([=] {
-      ForType(in.dtype, [&](auto type) {
+      ForIntensityType(in.dtype, [&](auto type) {
         using T = decltype(type);
         tbb::parallel_for(int64_t{0}, table.ascans, [&](int64_t ascan) {
           const int32_t* index = table.index + ascan * table.taps;
