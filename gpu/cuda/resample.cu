@@ -33,6 +33,9 @@ __global__ void GatherKernel(const T* in, int64_t depth, GatherTable table, T* o
   for (int64_t z = threadIdx.x; z < depth; z += blockDim.x) out[ascan * depth + z] = Store<T>(math::Gather(in, depth, z, index, weight, table.taps));
 }
 
+// Index and weight of each tap, in whole groups of four: the compiler joins loads of neighbouring taps.
+size_t SharedBytes(int64_t taps) { return static_cast<size_t>((taps + 3) / 4 * 4) * 8 + 16; }
+
 class CudaResampleOps final : public ResampleOps {
  public:
   CudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
@@ -41,7 +44,7 @@ class CudaResampleOps final : public ResampleOps {
     const DeviceGuard guard(ordinal_);
     ForIntensityType(in.dtype, [&](auto type) {
       using T = decltype(type);
-      GatherKernel<T><<<static_cast<unsigned>(table.ascans), 128, static_cast<size_t>(table.taps) * 8, Of(stream)>>>(
+      GatherKernel<T><<<static_cast<unsigned>(table.ascans), 128, SharedBytes(table.taps), Of(stream)>>>(
           static_cast<const T*>(in.data), in.depth, table, static_cast<T*>(out));
     });
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
