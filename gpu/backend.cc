@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "gpu/device.h"
 #include "gpu/host/host_device.h"
@@ -34,9 +35,7 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice) {
     return absl::FailedPreconditionError(absl::StrCat("backend cuda cannot be used: ", cuda.reason));
   }
   BackendReport host{.name = "host", .available = true, .chosen = !cuda.chosen, .reason = "", .devices = 1};
-  host.reason = cuda.chosen      ? "not needed: cuda is used"
-                : choice == "host" ? "the configuration says host"
-                                   : absl::StrCat("no GPU: ", cuda.reason);
+  host.reason = cuda.chosen ? "not needed: cuda is used" : choice == "host" ? "the configuration says host" : absl::StrCat("no GPU: ", cuda.reason);
   if (host.chosen) opened.devices.push_back(host::MakeHostDevice(0));
   opened.reports = {cuda, host};
   return opened;

@@ -18,8 +18,7 @@ template <class Tag>
 class OwnedMemory {
  public:
   OwnedMemory() = default;
-  OwnedMemory(std::shared_ptr<MemorySource> source, void* data, int64_t bytes)
-      : source_(std::move(source)), data_(data), bytes_(bytes) {}
+  OwnedMemory(std::shared_ptr<MemorySource> source, void* data, int64_t bytes) : source_(std::move(source)), data_(data), bytes_(bytes) {}
   OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
   OwnedMemory& operator=(OwnedMemory&& other) noexcept {
     if (this != &other) {
@@ -36,7 +35,9 @@ class OwnedMemory {
 
   void* data() const { return data_; }
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   int64_t bytes() const { return bytes_; }
   explicit operator bool() const { return data_ != nullptr; }
 

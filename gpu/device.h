@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/buffer.h"
 #include "gpu/stream.h"
 
@@ -18,16 +19,16 @@ class ResampleOps;
 class RepeatOps;
 
 struct DeviceInfo {
-  int index = 0;             // n of devices/<n>, over all opened devices
-  std::string backend;       // "host", "cuda"
-  std::string model;         // "AMD EPYC, AVX3 x 2 cores", "NVIDIA H200"
-  std::string uuid;          // stable across runs where the backend has one
-  int64_t total_bytes = 0;   // physical memory
+  int index = 0;            // n of devices/<n>, over all opened devices
+  std::string backend;      // "host", "cuda"
+  std::string model;        // "AMD EPYC, AVX3 x 2 cores", "NVIDIA H200"
+  std::string uuid;         // stable across runs where the backend has one
+  int64_t total_bytes = 0;  // physical memory
 };
 
 struct DeviceMemory {
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;    // by the driver's (or the kernel's) account, all processes
+  int64_t free_bytes = 0;  // by the driver's (or the kernel's) account, all processes
 };
 
 /// Three-dimensional box of a C-order array.
@@ -61,8 +62,8 @@ class Device {
   virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
-  virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
-                                     int64_t element_bytes, const Box3& box) = 0;
+  virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
+                                     const Box3& box) = 0;
   /// Enqueues filling `bytes` at `dst` (4-byte aligned; 2 where both halves of the
   /// pattern are equal, 1 where all its bytes are) with `pattern` repeated (little endian; a tail takes its first bytes).
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;

@@ -1,6 +1,7 @@
 #include "gpu/project.h"
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo {
@@ -18,12 +19,9 @@ absl::Status Check(const VolumeView& volume) {
 
 }  // namespace
 
-int64_t PlaneElements(const int64_t shape[3], Axis axis) {
-  return shape[0] * shape[1] * shape[2] / shape[static_cast<int>(axis)];
-}
+int64_t PlaneElements(const int64_t shape[3], Axis axis) { return shape[0] * shape[1] * shape[2] / shape[static_cast<int>(axis)]; }
 
-absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end,
-                 bool accumulate, void* out) {
+absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end, bool accumulate, void* out) {
   OCTAVO_RETURN_IF_ERROR(Check(volume));
   if (y_begin < 0 || y_begin >= y_end || y_end > volume.shape[0]) {
     return absl::OutOfRangeError(absl::StrCat("B-scans ", y_begin, " to ", y_end, "; the volume has ", volume.shape[0]));

@@ -1,6 +1,7 @@
 #include "gpu/repeats.h"
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo {
@@ -8,7 +9,8 @@ namespace {
 
 absl::Status Check(const RepeatView& v, bool complex, bool repeats) {
   if (complex ? v.dtype != DType::kC64 : v.dtype != DType::kU8 && v.dtype != DType::kU16 && v.dtype != DType::kF32) {
-    return InvalidField("volume.dtype", absl::StrCat("is ", Info(v.dtype).name, complex ? "; a phase needs complex samples: c64" : "; allowed u8, u16, f32"));
+    return InvalidField("volume.dtype",
+                        absl::StrCat("is ", Info(v.dtype).name, complex ? "; a phase needs complex samples: c64" : "; allowed u8, u16, f32"));
   }
   if (v.rows < 1 || v.columns < 1 || v.depth < 1) {
     return InvalidField("volume.shape", absl::StrCat("is ", v.rows, " x ", v.columns, " x ", v.depth, "; allowed >= 1"));

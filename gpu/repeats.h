@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 #include "gpu/math/repeats.h"
@@ -11,10 +12,10 @@ namespace octavo {
 
 /// A volume with repeated B-scans in device memory.
 struct RepeatView {
-  const void* data = nullptr;         // [row, x, z] of dtype, C order
-  DType dtype = DType::kF32;          // amplitudes: kU8, kU16, kF32; phases: kC64
+  const void* data = nullptr;  // [row, x, z] of dtype, C order
+  DType dtype = DType::kF32;   // amplitudes: kU8, kU16, kF32; phases: kC64
   int64_t rows = 0, columns = 0, depth = 0;
-  const int32_t* order = nullptr;     // device [bscans, repeats]: the row of each repeat, in the order of time
+  const int32_t* order = nullptr;  // device [bscans, repeats]: the row of each repeat, in the order of time
   int64_t bscans = 0, repeats = 0;
 };
 

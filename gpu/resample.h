@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 

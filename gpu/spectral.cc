@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
 
@@ -65,9 +66,8 @@ absl::Status ValidateOutput(const SpectralConfig& c) {
                      c.output == DType::kF32 || c.output == DType::kC64;
   if (!known) return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name, "; allowed u8, i8, u16, f16, f32, c64"));
   if ((c.value == math::Value::kComplex) != (c.output == DType::kC64)) {
-    return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name, c.value == math::Value::kComplex
-                                                                              ? "; complex values need c64"
-                                                                              : "; c64 is for complex values only"));
+    return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name,
+                                              c.value == math::Value::kComplex ? "; complex values need c64" : "; c64 is for complex values only"));
   }
   if (c.has_levels && !(std::isfinite(c.level_lo) && std::isfinite(c.level_hi) && c.level_lo < c.level_hi)) {
     return InvalidField("levels", absl::StrCat("are ", c.level_lo, " to ", c.level_hi, "; lo must be less than hi"));
@@ -203,7 +203,8 @@ bool Continues(const BscanSpan& span, const BscanSpan& next, int64_t runs, int64
 // A-scan must not come twice in a launch that adds to its sum.
 absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
                                              const SpectralTarget& target) {
-  if (placement.table != nullptr && placement.span_count < 1) return InvalidField("placement.spans", "are none; these options need the volume's B-scans");
+  if (placement.table != nullptr && placement.span_count < 1)
+    return InvalidField("placement.spans", "are none; these options need the volume's B-scans");
   if (placement.table == nullptr) OCTAVO_RETURN_IF_ERROR(InRange("placement.raster.ascans_per_bscan", placement.raster.ascans_per_bscan, 1, 1 << 24));
   const bool whole = config_.bscan_records > 0;
   if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != placement.first_record) {
@@ -281,17 +282,15 @@ absl::Status SpectralProcessor::ProcessRuns(StreamRef stream, const uint8_t* raw
 std::string SpectralProcessor::Describe() const { return absl::StrCat(DescribeChain(config_), "backend: ", plan_->description()); }
 
 std::string DescribeChain(const SpectralConfig& c) {
-  std::string text = absl::StrCat("input: ", c.samples_per_record, " samples of ", c.packing == math::Packing::kNone ? Info(c.raw_type).name : "12 bits packed",
-                                  " a record");
+  std::string text = absl::StrCat("input: ", c.samples_per_record, " samples of ",
+                                  c.packing == math::Packing::kNone ? Info(c.raw_type).name : "12 bits packed", " a record");
   if (c.channels > 1) absl::StrAppend(&text, ", channel ", c.channel, " of ", c.channels);
   if (c.record_average > 1) absl::StrAppend(&text, ", mean of ", c.record_average, " records");
   text += "\n";
   switch (c.background) {
     case math::Background::kNone: text += "background: none\n"; break;
     case math::Background::kStatic: text += "background: the given spectrum\n"; break;
-    case math::Background::kRolling:
-      absl::StrAppend(&text, "background: mean of the last ", c.background_window_records, " records\n");
-      break;
+    case math::Background::kRolling: absl::StrAppend(&text, "background: mean of the last ", c.background_window_records, " records\n"); break;
     case math::Background::kBscan: absl::StrAppend(&text, "background: mean of the B-scan's ", c.bscan_records, " records\n"); break;
   }
   switch (c.interpolation) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/buffer.h"
 #include "gpu/device.h"
 #include "gpu/dtype.h"
@@ -21,61 +22,61 @@ namespace octavo {
 /// A record is the mean of `record_average` raw records; everything below counts those.
 struct SpectralConfig {
   // -- records in: [record, average, S, C]
-  int64_t samples_per_record = 0;        // S, 16 ... 65536
-  DType raw_type = DType::kU16;          // kU8, kU16, kI16, kF32
+  int64_t samples_per_record = 0;                // S, 16 ... 65536
+  DType raw_type = DType::kU16;                  // kU8, kU16, kI16, kF32
   math::Packing packing = math::Packing::kNone;  // packed 12 bits: raw_type is kU16
-  int64_t channels = 1;                  // C interleaved, 1 ... 16; samples times channels at most 65536
-  int64_t channel = 0;                   // the one that is processed
-  int64_t record_average = 1;            // raw records of a record, 1 ... 256
-  int64_t max_records_per_block = 0;     // most records of one Process call, >= 1
-  int64_t bscan_records = 0;             // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
+  int64_t channels = 1;                          // C interleaved, 1 ... 16; samples times channels at most 65536
+  int64_t channel = 0;                           // the one that is processed
+  int64_t record_average = 1;                    // raw records of a record, 1 ... 256
+  int64_t max_records_per_block = 0;             // most records of one Process call, >= 1
+  int64_t bscan_records = 0;                     // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
   // -- step 1
   math::Background background = math::Background::kNone;
-  std::vector<float> background_spectrum;   // [S] for kStatic
-  int64_t background_window_records = 0;    // M for kRolling, >= 1
+  std::vector<float> background_spectrum;  // [S] for kStatic
+  int64_t background_window_records = 0;   // M for kRolling, >= 1
   // -- step 2
   math::Interpolation interpolation = math::Interpolation::kNone;
-  std::vector<float> k_index;            // [N], 0 ... S-1, non-decreasing; empty with kNone (N = S)
+  std::vector<float> k_index;  // [N], 0 ... S-1, non-decreasing; empty with kNone (N = S)
   // -- step 3
-  std::vector<float> window;             // [N]
-  std::vector<float> phase_rad;          // [N]; empty = no dispersion
+  std::vector<float> window;     // [N]
+  std::vector<float> phase_rad;  // [N]; empty = no dispersion
   // -- step 4
-  int64_t fft_length = 0;                // F >= N, at most 131072; without dispersion the real transform is used
-  int64_t first_bin = 0;                 // 0 ... F-1
-  int64_t depth = 0;                     // D, first_bin + D <= F
+  int64_t fft_length = 0;  // F >= N, at most 131072; without dispersion the real transform is used
+  int64_t first_bin = 0;   // 0 ... F-1
+  int64_t depth = 0;       // D, first_bin + D <= F
   // -- step 5
   math::FixedPattern fixed_pattern = math::FixedPattern::kNone;
   // -- steps 6, 7
   math::Value value = math::Value::kDb;
-  int64_t repeats = 1;                   // repeats of an A-scan, averaged as linear power; 1 ... 4096
-  int64_t repeat_ascans = 0;             // neighbouring A-scans that are repeated together; with repeats > 1, else 0
-  bool has_levels = false;               // required for integers, not for kC64
-  float level_lo = 0, level_hi = 0;      // lo < hi
-  DType output = DType::kU8;             // kU8, kI8, kU16, kF16, kF32; kC64 with kComplex
+  int64_t repeats = 1;               // repeats of an A-scan, averaged as linear power; 1 ... 4096
+  int64_t repeat_ascans = 0;         // neighbouring A-scans that are repeated together; with repeats > 1, else 0
+  bool has_levels = false;           // required for integers, not for kC64
+  float level_lo = 0, level_hi = 0;  // lo < hi
+  DType output = DType::kU8;         // kU8, kI8, kU16, kF16, kF32; kC64 with kComplex
   // -- products of the same pass, over the depth samples [slab_begin, slab_end) of what is stored
   int64_t slab_begin = 0, slab_end = 0;  // 0 <= begin < end <= D; both 0 = all
 };
 
 /// Where the A-scans of one call go: device memory of one volume. Null pointers: not wanted.
 struct SpectralTarget {
-  void* volume = nullptr;         // [ascans, D] of config.output
-  int64_t volume_ascans = 0;      // placements outside 0 ... volume_ascans-1 are dropped
-  void* mip = nullptr;            // [ascans] of ProjectionOf(config.output): maximum over the slab, as stored; NaN ignored
-  float* aip = nullptr;           // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
+  void* volume = nullptr;     // [ascans, D] of config.output
+  int64_t volume_ascans = 0;  // placements outside 0 ... volume_ascans-1 are dropped
+  void* mip = nullptr;        // [ascans] of ProjectionOf(config.output): maximum over the slab, as stored; NaN ignored
+  float* aip = nullptr;       // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
 };
 
 /// One pass over one B-scan: `records` A-scans in a row.
 struct BscanSpan {
   int64_t first_record = 0;  // within the volume
   int64_t records = 0;
-  int64_t repeat = 0;        // neighbouring spans of one number hold no A-scan twice
+  int64_t repeat = 0;  // neighbouring spans of one number hold no A-scan twice
 };
 
 /// Which A-scan each record of a call becomes.
 struct RecordPlacement {
-  math::RasterPlacement raster{};       // used unless `table` is given
-  int64_t first_record = 0;             // position within the volume of the call's first record
-  const int32_t* table = nullptr;       // device memory [records]: A-scan index or -1; overrides the raster
+  math::RasterPlacement raster{};  // used unless `table` is given
+  int64_t first_record = 0;        // position within the volume of the call's first record
+  const int32_t* table = nullptr;  // device memory [records]: A-scan index or -1; overrides the raster
   // With a table and config.bscan_records or config.repeats: the volume's B-scans in the order of the scan; host memory, read
   // by the call only. Without a table the lines of the raster.
   const BscanSpan* spans = nullptr;
@@ -140,8 +141,7 @@ class SpectralProcessor {
   /// Enqueues the chain for a part of a block that falls into one volume. Does not synchronise: raw, target and
   /// placement.table must live until `stream` passes this point. With config.bscan_records the records of a B-scan that is not
   /// complete yet are kept (copied) and placed with its last one, or when a gap or EndVolume shows that no more will come.
-  absl::Status Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement,
-                       const SpectralTarget& target);
+  absl::Status Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
   /// Must be called after the last Process of each volume, with its target: places what was kept.
   absl::Status EndVolume(StreamRef stream, const SpectralTarget& target);
   int64_t device_bytes() const;
@@ -151,8 +151,7 @@ class SpectralProcessor {
 
  private:
   SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan);
-  absl::Status ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
-                            const SpectralTarget& target);
+  absl::Status ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
   absl::Status Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement);
   absl::Status ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
                            const SpectralTarget& target);

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo {
@@ -24,8 +25,7 @@ std::vector<float> MakeWindow(WindowKind kind, int64_t n) {
       case WindowKind::kGauss: w = std::exp(-0.5 * std::pow((2 * u - 1) / 0.4, 2)); break;
       case WindowKind::kBlackman: w = 0.42 - 0.5 * std::cos(a) + 0.08 * std::cos(2 * a); break;
       case WindowKind::kFlatTop:
-        w = 0.21557895 - 0.41663158 * std::cos(a) + 0.277263158 * std::cos(2 * a) - 0.083578947 * std::cos(3 * a) +
-            0.006947368 * std::cos(4 * a);
+        w = 0.21557895 - 0.41663158 * std::cos(a) + 0.277263158 * std::cos(2 * a) - 0.083578947 * std::cos(3 * a) + 0.006947368 * std::cos(4 * a);
         break;
     }
     window[static_cast<size_t>(j)] = static_cast<float>(w);
@@ -73,8 +73,7 @@ absl::StatusOr<std::vector<float>> KIndexFromWavelength(std::span<const double> 
       return InvalidField(kField, absl::StrCat("is ", wavelength_nm[j], " at sample ", j, "; allowed > 0"));
     }
     if (j > 0 && (descending ? wavelength_nm[j] >= wavelength_nm[j - 1] : wavelength_nm[j] <= wavelength_nm[j - 1])) {
-      return InvalidField(kField, absl::StrCat("is not strictly monotonic at sample ", j, ": ", wavelength_nm[j], " after ",
-                                               wavelength_nm[j - 1]));
+      return InvalidField(kField, absl::StrCat("is not strictly monotonic at sample ", j, ": ", wavelength_nm[j], " after ", wavelength_nm[j - 1]));
     }
     k[j] = 2 * pi / wavelength_nm[j];
   }

@@ -1,13 +1,12 @@
 #include "server/config.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <sstream>
+#include <unistd.h>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,8 +15,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "gpu/base/status.h"
 #include "toml++/toml.h"
+
+#include "gpu/base/status.h"
 
 namespace octavo {
 namespace {
@@ -108,9 +108,11 @@ const std::vector<Key>& Keys() {
       Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend, {"auto", "host", "cuda"}),
       Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
-      Integer("device.frame_pool_bytes", "page-locked host memory for frames and reads per device, bytes", &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
+      Integer("device.frame_pool_bytes", "page-locked host memory for frames and reads per device, bytes", &Config::frame_pool_bytes, 16 << 20,
+              int64_t{1} << 40),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
-      List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces, CheckInterface),
+      List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
+           CheckInterface),
       Choice("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
       Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
       Number("drain.seconds", "how long running scans and commits may take to end on SIGTERM, 0 to 3600", &Config::drain_seconds, 0, 3600),
@@ -133,7 +135,8 @@ size_t Distance(const std::string& a, const std::string& b) {
 }
 
 absl::Status Unknown(const std::string& key, const std::string& where) {
-  const auto nearest = std::min_element(Keys().begin(), Keys().end(), [&](const Key& a, const Key& b) { return Distance(a.name, key) < Distance(b.name, key); });
+  const auto nearest =
+      std::min_element(Keys().begin(), Keys().end(), [&](const Key& a, const Key& b) { return Distance(a.name, key) < Distance(b.name, key); });
   return InvalidField(key, absl::StrCat("is no configuration key", where, "; did you mean ", nearest->name, "?"));
 }
 
@@ -183,9 +186,7 @@ absl::Status ApplyTable(Config* config, const toml::table& table, const std::str
   return absl::OkStatus();
 }
 
-std::string EnvironmentName(const std::string& key) {
-  return absl::StrCat("OCTAVO_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "_"}})));
-}
+std::string EnvironmentName(const std::string& key) { return absl::StrCat("OCTAVO_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "_"}}))); }
 
 }  // namespace
 
@@ -256,7 +257,8 @@ absl::Status Finalise(Config* config) {
   } else {
     make_absolute(&config->listen_unix);  // ready lines and logs name it to programs in other directories
   }
-  if (config->listen_tcp.empty() && config->listen_unix.empty()) return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");
+  if (config->listen_tcp.empty() && config->listen_unix.empty())
+    return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");
   return absl::OkStatus();
 }
 

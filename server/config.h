@@ -12,20 +12,20 @@ namespace octavo {
 /// Everything that can be configured. Defaults run without a file. Sources, later ones win: file, environment, flags.
 struct Config {
   std::vector<std::string> listen_tcp = {"127.0.0.1:50051"};
-  std::string listen_unix;                  // empty = <state.dir>/octavo.sock; "none" = no socket
-  std::string metrics_listen = "127.0.0.1:9464";  // "none" = no page
-  std::string state_dir;                    // journal, server id, lock
-  std::vector<std::string> storage_roots;   // commits are confined to these
-  std::vector<std::string> replay_roots;    // replay files are confined to these; empty = the storage roots
-  std::string backend = "auto";             // auto, host, cuda
-  double memory_fraction = 0.6;             // 0.05 ... 0.95
-  int64_t memory_bytes = 0;                 // overrides the fraction
-  int64_t frame_pool_bytes = int64_t{1} << 30;  // 16 MiB ... 1 TiB
-  int64_t commit_threads = 2;               // 1 ... 64
-  std::string log_level = "info";           // debug, info, warning, error
-  std::string log_format = "auto";          // auto (json unless a terminal), json, text
+  std::string listen_unix;                                                    // empty = <state.dir>/octavo.sock; "none" = no socket
+  std::string metrics_listen = "127.0.0.1:9464";                              // "none" = no page
+  std::string state_dir;                                                      // journal, server id, lock
+  std::vector<std::string> storage_roots;                                     // commits are confined to these
+  std::vector<std::string> replay_roots;                                      // replay files are confined to these; empty = the storage roots
+  std::string backend = "auto";                                               // auto, host, cuda
+  double memory_fraction = 0.6;                                               // 0.05 ... 0.95
+  int64_t memory_bytes = 0;                                                   // overrides the fraction
+  int64_t frame_pool_bytes = int64_t{1} << 30;                                // 16 MiB ... 1 TiB
+  int64_t commit_threads = 2;                                                 // 1 ... 64
+  std::string log_level = "info";                                             // debug, info, warning, error
+  std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for
-  double drain_seconds = 20;                // 0 ... 3600
+  double drain_seconds = 20;                                                  // 0 ... 3600
   bool operator==(const Config&) const = default;
 };
 

@@ -1,23 +1,23 @@
 #include "server/daemon.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <thread>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/device.h"
@@ -138,7 +138,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
 }
 
 std::string Daemon::ReadyJson() const {
-  nlohmann::json ready = {{"pid", ::getpid()}, {"tcp", nlohmann::json::array()}, {"unix", config_.listen_unix},
+  nlohmann::json ready = {{"pid", ::getpid()},
+                          {"tcp", nlohmann::json::array()},
+                          {"unix", config_.listen_unix},
                           {"metrics", metrics_ == nullptr ? "" : metrics_->address()}};
   for (const auto& address : rpc_->addresses()) {
     if (address.rfind("unix:", 0) != 0) ready["tcp"].push_back(address);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/base/unique_fd.h"
 #include "server/config.h"
 #include "server/engine/engine.h"

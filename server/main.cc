@@ -2,23 +2,23 @@
 // drain.seconds was cancelled; the last log record says so), 1 cannot start, 2 bad flags or configuration, 3 did not end
 // within drain.seconds + 5.
 
-#include <poll.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "gpu/base/log.h"
 #include "server/daemon.h"
 
@@ -27,8 +27,10 @@ namespace {
 constexpr char kDefaultFile[] = "/etc/octavo/octavod.toml";
 
 octavo::LogLevel LevelOf(const std::string& name) {
-  return name == "debug" ? octavo::LogLevel::kDebug : name == "warning" ? octavo::LogLevel::kWarning
-         : name == "error" ? octavo::LogLevel::kError : octavo::LogLevel::kInfo;
+  return name == "debug"     ? octavo::LogLevel::kDebug
+         : name == "warning" ? octavo::LogLevel::kWarning
+         : name == "error"   ? octavo::LogLevel::kError
+                             : octavo::LogLevel::kInfo;
 }
 
 int Fail(int code, const absl::Status& status) {
@@ -53,7 +55,8 @@ absl::Status WriteReadyFd(int fd, const std::string& text) {
   const int error = errno;
   ::close(fd);
   if (written == static_cast<ssize_t>(text.size())) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("--ready-fd: cannot write to descriptor ", fd, ": ", written < 0 ? std::strerror(error) : "cut short"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("--ready-fd: cannot write to descriptor ", fd, ": ", written < 0 ? std::strerror(error) : "cut short"));
 }
 
 // Whatever hangs (a write to dead storage, a driver, an exit handler): the process ends. A signal, not a thread, because it

@@ -1,13 +1,13 @@
 #include "server/watchdog.h"
 
+#include <cstdlib>
 #include <pthread.h>
 #include <unistd.h>
-
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/log.h"
 
 namespace octavo {
@@ -23,8 +23,9 @@ std::string StallDetector::Look(const std::vector<engine::ScanStatus>& scans, st
       seen = it->second;
     }
     if (now - seen.since >= patience_) {
-      problem = absl::StrCat(scan.name, " has not processed a record for ", std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count(),
-                             " s although its ring is ", static_cast<int>(scan.ring_occupancy * 100), " % full");
+      problem =
+          absl::StrCat(scan.name, " has not processed a record for ", std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count(),
+                       " s although its ring is ", static_cast<int>(scan.ring_occupancy * 100), " % full");
     }
     still[scan.name] = seen;
   }
@@ -70,7 +71,8 @@ void Watchdog::Run(std::stop_token stop) {
     next += period_ / 3;
     MutexLock lock(mutex_);
     while (!stop.stop_requested() && std::chrono::steady_clock::now() < next) {
-      cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::milliseconds>(next - std::chrono::steady_clock::now()) + std::chrono::milliseconds(1));
+      cv_.WaitFor(lock,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(next - std::chrono::steady_clock::now()) + std::chrono::milliseconds(1));
     }
   }
 }

@@ -1,8 +1,9 @@
 #include <iostream>
 
+#include "octavo/v1/source.grpc.pb.h"
+
 #include "client/cpp/commands.h"
 #include "client/cpp/terminal.h"
-#include "octavo/v1/source.grpc.pb.h"
 
 namespace octavo::cli {
 namespace {

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "google/protobuf/util/json_util.h"
+
 #include "octavo/v1/types.pb.h"
 
 namespace octavo::cli {
@@ -48,7 +49,8 @@ bool Check(Session& session, const grpc::Status& status) {
     std::cerr << "  " << report.device() << ": wanted " << Bytes(static_cast<double>(report.wanted_bytes())) << ", free "
               << Bytes(static_cast<double>(report.free_bytes())) << " of " << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
     for (const auto& holder : report.holders()) {
-      std::cerr << "    " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title() << "\n";
+      std::cerr << "    " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title()
+                << "\n";
     }
   }
   return false;

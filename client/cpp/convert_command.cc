@@ -1,11 +1,12 @@
 #include <csignal>
 #include <iostream>
 
+#include "nlohmann/json.hpp"
+
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
 #include "client/cpp/terminal.h"
 #include "gpu/base/status.h"
-#include "nlohmann/json.hpp"
 #include "server/storage/convert.h"
 
 namespace octavo::cli {
@@ -54,29 +55,41 @@ void Convert(Session& session, const std::string& source, const std::string& des
   {
     ProgressBar bar("converting");
     const auto options = OptionsOf(flags, destination);
-    outcome = options.ok() ? storage::Convert(source, destination, *options, [&](double fraction, int64_t disk_bytes) {
-      if (!session.json) bar.Update(fraction, Bytes(static_cast<double>(disk_bytes)), 0);
-      return g_interrupted == 0;
-    }) : options.status();
+    outcome = options.ok() ? storage::Convert(source, destination, *options,
+                                              [&](double fraction, int64_t disk_bytes) {
+                                                if (!session.json) bar.Update(fraction, Bytes(static_cast<double>(disk_bytes)), 0);
+                                                return g_interrupted == 0;
+                                              })
+                           : options.status();
   }
   if (!outcome.ok()) {
     const ErrorInfo info = InfoOf(outcome.status());
     session.exit_code = kFailed;
     if (session.json) {
-      std::cout << nlohmann::json({{"code", static_cast<int>(outcome.status().code())}, {"message", std::string(outcome.status().message())},
-                                   {"reason", info.reason}, {"field", info.field}}).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+      std::cout << nlohmann::json({{"code", static_cast<int>(outcome.status().code())},
+                                   {"message", std::string(outcome.status().message())},
+                                   {"reason", info.reason},
+                                   {"field", info.field}})
+                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                << "\n";
     } else {
       std::cerr << "octavo: " << outcome.status().message() << (info.reason.empty() ? "" : " [" + info.reason + "]") << "\n";
     }
     return;
   }
   if (session.json) {
-    std::cout << nlohmann::json({{"path", outcome->path}, {"format", storage::FormatName(outcome->format)}, {"raw_bytes", outcome->raw_bytes},
-                                 {"bytes", outcome->disk_bytes}, {"seconds", outcome->seconds}, {"checksum", outcome->checksum}}).dump() << "\n";
+    std::cout << nlohmann::json({{"path", outcome->path},
+                                 {"format", storage::FormatName(outcome->format)},
+                                 {"raw_bytes", outcome->raw_bytes},
+                                 {"bytes", outcome->disk_bytes},
+                                 {"seconds", outcome->seconds},
+                                 {"checksum", outcome->checksum}})
+                     .dump()
+              << "\n";
     return;
   }
-  std::cout << outcome->path << "  " << Bytes(static_cast<double>(outcome->raw_bytes)) << " as " << Bytes(static_cast<double>(outcome->disk_bytes)) << " in "
-            << Seconds(outcome->seconds) << "  " << outcome->checksum << "\n";
+  std::cout << outcome->path << "  " << Bytes(static_cast<double>(outcome->raw_bytes)) << " as " << Bytes(static_cast<double>(outcome->disk_bytes))
+            << " in " << Seconds(outcome->seconds) << "  " << outcome->checksum << "\n";
 }
 
 }  // namespace

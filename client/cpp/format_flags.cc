@@ -21,7 +21,8 @@ std::vector<std::string> Names(const Map& map) {
 }  // namespace
 
 void FormatFlags::AddTo(CLI::App* app) {
-  app->add_option("--format", format, "zarr (OME-Zarr 0.5) | npy | nrrd | nifti | tiff (OME) | mat (MATLAB v5) | hdf5 | bin")->check(CLI::IsMember(Names(kFormats)));
+  app->add_option("--format", format, "zarr (OME-Zarr 0.5) | npy | nrrd | nifti | tiff (OME) | mat (MATLAB v5) | hdf5 | bin")
+      ->check(CLI::IsMember(Names(kFormats)));
   app->add_option("--chunk", chunk, "zarr, hdf5: y,x,z voxels")->delimiter(',')->expected(3);
   app->add_option("--shard", shard, "zarr: y,x,z voxels")->delimiter(',')->expected(3);
   app->add_option("--pyramid", pyramid_levels, "zarr: arrays in all, each half as large as the one before");

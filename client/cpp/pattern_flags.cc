@@ -24,19 +24,26 @@ v1::Radial* RadialOf(v1::Pattern* p) {
   return p->has_radial() ? p->mutable_radial() : p->has_repeated_radial() ? p->mutable_repeated_radial()->mutable_radial() : nullptr;
 }
 v1::Repeat* RepeatOf(v1::Pattern* p) {
-  return p->has_repeated_raster() ? p->mutable_repeated_raster()->mutable_repeat()
+  return p->has_repeated_raster()   ? p->mutable_repeated_raster()->mutable_repeat()
          : p->has_repeated_radial() ? p->mutable_repeated_radial()->mutable_repeat()
                                     : nullptr;
 }
 
 void Choose(const std::string& kind, v1::Pattern* p) {
-  if (kind == "raster") p->mutable_raster();
-  else if (kind == "repeated-raster") p->mutable_repeated_raster();
-  else if (kind == "radial") p->mutable_radial();
-  else if (kind == "repeated-radial") p->mutable_repeated_radial();
-  else if (kind == "spiral") p->mutable_spiral();
-  else if (kind == "lissajous") p->mutable_lissajous();
-  else p->mutable_freeform();
+  if (kind == "raster")
+    p->mutable_raster();
+  else if (kind == "repeated-raster")
+    p->mutable_repeated_raster();
+  else if (kind == "radial")
+    p->mutable_radial();
+  else if (kind == "repeated-radial")
+    p->mutable_repeated_radial();
+  else if (kind == "spiral")
+    p->mutable_spiral();
+  else if (kind == "lissajous")
+    p->mutable_lissajous();
+  else
+    p->mutable_freeform();
 }
 
 // One "x y" a line, in mm; lines that begin with # are skipped.
@@ -180,9 +187,7 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
   if (f.warp == "angular") p->mutable_angular_warp()->set_factor(f.warp_factor);
   if (f.warp == "telecentric") p->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(f.lens_spacing);
   if (!f.flyback_policy.empty()) {
-    p->set_flyback(f.flyback_policy == "fixed"          ? v1::FIXED
-                   : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR
-                                                        : v1::MINIMUM_TIME);
+    p->set_flyback(f.flyback_policy == "fixed" ? v1::FIXED : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR : v1::MINIMUM_TIME);
   }
   if (given("--max-velocity") || given("--max-acceleration") || given("--positions")) {
     for (auto* axis : {p->mutable_scanner()->mutable_x(), p->mutable_scanner()->mutable_y()}) {

@@ -2,25 +2,28 @@
 #include <iostream>
 #include <sstream>
 
+#include "google/protobuf/util/json_util.h"
+
+#include "octavo/v1/scan.grpc.pb.h"
+
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
 #include "client/cpp/pattern_flags.h"
 #include "client/cpp/terminal.h"
-#include "google/protobuf/util/json_util.h"
-#include "octavo/v1/scan.grpc.pb.h"
 
 namespace octavo::cli {
 namespace {
 
 /// What the flags of submit and plan say.
 struct SpecFlags {
-  std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, disposition, destination, format, dtype, value, window, k, interp,
-      background, device, request_id, fixed_pattern, camera, pixel_format, trigger, queue, insert;
+  std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, disposition, destination, format, dtype, value, window, k,
+                         interp, background, device, request_id, fixed_pattern, camera, pixel_format, trigger, queue, insert;
   std::vector<std::string> labels;
   std::vector<double> levels, poly;
   std::vector<float> wavelength;
   PatternFlags pattern;
-  uint32_t samples = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0, camera_height = 0;
+  uint32_t samples = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0,
+           camera_height = 0;
   uint64_t seed = 0;
   bool fast = false, aip = false, watch = false;
   double rate = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
@@ -164,8 +167,7 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
     for (double nm; file >> nm;) c->mutable_k_linearisation()->mutable_wavelength_nm()->add_values(nm);
   }
   if (!f.background.empty()) {
-    c->mutable_background()->set_mode(
-        Parse<v1::Processing::Background::Mode>(f.background, v1::Processing::Background::Mode_Parse, "--background"));
+    c->mutable_background()->set_mode(Parse<v1::Processing::Background::Mode>(f.background, v1::Processing::Background::Mode_Parse, "--background"));
   }
   if (!f.fixed_pattern.empty()) {
     c->set_fixed_pattern_noise(
@@ -174,8 +176,7 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (f.depth != 0) c->set_depth(f.depth);
   if (f.fft_length != 0) c->set_fft_length(f.fft_length);
   if (!f.angiography.empty()) {
-    spec.mutable_products()->set_angiography(
-        Parse<v1::Products::MotionContrast>(f.angiography, v1::Products::MotionContrast_Parse, "--angiography"));
+    spec.mutable_products()->set_angiography(Parse<v1::Products::MotionContrast>(f.angiography, v1::Products::MotionContrast_Parse, "--angiography"));
   }
   if (f.aip) spec.mutable_products()->set_aip(true);
   if (!f.queue.empty()) spec.mutable_queue()->set_name(f.queue);
@@ -190,8 +191,9 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     PrintJson(scan);
     return;
   }
-  std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  " << scan.spec().title() << "  volumes " << scan.volumes_done() << " done, "
-            << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second()) << " records/s";
+  std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  " << scan.spec().title() << "  volumes " << scan.volumes_done()
+            << " done, " << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second())
+            << " records/s";
   if (scan.duplicate_records() > 0) std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0) std::cout << "  " << scan.out_of_range_records() << " records for no volume";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
@@ -229,13 +231,16 @@ void Watch(Session& session, const std::string& name) {
 
 void PrintReport(const v1::PlanScanResponse& plan) {
   const auto& report = plan.report();
-  std::cout << plan.plan() << "\n" << (report.admitted() ? "fits" : "does NOT fit") << " " << report.device() << ": wanted "
+  std::cout << plan.plan() << "\n"
+            << (report.admitted() ? "fits" : "does NOT fit") << " " << report.device() << ": wanted "
             << Bytes(static_cast<double>(report.wanted_bytes())) << ", free " << Bytes(static_cast<double>(report.free_bytes())) << " of "
             << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
-  for (const auto& need : report.needs()) std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " (" << need.count() << ")\n";
+  for (const auto& need : report.needs())
+    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " (" << need.count() << ")\n";
   if (!report.holders().empty()) std::cout << "held by:\n";
   for (const auto& holder : report.holders()) {
-    std::cout << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title() << "\n";
+    std::cout << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title()
+              << "\n";
   }
   std::cout << "a volume is " << Bytes(static_cast<double>(report.volume_bytes()));
   if (report.run_bytes() > 0) std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
@@ -365,7 +370,8 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::CancelScanRequest request;
     request.set_name(*name);
     v1::Scan answer;
-    if (Check(session, v1::ScanService::NewStub(session.channel())->CancelScan(session.Context().get(), request, &answer))) PrintScan(session, answer);
+    if (Check(session, v1::ScanService::NewStub(session.channel())->CancelScan(session.Context().get(), request, &answer)))
+      PrintScan(session, answer);
   });
 }
 

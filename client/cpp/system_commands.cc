@@ -1,9 +1,11 @@
 #include <iostream>
 
-#include "client/cpp/commands.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
+
 #include "octavo/v1/system.grpc.pb.h"
+
+#include "client/cpp/commands.h"
 
 namespace octavo::cli {
 namespace {
@@ -15,7 +17,8 @@ void Info(Session& session) {
     PrintJson(info);
     return;
   }
-  std::cout << "octavod " << info.version() << "  server " << info.server_id() << "  (" << info.build() << ")" << (info.draining() ? "  DRAINING" : "") << "\n";
+  std::cout << "octavod " << info.version() << "  server " << info.server_id() << "  (" << info.build() << ")"
+            << (info.draining() ? "  DRAINING" : "") << "\n";
   for (const auto& backend : info.backends()) {
     std::cout << "backend " << backend.name() << ": " << (backend.chosen() ? "chosen" : "not chosen") << " - " << backend.reason() << "\n";
   }
@@ -37,10 +40,10 @@ void Devices(Session& session) {
       PrintJson(device);
       continue;
     }
-    std::cout << device.name() << "  " << device.backend() << "  " << device.model() << "  " << (device.healthy() ? "healthy" : "DOWN: " + device.reason())
-              << "\n  budget " << Bytes(static_cast<double>(device.budget_bytes())) << ": reserved " << Bytes(static_cast<double>(device.reserved_bytes()))
-              << ", held " << Bytes(static_cast<double>(device.held_bytes())) << ", free " << Bytes(static_cast<double>(device.free_bytes())) << "; "
-              << device.running_scans() << " running scans\n";
+    std::cout << device.name() << "  " << device.backend() << "  " << device.model() << "  "
+              << (device.healthy() ? "healthy" : "DOWN: " + device.reason()) << "\n  budget " << Bytes(static_cast<double>(device.budget_bytes()))
+              << ": reserved " << Bytes(static_cast<double>(device.reserved_bytes())) << ", held " << Bytes(static_cast<double>(device.held_bytes()))
+              << ", free " << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans() << " running scans\n";
   }
 }
 

@@ -1,11 +1,10 @@
 #include "client/cpp/terminal.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "client/cpp/commands.h"
 
@@ -58,7 +57,8 @@ void ProgressBar::Update(double fraction, const std::string& rate, double second
   constexpr int kWidth = 32;
   const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
   std::cerr << "\r" << label_ << " [" << std::string(static_cast<size_t>(full), '#') << std::string(static_cast<size_t>(kWidth - full), ' ') << "] "
-            << static_cast<int>(fraction * 100) << " %  " << rate << (seconds_left > 0 ? "  " + Seconds(seconds_left) + " left" : "") << "\x1b[K" << std::flush;
+            << static_cast<int>(fraction * 100) << " %  " << rate << (seconds_left > 0 ? "  " + Seconds(seconds_left) + " left" : "") << "\x1b[K"
+            << std::flush;
 }
 
 }  // namespace octavo::cli

@@ -1,10 +1,11 @@
 #include <fstream>
 #include <iostream>
 
+#include "octavo/v1/volume.grpc.pb.h"
+
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
 #include "client/cpp/terminal.h"
-#include "octavo/v1/volume.grpc.pb.h"
 
 namespace octavo::cli {
 namespace {
@@ -93,7 +94,8 @@ void Commit(Session& session, const v1::CommitVolumeRequest& request) {
   }
   if (!Check(session, reader->Finish()) || session.json) return;
   std::cout << step.result().uri() << "  " << Bytes(static_cast<double>(step.result().raw_bytes())) << " as "
-            << Bytes(static_cast<double>(step.result().bytes())) << " in " << Seconds(step.result().seconds()) << "  " << step.result().checksum() << "\n";
+            << Bytes(static_cast<double>(step.result().bytes())) << " in " << Seconds(step.result().seconds()) << "  " << step.result().checksum()
+            << "\n";
 }
 
 }  // namespace
@@ -160,7 +162,8 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   derive->add_option("volume", *name, "volumes/...")->required();
   derive->add_option("--angiography", *contrast, "speckle-variance | amplitude-decorrelation: repeats become one")
       ->check(CLI::IsMember({"speckle-variance", "amplitude-decorrelation"}));
-  derive->add_option("--doppler", *phases, "repeats | ascans: phase in rad from one to the next (complex volumes)")->check(CLI::IsMember({"repeats", "ascans"}));
+  derive->add_option("--doppler", *phases, "repeats | ascans: phase in rad from one to the next (complex volumes)")
+      ->check(CLI::IsMember({"repeats", "ascans"}));
   derive->add_option("--half-window", *half_window, "Doppler: depth samples to either side that are summed as well");
   derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")->delimiter(',')->expected(2);
   derive->callback([&session, name, contrast, phases, half_window, grid] {
@@ -168,7 +171,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     if (!contrast->empty()) {
       request.add_operations()->mutable_angiography()->set_method(*contrast == "speckle-variance" ? v1::Angiography::SPECKLE_VARIANCE
-                                                                                                   : v1::Angiography::AMPLITUDE_DECORRELATION);
+                                                                                                  : v1::Angiography::AMPLITUDE_DECORRELATION);
     }
     if (!phases->empty()) {
       auto* doppler = request.add_operations()->mutable_doppler();

@@ -7,9 +7,10 @@
 #include <fstream>
 #include <iostream>
 
+#include "octavo/v1/stream.grpc.pb.h"
+
 #include "client/cpp/commands.h"
 #include "client/cpp/terminal.h"
-#include "octavo/v1/stream.grpc.pb.h"
 
 namespace octavo::cli {
 namespace {
@@ -56,7 +57,9 @@ struct Half {
   uint16_t bits;
 };
 template <class T>
-double Number(T sample) { return static_cast<double>(sample); }
+double Number(T sample) {
+  return static_cast<double>(sample);
+}
 double Number(Half half) {
   const int exponent = half.bits >> 10 & 31, fraction = half.bits & 1023;
   if (exponent == 31) return fraction == 0 ? HUGE_VAL : NAN;
@@ -92,7 +95,8 @@ Grey ToGrey(const v1::Frame& head, const std::string& data) {
 Grey Transposed(const Grey& image) {
   Grey out{.rows = image.columns, .columns = image.rows, .pixels = std::vector<uint8_t>(image.pixels.size())};
   for (int64_t r = 0; r < image.rows; ++r) {
-    for (int64_t c = 0; c < image.columns; ++c) out.pixels[static_cast<size_t>(c * image.rows + r)] = image.pixels[static_cast<size_t>(r * image.columns + c)];
+    for (int64_t c = 0; c < image.columns; ++c)
+      out.pixels[static_cast<size_t>(c * image.rows + r)] = image.pixels[static_cast<size_t>(r * image.columns + c)];
   }
   return out;
 }
@@ -100,7 +104,10 @@ Grey Transposed(const Grey& image) {
 void Watch(Session& session, const WatchFlags& flags) {
   v1::SubscribeRequest request;
   request.set_scan(flags.scan);
-  request.add_products(flags.product == "angiogram" ? v1::ANGIOGRAM : flags.product == "aip" ? v1::AIP : flags.product == "bscan" ? v1::BSCAN : v1::MIP);
+  request.add_products(flags.product == "angiogram" ? v1::ANGIOGRAM
+                       : flags.product == "aip"     ? v1::AIP
+                       : flags.product == "bscan"   ? v1::BSCAN
+                                                    : v1::MIP);
   if (!flags.axis.empty()) request.set_axis(flags.axis == "x" ? v1::X : flags.axis == "y" ? v1::Y : v1::Z);
   if (flags.index >= 0) {
     request.set_index(flags.index);

@@ -39,8 +39,8 @@ void SetUpLog(LogLevel level, bool json) {
   g_json = json;
   Logger().set_level(ToSpdlog(level));
   if (json) {
-    Logger().set_formatter(std::make_unique<spdlog::pattern_formatter>(
-        R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})", spdlog::pattern_time_type::utc));
+    Logger().set_formatter(
+        std::make_unique<spdlog::pattern_formatter>(R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})", spdlog::pattern_time_type::utc));
   } else {
     Logger().set_pattern("%H:%M:%S.%e %^%l%$ %v");
   }
@@ -61,8 +61,7 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   }
   std::string text = name;
   for (const auto& [key, value] : fields.items()) {
-    text += " " + key + "=" +
-            (value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, kReplace));
+    text += " " + key + "=" + (value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, kReplace));
   }
   Logger().log(spd_level, "{}", text);
 }

@@ -9,8 +9,8 @@
 #include "absl/strings/string_view.h"
 
 // Returns from the enclosing function if `expr` is not OK.
-#define OCTAVO_RETURN_IF_ERROR(expr)                     \
-  do {                                                   \
+#define OCTAVO_RETURN_IF_ERROR(expr)                                                       \
+  do {                                                                                     \
     if (absl::Status octavo_status_ = (expr); !octavo_status_.ok()) return octavo_status_; \
   } while (false)
 
@@ -22,8 +22,7 @@
   lhs = *std::move(tmp)
 
 // Evaluates `expr` (a StatusOr) and assigns its value to `lhs`, or returns its status.
-#define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) \
-  OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)
+#define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)
 
 namespace octavo {
 

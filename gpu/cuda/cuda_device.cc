@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "gpu/base/status.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/cuda/cuda_stream.h"
@@ -45,9 +46,14 @@ class PinnedMemory final : public MemorySource {
 class CudaDevice final : public Device {
  public:
   CudaDevice(DeviceInfo info, int ordinal, std::shared_ptr<PoolMemory> memory)
-      : info_(std::move(info)), ordinal_(ordinal), health_(std::make_shared<DeviceHealth>()), memory_(std::move(memory)),
-        pinned_(std::make_shared<PinnedMemory>()), project_(MakeCudaProjectOps(ordinal, health_)),
-        resample_(MakeCudaResampleOps(ordinal, health_)), repeats_(MakeCudaRepeatOps(ordinal, health_)),
+      : info_(std::move(info)),
+        ordinal_(ordinal),
+        health_(std::make_shared<DeviceHealth>()),
+        memory_(std::move(memory)),
+        pinned_(std::make_shared<PinnedMemory>()),
+        project_(MakeCudaProjectOps(ordinal, health_)),
+        resample_(MakeCudaResampleOps(ordinal, health_)),
+        repeats_(MakeCudaRepeatOps(ordinal, health_)),
         spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -94,9 +100,15 @@ class CudaDevice final : public Device {
     return PinnedBuffer(pinned_, data, bytes);
   }
 
-  absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes, cudaMemcpyHostToDevice); }
-  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToHost); }
-  absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToDevice); }
+  absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes, cudaMemcpyHostToDevice);
+  }
+  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToHost);
+  }
+  absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToDevice);
+  }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     const DeviceGuard guard(ordinal_);
@@ -171,7 +183,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index) {
   OCTAVO_CUDA(nullptr, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::string uuid = "GPU-";
   for (const char byte : properties.uuid.bytes) absl::StrAppendFormat(&uuid, "%02x", static_cast<unsigned char>(byte));
-  DeviceInfo info{.index = index, .backend = "cuda", .model = properties.name, .uuid = uuid, .total_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+  DeviceInfo info{
+      .index = index, .backend = "cuda", .model = properties.name, .uuid = uuid, .total_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
   return std::make_unique<CudaDevice>(std::move(info), ordinal, std::make_shared<PoolMemory>(ordinal, pool, stream));
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/device.h"
 
 namespace octavo::cuda {

@@ -1,6 +1,7 @@
 #include "gpu/cuda/cuda_status.h"
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::cuda {

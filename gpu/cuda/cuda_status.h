@@ -1,9 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cuda_runtime.h>
 #include <cufft.h>
-
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -23,8 +22,8 @@ absl::Status ToStatus(cufftResult result, const char* call, const char* file, in
 }  // namespace octavo::cuda
 
 // Returns from the enclosing function if the CUDA or cuFFT call fails.
-#define OCTAVO_CUDA(health, call)                                                                                              \
-  do {                                                                                                                         \
+#define OCTAVO_CUDA(health, call)                                                                                                            \
+  do {                                                                                                                                       \
     if (absl::Status octavo_cuda_status_ = ::octavo::cuda::ToStatus((call), #call, __FILE__, __LINE__, (health)); !octavo_cuda_status_.ok()) \
-      return octavo_cuda_status_;                                                                                              \
+      return octavo_cuda_status_;                                                                                                            \
   } while (false)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cuda_runtime.h>
-
 #include <memory>
 
 #include "gpu/cuda/cuda_status.h"
@@ -51,7 +50,8 @@ class CudaEvent final : public EventBase {
 
 class CudaStream final : public StreamBase {
  public:
-  CudaStream(int ordinal, cudaStream_t stream, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), stream_(stream), health_(std::move(health)) {}
+  CudaStream(int ordinal, cudaStream_t stream, std::shared_ptr<DeviceHealth> health)
+      : ordinal_(ordinal), stream_(stream), health_(std::move(health)) {}
   ~CudaStream() override {
     const DeviceGuard guard(ordinal_);
     (void)cudaStreamSynchronize(stream_);  // what was enqueued may use memory that is freed next

@@ -1,11 +1,10 @@
-#include "gpu/cuda/fused_spectral.h"
-
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 #include <vector>
 
 #include "gpu/base/status.h"
+#include "gpu/cuda/fused_spectral.h"
 #include "gpu/cuda/register_fft.cuh"
 
 namespace octavo::cuda {
@@ -19,13 +18,13 @@ constexpr int kThreads = 128, kBlocksPerSm = 3;
 constexpr float kMagic = 8388608.0f;  // 2^23: adding it rounding down leaves the integer part in the low bits
 
 struct FusedTables {
-  bool cubic;                 // else linear, of which no interpolation is a case (r whole)
-  bool whole;                 // the lower half of the bins is kept, all of it in the slab
+  bool cubic;  // else linear, of which no interpolation is a case (r whole)
+  bool whole;  // the lower half of the bins is kept, all of it in the slab
   math::Value value;
-  int samples;                // S, even, at most F
-  const float2* position;     // [F]: r, and less the background at r
-  const float2* h;            // [F]: window × dispersion × 1/F, 0 past N
-  const float2* twiddle;      // [32][F/32]: exp(2πi k n / F)
+  int samples;             // S, even, at most F
+  const float2* position;  // [F]: r, and less the background at r
+  const float2* h;         // [F]: window × dispersion × 1/F, 0 past N
+  const float2* twiddle;   // [32][F/32]: exp(2πi k n / F)
   int first_bin, depth;
   float value_scale, value_offset;  // from the value's measure (log2 of power, power, magnitude) to what is stored
   int slab_begin, slab_end;
@@ -125,8 +124,8 @@ __device__ __forceinline__ float2 TwoOf(WordOf<T> word) {
 
 // kUsual: cubic interpolation, dB, the whole lower half; known at compile time because code that is jumped over costs fetches.
 template <typename T, typename Out, int kGroup, bool kUsual>
-__global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTables t, const T* __restrict__ raw, int64_t records, RecordPlacement placement,
-                                                                     SpectralTarget target) {
+__global__ __launch_bounds__(kThreads, kBlocksPerSm) void FusedKernel(FusedTables t, const T* __restrict__ raw, int64_t records,
+                                                                      RecordPlacement placement, SpectralTarget target) {
   constexpr int kLength = 32 * kGroup, kGroups = kThreads / kGroup;
   constexpr int kPitch = kGroup == 32 ? 33 : 66;  // complex numbers between rows of the exchange: no bank conflicts either way
   constexpr int kFloats = 2 * 32 * kPitch + 8;
@@ -293,7 +292,8 @@ class FusedChainImpl final : public FusedChain {
     std::vector<float2> position(length, make_float2(0, 0)), h(length, make_float2(0, 0)), twiddle;
     for (size_t j = 0; j < n; ++j) {
       position[j].x = c.interpolation == math::Interpolation::kNone ? static_cast<float>(j) : c.k_index[j];
-      const double phase = c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]), w = static_cast<double>(c.window[j]) / static_cast<double>(length);
+      const double phase = c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]),
+                   w = static_cast<double>(c.window[j]) / static_cast<double>(length);
       h[j] = make_float2(static_cast<float>(w * std::cos(phase)), static_cast<float>(w * std::sin(phase)));
     }
     for (size_t k = 0; k < 32; ++k) {
@@ -319,9 +319,17 @@ class FusedChainImpl final : public FusedChain {
     const double top = c.output == DType::kU8 ? 256 : c.output == DType::kU16 ? 65536 : 0;
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
     t_ = {.cubic = c.interpolation == math::Interpolation::kCubic,
-          .whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 && c.slab_end == c.depth, .value = c.value, .samples = static_cast<int>(c.samples_per_record), .position = memory_.as<float2>(), .h = memory_.as<float2>() + length,
-          .twiddle = memory_.as<float2>() + 2 * length, .first_bin = static_cast<int>(c.first_bin), .depth = static_cast<int>(c.depth),
-          .value_scale = static_cast<float>(measure * scale), .value_offset = static_cast<float>(offset), .slab_begin = static_cast<int>(c.slab_begin),
+          .whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 && c.slab_end == c.depth,
+          .value = c.value,
+          .samples = static_cast<int>(c.samples_per_record),
+          .position = memory_.as<float2>(),
+          .h = memory_.as<float2>() + length,
+          .twiddle = memory_.as<float2>() + 2 * length,
+          .first_bin = static_cast<int>(c.first_bin),
+          .depth = static_cast<int>(c.depth),
+          .value_scale = static_cast<float>(measure * scale),
+          .value_offset = static_cast<float>(offset),
+          .slab_begin = static_cast<int>(c.slab_begin),
           .slab_end = static_cast<int>(c.slab_end)};
     int device_index = 0;
     OCTAVO_CUDA(health_.get(), cudaGetDevice(&device_index));
@@ -344,7 +352,8 @@ class FusedChainImpl final : public FusedChain {
     return absl::OkStatus();
   }
 
-  absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target) override {
+  absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement,
+                       const SpectralTarget& target) override {
     switch (config_.raw_type) {
       case DType::kU8: ForOutput(stream, static_cast<const uint8_t*>(raw), records, placement, target); break;
       case DType::kI16: ForOutput(stream, static_cast<const int16_t*>(raw), records, placement, target); break;
@@ -385,7 +394,8 @@ class FusedChainImpl final : public FusedChain {
 
 std::string FusedChain::WhyNot(const SpectralConfig& c) {
   if (c.fft_length != 1024 && c.fft_length != 2048) return "transforms of 1024 and 2048 are fused";
-  if (c.samples_per_record > c.fft_length || c.samples_per_record % 2 != 0) return "an even number of samples, no more than the transform's, is fused";
+  if (c.samples_per_record > c.fft_length || c.samples_per_record % 2 != 0)
+    return "an even number of samples, no more than the transform's, is fused";
   if (c.first_bin + c.depth > c.fft_length / 2) return "the lower half of the bins is fused";
   if (c.raw_type != DType::kU8 && c.raw_type != DType::kU16 && c.raw_type != DType::kI16) return "u8, u16 and i16 input is fused";
   if (c.packing != math::Packing::kNone || c.channels != 1 || c.record_average != 1) return "plain records of one channel are fused";

@@ -3,11 +3,11 @@
 // Private to gpu/cuda: the whole chain of one A-scan in one launch, for the lengths and options that are used most.
 
 #include <cuda_runtime.h>
-
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/device.h"
 #include "gpu/spectral.h"
@@ -27,7 +27,8 @@ class FusedChain {
   virtual ~FusedChain() = default;
   /// Enqueues taking over what `background` holds now.
   virtual absl::Status Refresh(cudaStream_t stream) = 0;
-  virtual absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target) = 0;
+  virtual absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement,
+                               const SpectralTarget& target) = 0;
 };
 
 }  // namespace octavo::cuda

@@ -3,7 +3,6 @@
 // Private to gpu/cuda: what the .cu files offer to the device.
 
 #include <cuda_runtime.h>
-
 #include <memory>
 
 #include "gpu/cuda/cuda_status.h"

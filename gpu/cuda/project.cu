@@ -14,7 +14,9 @@ template <typename T>
 using ProjectedType = decltype(Projected(T{}));
 
 template <typename T>
-__device__ inline T ShuffleDown(T v, int offset) { return static_cast<T>(__shfl_down_sync(0xFFFFFFFFu, v, offset)); }
+__device__ inline T ShuffleDown(T v, int offset) {
+  return static_cast<T>(__shfl_down_sync(0xFFFFFFFFu, v, offset));
+}
 __device__ inline math::Half ShuffleDown(math::Half v, int offset) {
   return {static_cast<uint16_t>(__shfl_down_sync(0xFFFFFFFFu, static_cast<unsigned>(v.bits), offset))};
 }
@@ -63,39 +65,49 @@ class CudaProjectOps final : public ProjectOps {
   CudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
 
   absl::Status MaxOverX(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, void* out) override {
-    return Launch([&](auto type) {
-      using T = decltype(type);
-      for (int64_t y = y_begin; y < y_end; y += 65535) {
-        const dim3 grid(Blocks(v.shape[2]), static_cast<unsigned>(std::min<int64_t>(65535, y_end - y)));
-        MaxOverXKernel<<<grid, 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), v.shape[1], v.shape[2], y, static_cast<ProjectedType<T>*>(out));
-      }
-    }, v);
+    return Launch(
+        [&](auto type) {
+          using T = decltype(type);
+          for (int64_t y = y_begin; y < y_end; y += 65535) {
+            const dim3 grid(Blocks(v.shape[2]), static_cast<unsigned>(std::min<int64_t>(65535, y_end - y)));
+            MaxOverXKernel<<<grid, 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), v.shape[1], v.shape[2], y,
+                                                         static_cast<ProjectedType<T>*>(out));
+          }
+        },
+        v);
   }
   absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, bool accumulate, void* out) override {
-    return Launch([&](auto type) {
-      using T = decltype(type);
-      const int64_t plane = v.shape[1] * v.shape[2];
-      MaxOverYKernel<<<Blocks(plane), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), plane, y_begin, y_end, accumulate, static_cast<ProjectedType<T>*>(out));
-    }, v);
+    return Launch(
+        [&](auto type) {
+          using T = decltype(type);
+          const int64_t plane = v.shape[1] * v.shape[2];
+          MaxOverYKernel<<<Blocks(plane), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), plane, y_begin, y_end, accumulate,
+                                                                static_cast<ProjectedType<T>*>(out));
+        },
+        v);
   }
   absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end, void* out) override {
-    return Launch([&](auto type) {
-      using T = decltype(type);
-      const int64_t ascans = (y_end - y_begin) * v.shape[1];
-      MaxOverZKernel<<<Blocks(ascans * 32), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), y_begin * v.shape[1], ascans, v.shape[2], z_begin, z_end,
-                                                                  static_cast<ProjectedType<T>*>(out));
-    }, v);
+    return Launch(
+        [&](auto type) {
+          using T = decltype(type);
+          const int64_t ascans = (y_end - y_begin) * v.shape[1];
+          MaxOverZKernel<<<Blocks(ascans * 32), 256, 0, Of(stream)>>>(static_cast<const T*>(v.data), y_begin * v.shape[1], ascans, v.shape[2],
+                                                                      z_begin, z_end, static_cast<ProjectedType<T>*>(out));
+        },
+        v);
   }
   absl::Status ExtractPlane(StreamRef stream, const VolumeView& v, Axis axis, int64_t index, void* out) override {
-    return Launch([&](auto type) {
-      using T = decltype(type);
-      const int64_t Y = v.shape[0], X = v.shape[1], Z = v.shape[2];
-      const T* in = static_cast<const T*>(v.data);
-      T* to = static_cast<T*>(out);
-      if (axis == Axis::kY) StridedKernel<<<Blocks(X * Z), 256, 0, Of(stream)>>>(in + index * X * Z, X, Z, Z, 1, to);
-      if (axis == Axis::kX) StridedKernel<<<Blocks(Y * Z), 256, 0, Of(stream)>>>(in + index * Z, Y, Z, X * Z, 1, to);
-      if (axis == Axis::kZ) StridedKernel<<<Blocks(Y * X), 256, 0, Of(stream)>>>(in + index, Y, X, X * Z, Z, to);
-    }, v);
+    return Launch(
+        [&](auto type) {
+          using T = decltype(type);
+          const int64_t Y = v.shape[0], X = v.shape[1], Z = v.shape[2];
+          const T* in = static_cast<const T*>(v.data);
+          T* to = static_cast<T*>(out);
+          if (axis == Axis::kY) StridedKernel<<<Blocks(X * Z), 256, 0, Of(stream)>>>(in + index * X * Z, X, Z, Z, 1, to);
+          if (axis == Axis::kX) StridedKernel<<<Blocks(Y * Z), 256, 0, Of(stream)>>>(in + index * Z, Y, Z, X * Z, 1, to);
+          if (axis == Axis::kZ) StridedKernel<<<Blocks(Y * X), 256, 0, Of(stream)>>>(in + index, Y, X, X * Z, Z, to);
+        },
+        v);
   }
 
  private:

@@ -10,11 +10,15 @@ namespace {
 
 struct VarianceOf {
   template <class F>
-  __device__ float operator()(int64_t n, const F& amplitude) const { return math::SpeckleVariance(n, amplitude); }
+  __device__ float operator()(int64_t n, const F& amplitude) const {
+    return math::SpeckleVariance(n, amplitude);
+  }
 };
 struct DecorrelationOf {
   template <class F>
-  __device__ float operator()(int64_t n, const F& amplitude) const { return math::AmplitudeDecorrelation(n, amplitude); }
+  __device__ float operator()(int64_t n, const F& amplitude) const {
+    return math::AmplitudeDecorrelation(n, amplitude);
+  }
 };
 
 // One block an A-scan of the result; neighbouring threads read neighbouring depth samples.
@@ -63,7 +67,8 @@ __global__ void PhaseOverRepeatsKernel(RepeatView v, int64_t half_window, float*
     const int64_t begin = max(z - half_window, int64_t{0}), end = min(z + half_window + 1, v.depth);
     float re = 0, im = 0;
     for (int64_t r = 1; r < v.repeats; ++r) {
-      math::AddProducts(in + 2 * ((rows[r - 1] * v.columns + x) * v.depth + begin), in + 2 * ((rows[r] * v.columns + x) * v.depth + begin), end - begin, &re, &im);
+      math::AddProducts(in + 2 * ((rows[r - 1] * v.columns + x) * v.depth + begin), in + 2 * ((rows[r] * v.columns + x) * v.depth + begin),
+                        end - begin, &re, &im);
     }
     out[ascan * v.depth + z] = math::PhaseOf(re, im);
   }
@@ -91,8 +96,8 @@ class CudaRepeatOps final : public RepeatOps {
     return OverRepeats(stream, v, scale, out, DecorrelationOf{});
   }
 
-  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
-                              float* out) override {
+  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin,
+                              int64_t z_end, float* out) override {
     const DeviceGuard guard(ordinal_);
     const auto blocks = static_cast<unsigned>(v.bscans * v.columns);
     ForIntensityType(v.dtype, [&](auto type) {

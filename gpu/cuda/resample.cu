@@ -44,8 +44,8 @@ class CudaResampleOps final : public ResampleOps {
     const DeviceGuard guard(ordinal_);
     ForIntensityType(in.dtype, [&](auto type) {
       using T = decltype(type);
-      GatherKernel<T><<<static_cast<unsigned>(table.ascans), 128, SharedBytes(table.taps), Of(stream)>>>(
-          static_cast<const T*>(in.data), in.depth, table, static_cast<T*>(out));
+      GatherKernel<T><<<static_cast<unsigned>(table.ascans), 128, SharedBytes(table.taps), Of(stream)>>>(static_cast<const T*>(in.data), in.depth,
+                                                                                                         table, static_cast<T*>(out));
     });
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();

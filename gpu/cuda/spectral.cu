@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kPrepareThreads = 256, kFinishThreads = 128, kColumnThreads = 128;
 constexpr int64_t kRollRecords = 64, kMeanRecords = 32, kMostRollParts = 16384, kMostMeanParts = 1024;  // raw records of a part, parts
-constexpr int64_t kPatternParts = 16;               // of a B-scan whose mean is taken
-constexpr int64_t kMostRuns = 32768;                // of a launch
+constexpr int64_t kPatternParts = 16;                                                                   // of a B-scan whose mean is taken
+constexpr int64_t kMostRuns = 32768;                                                                    // of a launch
 constexpr int64_t kStagedBytes = 160 << 10;         // records larger than this are read from device memory directly
 constexpr int64_t kChunkBytes = int64_t{24} << 20;  // spectra of a chunk between the launches: stays in the L2 cache
 
@@ -164,8 +164,8 @@ template <typename T, bool kReal>
 __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, RecordPlacement placement, SpectralTarget target, RepeatSums repeats) {
   using P = decltype(math::Projected(T{}));
   const Place place = PlaceOf(runs, blockIdx.x);
-  const int64_t ascan = placement.table != nullptr ? placement.table[place.record]
-                                                   : math::RasterAscan(placement.raster, placement.first_record + place.record);
+  const int64_t ascan =
+      placement.table != nullptr ? placement.table[place.record] : math::RasterAscan(placement.raster, placement.first_record + place.record);
   if (ascan < 0 || ascan >= target.volume_ascans) return;
   const float2* in = spectra + static_cast<int64_t>(blockIdx.x) * t.pitch;
   const float2* pattern = t.pattern == nullptr ? nullptr : t.pattern + place.run * t.depth;
@@ -235,8 +235,8 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
 
 // Rolling background: each block sums a part of the new raw records less those that leave, and keeps the new ones.
 template <typename T>
-__global__ void RollKernel(Tables t, const uint8_t* newest, int64_t part, int64_t fresh, int64_t leaving, int64_t next, int64_t window, Kept<T>* history,
-                           double* partials) {
+__global__ void RollKernel(Tables t, const uint8_t* newest, int64_t part, int64_t fresh, int64_t leaving, int64_t next, int64_t window,
+                           Kept<T>* history, double* partials) {
   const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (j >= t.samples) return;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * part, end = min(begin + part, fresh);
@@ -286,7 +286,8 @@ template <bool kReal>
 __global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, bool variance, float2* sums, float* variances) {
   const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (z >= t.depth) return;
-  const int64_t segments = gridDim.z, begin = math::SegmentBegin(ascans, segments, blockIdx.z), end = math::SegmentBegin(ascans, segments, blockIdx.z + 1);
+  const int64_t segments = gridDim.z, begin = math::SegmentBegin(ascans, segments, blockIdx.z),
+                end = math::SegmentBegin(ascans, segments, blockIdx.z + 1);
   const float2* run = spectra + static_cast<int64_t>(blockIdx.y) * ascans * t.pitch;
   const int64_t at = (static_cast<int64_t>(blockIdx.y) * segments + blockIdx.z) * t.depth + z;
   float2 sum = make_float2(0, 0);
@@ -306,7 +307,8 @@ __global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, b
   variances[at] = square * share;
 }
 // The fixed pattern [run, depth]: the mean of all segments, or that of the one of least variance.
-__global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segments, bool quiet, const float2* sums, const float* variances, float2* pattern) {
+__global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segments, bool quiet, const float2* sums, const float* variances,
+                              float2* pattern) {
   const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (z >= depth) return;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * segments * depth + z;
@@ -331,10 +333,10 @@ int64_t Parts(int64_t rows, int64_t part, int64_t most) { return std::min((rows 
 // What a plan allocates, in one place for PlanBytes and Build.
 struct Sizes {
   bool real, lines;
-  int64_t pitch, chunk, runs;  // complex numbers of a spectrum; records and runs of a chunk
+  int64_t pitch, chunk, runs;                               // complex numbers of a spectrum; records and runs of a chunk
   int64_t roll_window = 0, roll_parts = 0, mean_parts = 0;  // raw records; parts
-  int64_t segments = 0;        // of a run
-  int64_t work = 0;            // what cuFFT may need
+  int64_t segments = 0;                                     // of a run
+  int64_t work = 0;                                         // what cuFFT may need
 
   explicit Sizes(const SpectralConfig& c) : real(c.phase_rad.empty()), lines(c.bscan_records > 0), pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
     chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1, c.max_records_per_block);
@@ -413,12 +415,33 @@ class CudaSpectralPlan final : public SpectralPlan {
     } else {
       OCTAVO_RETURN_IF_ERROR(BuildTransforms(device, stream));
     }
-    t_ = {.samples = samples, .row_bytes = record_bytes_ / c.record_average, .channels = c.channels, .channel = c.channel, .average = c.record_average,
-          .packing = c.packing, .n = static_cast<int64_t>(c.window.size()), .fft = c.fft_length, .pitch = sizes_.pitch, .first_bin = c.first_bin,
-          .depth = c.depth, .interpolation = c.interpolation, .tap = tap_.as<int32_t>(), .weights = weights_.as<float>(), .h = h_.as<float2>(),
-          .background = background_.as<float>(), .background_step = c.background == math::Background::kBscan ? samples : 0,
-          .pattern = pattern_.as<float2>(), .value = c.value, .scaled = c.has_levels, .scale = 1, .offset = 0, .bottom = LowestOf(c.output),
-          .top = HighestOf(c.output), .slab_begin = c.slab_begin, .slab_end = c.slab_end, .repeat_ascans = c.repeats > 1 ? c.repeat_ascans : 0};
+    t_ = {.samples = samples,
+          .row_bytes = record_bytes_ / c.record_average,
+          .channels = c.channels,
+          .channel = c.channel,
+          .average = c.record_average,
+          .packing = c.packing,
+          .n = static_cast<int64_t>(c.window.size()),
+          .fft = c.fft_length,
+          .pitch = sizes_.pitch,
+          .first_bin = c.first_bin,
+          .depth = c.depth,
+          .interpolation = c.interpolation,
+          .tap = tap_.as<int32_t>(),
+          .weights = weights_.as<float>(),
+          .h = h_.as<float2>(),
+          .background = background_.as<float>(),
+          .background_step = c.background == math::Background::kBscan ? samples : 0,
+          .pattern = pattern_.as<float2>(),
+          .value = c.value,
+          .scaled = c.has_levels,
+          .scale = 1,
+          .offset = 0,
+          .bottom = LowestOf(c.output),
+          .top = HighestOf(c.output),
+          .slab_begin = c.slab_begin,
+          .slab_end = c.slab_end,
+          .repeat_ascans = c.repeats > 1 ? c.repeat_ascans : 0};
     if (c.has_levels) {
       t_.scale = (IsInteger(c.output) ? t_.top - t_.bottom : 1.0f) / (c.level_hi - c.level_lo);
       t_.offset = t_.bottom - c.level_lo * t_.scale;
@@ -451,8 +474,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     }));
     next_ = (next_ + fresh) % window;
     seen_ = std::min(seen_ + fresh, window);
-    RollFinishKernel<<<Columns(samples), kColumnThreads, 0, Of(stream)>>>(partials_.as<double>(), parts, samples, static_cast<double>(seen_), sums_.as<double>(),
-                                                                          background_.as<float>());
+    RollFinishKernel<<<Columns(samples), kColumnThreads, 0, Of(stream)>>>(partials_.as<double>(), parts, samples, static_cast<double>(seen_),
+                                                                          sums_.as<double>(), background_.as<float>());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return fused_ != nullptr ? fused_->Refresh(Of(stream)) : absl::OkStatus();
   }
@@ -477,10 +500,10 @@ class CudaSpectralPlan final : public SpectralPlan {
 
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
-    if (fused_ != nullptr) return "cuda: one launch, fused from raw samples to placed output, transform of " + std::to_string(config_.fft_length) + " in registers";
+    if (fused_ != nullptr)
+      return "cuda: one launch, fused from raw samples to placed output, transform of " + std::to_string(config_.fft_length) + " in registers";
     return std::string("cuda: launches (prepare, cuFFT ") + (sizes_.real ? "R2C" : "C2C inverse") + " of " + std::to_string(config_.fft_length) +
-           ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache (not fused: " +
-           why_not_fused_ + ")";
+           ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache (not fused: " + why_not_fused_ + ")";
   }
 
  private:
@@ -554,9 +577,11 @@ class CudaSpectralPlan final : public SpectralPlan {
       const int64_t segments = quiet ? math::kFixedPatternSegments : std::min(kPatternParts, runs.active);
       const dim3 grid(Columns(t_.depth), static_cast<unsigned>(runs.runs), static_cast<unsigned>(segments));
       if (sizes_.real) {
-        SegmentKernel<true><<<grid, kColumnThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(), segment_variances_.as<float>());
+        SegmentKernel<true><<<grid, kColumnThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(),
+                                                                 segment_variances_.as<float>());
       } else {
-        SegmentKernel<false><<<grid, kColumnThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(), segment_variances_.as<float>());
+        SegmentKernel<false><<<grid, kColumnThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(),
+                                                                  segment_variances_.as<float>());
       }
       OCTAVO_CUDA(health_.get(), cudaGetLastError());
       PatternKernel<<<dim3(grid.x, grid.y), kColumnThreads, 0, stream>>>(t_.depth, runs.active, segments, quiet, segment_sums_.as<float2>(),
@@ -612,7 +637,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     long long length = config_.fft_length, real_row = 2 * sizes_.pitch, complex_row = sizes_.pitch;
     size_t work = 0;
     if (sizes_.real) {
-      OCTAVO_CUDA(health_.get(), cufft_->MakePlanMany64(handle, 1, &length, &real_row, 1, real_row, &complex_row, 1, complex_row, CUFFT_R2C, records, &work));
+      OCTAVO_CUDA(health_.get(),
+                  cufft_->MakePlanMany64(handle, 1, &length, &real_row, 1, real_row, &complex_row, 1, complex_row, CUFFT_R2C, records, &work));
     } else {
       OCTAVO_CUDA(health_.get(), cufft_->MakePlanMany64(handle, 1, &length, nullptr, 1, length, nullptr, 1, length, CUFFT_C2C, records, &work));
     }
@@ -637,7 +663,8 @@ class CudaSpectralPlan final : public SpectralPlan {
 
 class CudaSpectralOps final : public SpectralOps {
  public:
-  CudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), device_(device), health_(std::move(health)) {}
+  CudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health)
+      : ordinal_(ordinal), device_(device), health_(std::move(health)) {}
 
   absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(const SpectralConfig& config) override {
     OCTAVO_ASSIGN_OR_RETURN(const CufftLibrary* cufft, LoadCufft());

@@ -22,8 +22,7 @@ Complex Chirp(int64_t m, int64_t n) { return Turn(m % (2 * n) * (m % (2 * n)), 2
 void AddPasses(FftPlan& plan) {
   int64_t length = plan.rows, stride = 1;
   const auto add = [&](int radix) {
-    plan.passes.push_back({.radix = radix, .length = length, .stride = stride,
-                           .first_twiddle = static_cast<int64_t>(plan.twiddles.size())});
+    plan.passes.push_back({.radix = radix, .length = length, .stride = stride, .first_twiddle = static_cast<int64_t>(plan.twiddles.size())});
     const int64_t m = length / radix;
     for (int64_t p = 0; p < m; ++p) {
       for (int k = 1; k < radix; ++k) {

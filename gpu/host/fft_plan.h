@@ -16,14 +16,14 @@ struct FftPlan {
     int64_t first_twiddle;  // into twiddles: (radix - 1) complex numbers for each p
   };
   int64_t n = 0;
-  int64_t rows = 0;             // length of the passes: n, or of the convolution
+  int64_t rows = 0;  // length of the passes: n, or of the convolution
   std::vector<Pass> passes;
   std::vector<float> twiddles;  // re, im pairs of exp(+2πi p k / length), computed in double precision
   // Convolution only: the filter's transform / rows, and the chirps of inputs and outputs.
   bool convolution = false;
-  std::vector<float> filter_re, filter_im;          // [rows]
-  std::vector<float> chirp_in_re, chirp_in_im;      // [inputs]
-  std::vector<float> chirp_out_re, chirp_out_im;    // [outputs]
+  std::vector<float> filter_re, filter_im;        // [rows]
+  std::vector<float> chirp_in_re, chirp_in_im;    // [inputs]
+  std::vector<float> chirp_out_re, chirp_out_im;  // [outputs]
 };
 
 /// Plan for n >= 1 of which only the first `inputs` are not zero and only the outputs [first, first + outputs) are wanted.

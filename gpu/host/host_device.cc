@@ -1,17 +1,20 @@
 #include "gpu/host/host_device.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+#include "tbb/parallel_reduce.h"
+
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
 #include "gpu/host/host_stream.h"
@@ -20,9 +23,6 @@
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
 #include "gpu/spectral.h"
-#include "tbb/blocked_range.h"
-#include "tbb/parallel_for.h"
-#include "tbb/parallel_reduce.h"
 
 namespace octavo::host {
 namespace {
@@ -60,8 +60,11 @@ std::string MachineId() {
 class HostDevice final : public Device {
  public:
   explicit HostDevice(int index)
-      : memory_(std::make_shared<HostMemory>()), spectral_(MakeHostSpectralOps()), project_(MakeHostProjectOps()),
-        resample_(MakeHostResampleOps()), repeats_(MakeHostRepeatOps()) {
+      : memory_(std::make_shared<HostMemory>()),
+        spectral_(MakeHostSpectralOps()),
+        project_(MakeHostProjectOps()),
+        resample_(MakeHostResampleOps()),
+        repeats_(MakeHostRepeatOps()) {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
@@ -70,9 +73,7 @@ class HostDevice final : public Device {
   }
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<DeviceMemory> Memory() override {
-    return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = MemInfo("MemAvailable")};
-  }
+  absl::StatusOr<DeviceMemory> Memory() override { return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = MemInfo("MemAvailable")}; }
   absl::Status Health() override { return absl::OkStatus(); }
   absl::StatusOr<Stream> NewStream(StreamPriority) override { return Stream(std::make_unique<HostStream>()); }
   absl::StatusOr<Event> NewEvent() override { return Event(std::make_unique<HostEvent>()); }
@@ -90,8 +91,7 @@ class HostDevice final : public Device {
   absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
 
-  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
-                             const Box3& box) override {
+  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
     Of(stream).Enqueue(Task([=] {
       const size_t count = static_cast<size_t>(box.count[2] * element_bytes);

@@ -18,10 +18,11 @@ absl::Status HostEvent::Synchronize() {
   return state_->status;
 }
 
-HostStream::HostStream() : ring_(64), thread_([this] {
-  pthread_setname_np(pthread_self(), "oct-stream");
-  Run();
-}) {}
+HostStream::HostStream()
+    : ring_(64), thread_([this] {
+        pthread_setname_np(pthread_self(), "oct-stream");
+        Run();
+      }) {}
 
 HostStream::~HostStream() {
   MutexLock lock(mutex_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "gpu/base/mutex.h"
 #include "gpu/stream.h"
 

@@ -5,11 +5,12 @@
 #include <cstring>
 #include <memory>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/for_type.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/math/projection.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::host {
 namespace {
@@ -38,8 +39,7 @@ class HostProjectOps final : public ProjectOps {
     return absl::OkStatus();
   }
 
-  absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, bool accumulate,
-                        void* out) override {
+  absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, bool accumulate, void* out) override {
     Of(stream).Enqueue(Task([=] {
       ForVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -62,8 +62,7 @@ class HostProjectOps final : public ProjectOps {
     return absl::OkStatus();
   }
 
-  absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end,
-                        void* out) override {
+  absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end, void* out) override {
     Of(stream).Enqueue(Task([=] {
       ForVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <memory>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/for_type.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::host {
 namespace {
@@ -21,8 +22,8 @@ class HostRepeatOps final : public RepeatOps {
     return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) { return math::AmplitudeDecorrelation(n, amplitude); });
   }
 
-  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
-                              float* out) override {
+  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin,
+                              int64_t z_end, float* out) override {
     Of(stream).Enqueue(Task([=] {
       ForIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -31,7 +32,8 @@ class HostRepeatOps final : public RepeatOps {
           float sum = 0;
           int64_t count = 0;
           for (int64_t z = z_begin; z < z_end; ++z) {
-            const math::RepeatAmplitudes<T> amplitudes{static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats, v.columns * v.depth, scale};
+            const math::RepeatAmplitudes<T> amplitudes{static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats, v.columns * v.depth,
+                                                       scale};
             const float c = decorrelation ? math::AmplitudeDecorrelation(v.repeats, amplitudes) : math::SpeckleVariance(v.repeats, amplitudes);
             if (c == c) sum += c, ++count;
           }

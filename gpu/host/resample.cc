@@ -3,11 +3,12 @@
 #include <memory>
 #include <type_traits>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/for_type.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/math/resample.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::host {
 namespace {
@@ -28,7 +29,8 @@ class HostResampleOps final : public ResampleOps {
           const int32_t* index = table.index + ascan * table.taps;
           const float* weight = table.weight + ascan * table.taps;
           T* to = static_cast<T*>(out) + ascan * in.depth;
-          for (int64_t z = 0; z < in.depth; ++z) to[z] = Store<T>(math::Gather(static_cast<const T*>(in.data), in.depth, z, index, weight, table.taps));
+          for (int64_t z = 0; z < in.depth; ++z)
+            to[z] = Store<T>(math::Gather(static_cast<const T*>(in.data), in.depth, z, index, weight, table.taps));
         });
       });
       return absl::OkStatus();

@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/host/host_device.h"
-#include "gpu/host/host_stream.h"
-#include "gpu/host/spectral_kernels.h"
 #include "tbb/blocked_range.h"
 #include "tbb/enumerable_thread_specific.h"
 #include "tbb/parallel_for.h"
+
+#include "gpu/host/host_device.h"
+#include "gpu/host/host_stream.h"
+#include "gpu/host/spectral_kernels.h"
 
 namespace octavo::host {
 namespace {
@@ -71,14 +72,19 @@ void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, in
 // Calls f(first, columns) for parts of the columns, in parallel.
 template <class F>
 void ForColumns(int64_t samples, F f) {
-  tbb::parallel_for(int64_t{0}, (samples + kSumColumns - 1) / kSumColumns, [&](int64_t part) {
-    f(part * kSumColumns, std::min(kSumColumns, samples - part * kSumColumns));
-  });
+  tbb::parallel_for(int64_t{0}, (samples + kSumColumns - 1) / kSumColumns,
+                    [&](int64_t part) { f(part * kSumColumns, std::min(kSumColumns, samples - part * kSumColumns)); });
 }
 
 TileTables MakeTables(const SpectralConfig& c) {
-  TileTables t{.samples = c.samples_per_record, .raw_type = c.raw_type, .packing = c.packing, .channels = c.channels, .channel = c.channel,
-               .average = c.record_average, .interpolation = c.interpolation, .n = static_cast<int64_t>(c.window.size())};
+  TileTables t{.samples = c.samples_per_record,
+               .raw_type = c.raw_type,
+               .packing = c.packing,
+               .channels = c.channels,
+               .channel = c.channel,
+               .average = c.record_average,
+               .interpolation = c.interpolation,
+               .n = static_cast<int64_t>(c.window.size())};
   for (const float r : c.k_index) {
     const float left = std::floor(r);
     float w[8];
@@ -135,8 +141,9 @@ int64_t SpectraFloats(const SpectralConfig& c) {
 class HostSpectralPlan final : public SpectralPlan {
  public:
   explicit HostSpectralPlan(const SpectralConfig& config)
-      : config_(config), record_bytes_(RecordBytes(config)), lanes_(TileLanes()), tables_(MakeTables(config)),
-        scratch_([this] { return AllocateFloats(TileScratchFloats(tables_)); }) {
+      : config_(config), record_bytes_(RecordBytes(config)), lanes_(TileLanes()), tables_(MakeTables(config)), scratch_([this] {
+          return AllocateFloats(TileScratchFloats(tables_));
+        }) {
     const auto samples = static_cast<size_t>(config.samples_per_record);
     if (config.background == math::Background::kStatic) background_ = config.background_spectrum;
     if (config.background == math::Background::kRolling || config.background == math::Background::kBscan) {
@@ -227,8 +234,7 @@ class HostSpectralPlan final : public SpectralPlan {
   }
 
   LaneTarget TargetOf(const RecordPlacement& placement, const SpectralTarget& target, const RepeatSums& sums, int64_t record) const {
-    const int64_t ascan = placement.table != nullptr ? placement.table[record]
-                                                     : math::RasterAscan(placement.raster, placement.first_record + record);
+    const int64_t ascan = placement.table != nullptr ? placement.table[record] : math::RasterAscan(placement.raster, placement.first_record + record);
     const int64_t size = SizeOf(config_.output);
     // Pointers of lane 0 also say whether projections are wanted, so they are set for dropped records too.
     const bool placed = ascan >= 0 && ascan < target.volume_ascans;
@@ -246,7 +252,9 @@ class HostSpectralPlan final : public SpectralPlan {
     return out;
   }
 
-  RawRows RowsOf(const uint8_t* raw) const { return {raw, record_bytes_ / config_.record_average, config_.packing, config_.channels, config_.channel}; }
+  RawRows RowsOf(const uint8_t* raw) const {
+    return {raw, record_bytes_ / config_.record_average, config_.packing, config_.channels, config_.channel};
+  }
 
   // Mean of the last M records: their sum in double precision (exact for integers), those that leave subtracted.
   template <typename T>
@@ -326,8 +334,8 @@ class HostSpectralPlan final : public SpectralPlan {
   std::vector<char> history_;
   int64_t next_ = 0, seen_ = 0;  // raw records
   Scratch spectra_;
-  std::vector<float> pattern_re_, pattern_im_;                          // [D]
-  std::vector<float> mean_re_, mean_im_, square_re_, square_im_;        // [segment, D]
+  std::vector<float> pattern_re_, pattern_im_;                    // [D]
+  std::vector<float> mean_re_, mean_im_, square_re_, square_im_;  // [segment, D]
   tbb::enumerable_thread_specific<Scratch> scratch_;
 };
 
@@ -336,9 +344,7 @@ class HostSpectralOps final : public SpectralOps {
   absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(const SpectralConfig& config) override {
     return std::make_unique<HostSpectralPlan>(config);
   }
-  int64_t PlanBytes(const SpectralConfig& config) override {
-    return HistoryBytes(config) + SpectraFloats(config) * 4;
-  }
+  int64_t PlanBytes(const SpectralConfig& config) override { return HistoryBytes(config) + SpectraFloats(config) * 4; }
 };
 
 }  // namespace

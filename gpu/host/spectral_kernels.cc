@@ -5,10 +5,11 @@
 // The above must come first.
 #include <cstring>
 
-#include "gpu/host/spectral_kernels.h"
-#include "gpu/math/half.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+
+#include "gpu/host/spectral_kernels.h"
+#include "gpu/math/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octavo::host::HWY_NAMESPACE {
@@ -26,9 +27,7 @@ HWY_INLINE C Sub(C a, C b) { return {hn::Sub(a.re, b.re), hn::Sub(a.im, b.im)}; 
 HWY_INLINE C TimesI(C a) { return {hn::Neg(a.im), a.re}; }
 HWY_INLINE C Scale(C a, V s) { return {hn::Mul(a.re, s), hn::Mul(a.im, s)}; }
 HWY_INLINE C MulAdd(C a, V s, C b) { return {hn::MulAdd(a.re, s, b.re), hn::MulAdd(a.im, s, b.im)}; }
-HWY_INLINE C Twiddle(C a, V c, V s) {
-  return {hn::NegMulAdd(a.im, s, hn::Mul(a.re, c)), hn::MulAdd(a.re, s, hn::Mul(a.im, c))};
-}
+HWY_INLINE C Twiddle(C a, V c, V s) { return {hn::NegMulAdd(a.im, s, hn::Mul(a.re, c)), hn::MulAdd(a.re, s, hn::Mul(a.im, c))}; }
 
 template <int kRadix>
 HWY_INLINE void Butterfly(C* a) {
@@ -244,7 +243,8 @@ HWY_INLINE void GatherSamples(const TileTables& t, const uint8_t* HWY_RESTRICT r
 
 // Records → floats [S][lane]: the mean of t.average raw records, less the background.
 template <typename T>
-void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const float* HWY_RESTRICT background, float* HWY_RESTRICT x) {
+void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const float* HWY_RESTRICT background,
+                    float* HWY_RESTRICT x) {
   const D d;
   const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels, static_cast<int64_t>(sizeof(T)));
   if (t.average == 1) {
@@ -292,7 +292,8 @@ void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT
     for (int64_t r = 0; r < rows; ++r) {
       C z{hn::Mul(Resampled<kTaps>(t, x, 2 * r), hn::Set(d, h_re[2 * r])), hn::Zero(d)};
       if (2 * r + 1 < t.n) z.im = hn::Mul(Resampled<kTaps>(t, x, 2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
-      if (t.fft.convolution) z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]), hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
+      if (t.fft.convolution)
+        z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]), hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
       hn::Store(z.re, d, re + r * lanes);
       hn::Store(z.im, d, im + r * lanes);
     }
@@ -327,7 +328,8 @@ struct FromRows {
       const int64_t length = t.fft.n, k = (t.first_row + z) % length, m = k == 0 ? 0 : length - k;
       const V a = hn::Load(d, re + k * lanes), b = hn::Load(d, im + k * lanes);
       const V p = hn::Load(d, re + m * lanes), q = hn::Load(d, im + m * lanes);
-      const C odd = Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[static_cast<size_t>(z)]), hn::Set(d, t.turn_im[static_cast<size_t>(z)]));
+      const C odd =
+          Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[static_cast<size_t>(z)]), hn::Set(d, t.turn_im[static_cast<size_t>(z)]));
       return {hn::Add(hn::Add(a, p), odd.re), hn::Add(hn::Sub(b, q), odd.im)};
     } else {
       const int64_t row = t.first_row + z;
@@ -640,8 +642,8 @@ void FinishTile(const TileTables& tables, const float* spectra, const float* pat
   HWY_DYNAMIC_DISPATCH(FinishSpectra)(tables, spectra, pattern_re, pattern_im, records, targets);
 }
 
-void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last,
-               const float* mean_re, const float* mean_im, float* re, float* im) {
+void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
+               const float* mean_im, float* re, float* im) {
   HWY_DYNAMIC_DISPATCH(Sum)(tables, spectra, begin, end, first, last, mean_re, mean_im, re, im);
 }
 

@@ -14,27 +14,27 @@ namespace octavo::host {
 
 /// Everything a tile needs, resolved to numbers.
 struct TileTables {
-  int64_t samples = 0;             // S
+  int64_t samples = 0;  // S
   DType raw_type = DType::kU16;
   math::Packing packing = math::Packing::kNone;
   int64_t channels = 1, channel = 0;
-  int64_t average = 1;             // raw records of a record
+  int64_t average = 1;  // raw records of a record
   math::Interpolation interpolation = math::Interpolation::kNone;
-  int64_t n = 0;                   // N, after k-linearisation
-  std::vector<int32_t> tap;        // [N]: sample left of the position
-  std::vector<float> weights;      // [N][taps]
+  int64_t n = 0;               // N, after k-linearisation
+  std::vector<int32_t> tap;    // [N]: sample left of the position
+  std::vector<float> weights;  // [N][taps]
   // The real transform of even length F is a complex one of F/2: even samples are the real, odd samples the imaginary parts.
   bool half = false;
-  std::vector<float> h_re, h_im;   // [N]: window × dispersion × 1/F (× chirp, unless half); h_im empty = real
-  FftPlan fft;                     // of F, or F/2 if half
-  int64_t first_row = 0;           // row of the transform's output that holds depth sample 0; rows wrap if half
+  std::vector<float> h_re, h_im;        // [N]: window × dispersion × 1/F (× chirp, unless half); h_im empty = real
+  FftPlan fft;                          // of F, or F/2 if half
+  int64_t first_row = 0;                // row of the transform's output that holds depth sample 0; rows wrap if half
   std::vector<float> turn_re, turn_im;  // [D] half: exp(2πi bin/F)
-  bool chirp_out = false;          // convolution: its outputs need their chirp
+  bool chirp_out = false;               // convolution: its outputs need their chirp
   int64_t depth = 0;
   math::Value value = math::Value::kDb;
   DType output = DType::kU8;
-  bool repeats = false;            // sum powers of repeats
-  bool scaled = false;             // apply scale and offset (levels)
+  bool repeats = false;                              // sum powers of repeats
+  bool scaled = false;                               // apply scale and offset (levels)
   float scale = 1, offset = 0, bottom = 0, top = 0;  // the type's range; both 0 = not an integer
   int64_t slab_begin = 0, slab_end = 0;
 };
@@ -44,8 +44,8 @@ struct LaneTarget {
   void* volume = nullptr;  // [D]
   void* mip = nullptr;     // one element
   float* aip = nullptr;
-  float* sum = nullptr;    // [D] powers of the repeats before; null = no repeats
-  int32_t before = 0;      // how many
+  float* sum = nullptr;  // [D] powers of the repeats before; null = no repeats
+  int32_t before = 0;    // how many
 };
 
 /// Lanes of a tile (records processed together) with the SIMD target of this machine, and its name.
@@ -66,8 +66,8 @@ void FinishTile(const TileTables& tables, const float* spectra, const float* pat
 
 /// Over the A-scans [begin, end) of a B-scan, for the depths [first, last): their sum; or with mean_re, mean_im [D] given the
 /// sum of |z - mean|² in `re`. `spectra`: one block of TransformTile after the other, TileLanes() A-scans each.
-void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last,
-               const float* mean_re, const float* mean_im, float* re, float* im);
+void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
+               const float* mean_im, float* re, float* im);
 
 /// The transform alone, for tests: re, im [n][TileLanes()], in place; scratch of FftScratchRows(plan) TileLanes() floats.
 void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch);

@@ -25,9 +25,9 @@ OCTAVO_HD inline float AmplitudeOf(const StoredScale& scale, float stored) {
 /// The amplitudes of one place (x, z) in the repeats of its B-scan.
 template <class T>
 struct RepeatAmplitudes {
-  const T* in;            // [row, x, z], at (x, z) of row 0
-  const int32_t* rows;    // row of each repeat
-  int64_t row_elements;   // X * Z
+  const T* in;           // [row, x, z], at (x, z) of row 0
+  const int32_t* rows;   // row of each repeat
+  int64_t row_elements;  // X * Z
   StoredScale scale;
   OCTAVO_HD float operator()(int64_t repeat) const { return AmplitudeOf(scale, static_cast<float>(in[rows[repeat] * row_elements])); }
 };

@@ -76,9 +76,7 @@ OCTAVO_HD inline float ValueOfPower(Value kind, float power) {
 }
 
 /// Value of a complex depth sample; kComplex gives the magnitude, which is what projections are made of.
-OCTAVO_HD inline float ValueOf(Value kind, float re, float im) {
-  return kind == Value::kReal ? re : ValueOfPower(kind, re * re + im * im);
-}
+OCTAVO_HD inline float ValueOf(Value kind, float re, float im) { return kind == Value::kReal ? re : ValueOfPower(kind, re * re + im * im); }
 
 /// Maps [lo, hi] to the range of the type: scale = (top - bottom) / (hi - lo), offset = bottom - lo * scale. No clipping.
 OCTAVO_HD inline float ToLevels(float value, float scale, float offset) { return value * scale + offset; }

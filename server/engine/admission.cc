@@ -1,10 +1,10 @@
 #include "server/engine/admission.h"
 
+#include <algorithm>
 #include <sys/statvfs.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_replace.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/committer.h"
 #include "server/engine/provenance.h"
@@ -35,8 +35,7 @@ void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roo
                             (spec.pattern.volumes == 0 || spec.pattern.volumes > slots);
   if (fills_memory) report->seconds_to_memory_full = static_cast<double>(slots) / report->volumes_per_second;
   const double disk_volumes = static_cast<double>(report->disk_free_bytes) / static_cast<double>(scan.volume_bytes);
-  if (retention.disposition == Disposition::kAutoCommit &&
-      (spec.pattern.volumes == 0 || static_cast<double>(spec.pattern.volumes) > disk_volumes)) {
+  if (retention.disposition == Disposition::kAutoCommit && (spec.pattern.volumes == 0 || static_cast<double>(spec.pattern.volumes) > disk_volumes)) {
     report->seconds_to_disk_full = disk_volumes / report->volumes_per_second;
   }
 }
@@ -47,8 +46,7 @@ absl::Status CheckAutoCommit(const ResolvedScan& scan, const std::vector<std::st
   const auto rename = [](const absl::Status& status) {
     const ErrorInfo info = InfoOf(status);
     if (!absl::IsInvalidArgument(status)) return status;
-    const std::string field = absl::StrReplaceAll(info.field.empty() ? "options.destination" : info.field,
-                                                  {{"options.", "retention.auto_commit."}});
+    const std::string field = absl::StrReplaceAll(info.field.empty() ? "options.destination" : info.field, {{"options.", "retention.auto_commit."}});
     return WithInfo(absl::InvalidArgumentError(absl::StrReplaceAll(status.message(), {{"options.", "retention.auto_commit."}})),
                     {.reason = info.reason, .field = field, .numbers = info.numbers});
   };

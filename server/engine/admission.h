@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "server/engine/ledger.h"
 #include "server/engine/resolve.h"
 #include "server/engine/status_types.h"

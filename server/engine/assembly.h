@@ -13,7 +13,8 @@ namespace octavo::engine {
 class VolumeAssembly {
  public:
   explicit VolumeAssembly(const math::RasterPlacement& raster)
-      : raster_(raster), active_records_((raster.bscans_per_volume - 1) * (raster.ascans_per_bscan + raster.flyback_records) + raster.ascans_per_bscan) {}
+      : raster_(raster),
+        active_records_((raster.bscans_per_volume - 1) * (raster.ascans_per_bscan + raster.flyback_records) + raster.ascans_per_bscan) {}
   /// `placement` [record]: A-scan index or -1, each index `passes` times; must outlive the assembly. `active_records`: one past the
   /// last record that carries an A-scan. An A-scan is missing if none of its records came.
   VolumeAssembly(const std::vector<int32_t>& placement, int64_t active_records, int64_t passes = 1)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "gpu/base/mutex.h"
 #include "server/engine/source.h"
 

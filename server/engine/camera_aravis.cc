@@ -1,9 +1,8 @@
 // GenICam cameras (GigE Vision, USB3 Vision) through Aravis. A line of an image is a record; frames are numbered by the camera, so
 // that a lost one leaves a gap and never shifts what follows.
 
-#include <arv.h>
-
 #include <algorithm>
+#include <arv.h>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -17,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
@@ -68,8 +68,12 @@ std::vector<CameraInfo> ListLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex
   const auto text = [](const char* s) { return std::string(s == nullptr ? "" : s); };
   std::vector<CameraInfo> list;
   for (unsigned i = 0; i < arv_get_n_devices(); ++i) {
-    CameraInfo info{.id = text(arv_get_device_id(i)), .vendor = text(arv_get_device_vendor(i)), .model = text(arv_get_device_model(i)),
-                    .serial = text(arv_get_device_serial_nbr(i)), .protocol = text(arv_get_device_protocol(i)), .address = text(arv_get_device_address(i))};
+    CameraInfo info{.id = text(arv_get_device_id(i)),
+                    .vendor = text(arv_get_device_vendor(i)),
+                    .model = text(arv_get_device_model(i)),
+                    .serial = text(arv_get_device_serial_nbr(i)),
+                    .protocol = text(arv_get_device_protocol(i)),
+                    .address = text(arv_get_device_address(i))};
     if (info.address == "0.0.0.0") info.address.clear();
     info.in_use = cameras_in_use.count(info.id) > 0;
     list.push_back(std::move(info));
@@ -170,8 +174,8 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, co
   const int64_t width = s.width != 0 ? s.width : samples != 0 ? samples : shape.width, height = s.height != 0 ? s.height : shape.height;
   arv_camera_get_width_bounds(camera, &lo, &hi, error.out());
   if (error.is_set()) return Broken(opened.id, "width", error);
-  OCTAVO_RETURN_IF_ERROR(Within(s.width == 0 && samples != 0 ? "acquisition.samples_per_record" : "camera.width", width, lo, std::max(hi, sensor_width),
-                                arv_camera_get_width_increment(camera, error.out())));
+  OCTAVO_RETURN_IF_ERROR(Within(s.width == 0 && samples != 0 ? "acquisition.samples_per_record" : "camera.width", width, lo,
+                                std::max(hi, sensor_width), arv_camera_get_width_increment(camera, error.out())));
   arv_camera_get_height_bounds(camera, &lo, &hi, error.out());
   if (error.is_set()) return Broken(opened.id, "height", error);
   OCTAVO_RETURN_IF_ERROR(Within("camera.height", height, lo, std::max(hi, sensor_height), arv_camera_get_height_increment(camera, error.out())));
@@ -182,7 +186,8 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, co
   shape.width = static_cast<int>(width);
   shape.height = static_cast<int>(height);
   if (shape.format->packed && shape.width % 2 != 0) {
-    return InvalidField("camera.width", absl::StrCat("is ", shape.width, "; ", shape.format->name, " packs two pixels into three bytes, so that it must be even"));
+    return InvalidField("camera.width",
+                        absl::StrCat("is ", shape.width, "; ", shape.format->name, " packs two pixels into three bytes, so that it must be even"));
   }
 
   double least = 0, most = 0;
@@ -205,7 +210,8 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, co
     list = arv_camera_dup_available_trigger_sources(camera, &count, error.out());
     const auto sources = error.is_set() ? std::vector<std::string>() : Strings(list, count);
     if (!Has(sources, s.trigger_source)) {
-      return InvalidField("camera.trigger_source", absl::StrCat("is ", s.trigger_source, "; allowed ", sources.empty() ? "none" : absl::StrJoin(sources, ", ")));
+      return InvalidField("camera.trigger_source",
+                          absl::StrCat("is ", s.trigger_source, "; allowed ", sources.empty() ? "none" : absl::StrJoin(sources, ", ")));
     }
   } else {
     shape.frame_rate_hz = s.frame_rate_hz;
@@ -246,8 +252,8 @@ absl::Status Configure(const OpenedCamera& opened, const CameraSource& s, const 
   arv_camera_get_region(camera, &x, &y, &width, &height, error.out());
   if (error.is_set()) return Broken(opened.id, "region", error);
   if (width != shape.width || height != shape.height || x != shape.x || y != shape.y) {
-    return InvalidField("camera.width", absl::StrCat("with the region ", shape.width, " x ", shape.height, " at ", shape.x, ", ", shape.y, " was made ", width,
-                                                     " x ", height, " at ", x, ", ", y, " by the camera"));
+    return InvalidField("camera.width", absl::StrCat("with the region ", shape.width, " x ", shape.height, " at ", shape.x, ", ", shape.y,
+                                                     " was made ", width, " x ", height, " at ", x, ", ", y, " by the camera"));
   }
   return absl::OkStatus();
 }
@@ -315,7 +321,8 @@ class CameraRecords final : public Source {
     stream_ = std::move(stream);
     cameras_in_use.insert(opened_.id);
     last_frame_at_ = std::chrono::steady_clock::now();
-    Log(LogLevel::kInfo, "camera started", {{"camera", opened_.id}, {"format", shape_.format->name}, {"width", shape_.width}, {"height", shape_.height}});
+    Log(LogLevel::kInfo, "camera started",
+        {{"camera", opened_.id}, {"format", shape_.format->name}, {"width", shape_.width}, {"height", shape_.height}});
     if (news_) news_(absl::StrCat("camera ", opened_.id, " runs: ", shape_.width, " x ", shape_.height, " ", shape_.format->name));
     MutexLock counts_lock(mutex_);
     counts_.connected = true;
@@ -380,8 +387,9 @@ class CameraRecords final : public Source {
                         {.reason = "SOURCE_LOST", .field = "camera.id", .numbers = {}});
       }
       if (wait && source_.frame_timeout_s > 0 && std::chrono::duration<double>(now - last_frame_at_).count() > source_.frame_timeout_s) {
-        return WithInfo(absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id, " has sent no whole frame for ", source_.frame_timeout_s, " s")),
-                        {.reason = "SOURCE_STALLED", .field = "camera.frame_timeout_s", .numbers = {}});
+        return WithInfo(
+            absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id, " has sent no whole frame for ", source_.frame_timeout_s, " s")),
+            {.reason = "SOURCE_STALLED", .field = "camera.frame_timeout_s", .numbers = {}});
       }
       return absl::OkStatus();
     }
@@ -431,7 +439,7 @@ class CameraRecords final : public Source {
   FrameNumbers ids_;
   ArvBuffer* frame_ = nullptr;  // being copied
   int64_t frame_record_ = 0, frame_used_ = 0, next_frame_ = 0;
-  int64_t broken_since_ = 0;    // broken frames since the last whole one
+  int64_t broken_since_ = 0;  // broken frames since the last whole one
   std::chrono::steady_clock::time_point last_frame_at_;
   Mutex mutex_;
   SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
@@ -440,7 +448,8 @@ class CameraRecords final : public Source {
 }  // namespace
 
 SourceKind CameraSupport() {
-  return {.name = "camera", .available = true,
+  return {.name = "camera",
+          .available = true,
           .reason = absl::StrCat("Aravis ", arv_get_major_version(), ".", arv_get_minor_version(), ".", arv_get_micro_version())};
 }
 
@@ -463,16 +472,18 @@ absl::StatusOr<std::vector<CameraInfo>> ListCameras() {
 
 absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSource& given) {
   const CameraSource s = WithDefaults(given);
-  for (const auto& [field, value] : {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain},
-                                     std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
+  for (const auto& [field, value] :
+       {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain}, std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
     if (!std::isfinite(value) || value < 0) return InvalidField(field, absl::StrCat("is ", value, "; allowed >= 0"));
   }
   if (!std::isfinite(s.frame_timeout_s) || s.frame_timeout_s > 1e9) {
     return InvalidField("camera.frame_timeout_s", absl::StrCat("is ", s.frame_timeout_s, "; allowed at most 1e9; negative = never"));
   }
   if (s.buffers < 2 || s.buffers > 1024) return InvalidField("camera.buffers", absl::StrCat("is ", given.buffers, "; allowed 0 (16), 2 to 1024"));
-  if (spec.acquisition.channels > 1) return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels, "; a camera's lines have 1"));
-  if (spec.acquisition.packing != math::Packing::kNone) return InvalidField("acquisition.raw_type", "is packed; a camera's packed pixels are stored as u16");
+  if (spec.acquisition.channels > 1)
+    return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels, "; a camera's lines have 1"));
+  if (spec.acquisition.packing != math::Packing::kNone)
+    return InvalidField("acquisition.raw_type", "is packed; a camera's packed pixels are stored as u16");
   MutexLock lock(library_mutex);
   OCTAVO_ASSIGN_OR_RETURN(const std::string id, FindLocked(s.id));
   Shape shape;
@@ -483,16 +494,18 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
       return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
                       {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
     }
-    if (format == nullptr) return InvalidField("camera.pixel_format", absl::StrCat("is '", s.pixel_format, "'; it must be given while another scan uses the camera"));
+    if (format == nullptr)
+      return InvalidField("camera.pixel_format", absl::StrCat("is '", s.pixel_format, "'; it must be given while another scan uses the camera"));
     if (s.width == 0) return InvalidField("camera.width", "is 0; it must be given while another scan uses the camera");
-    shape = {.width = static_cast<int>(s.width), .height = static_cast<int>(s.height), .x = 0, .y = 0, .format = format, .frame_rate_hz = s.frame_rate_hz};
+    shape = {
+        .width = static_cast<int>(s.width), .height = static_cast<int>(s.height), .x = 0, .y = 0, .format = format, .frame_rate_hz = s.frame_rate_hz};
   } else {
     OCTAVO_ASSIGN_OR_RETURN(const OpenedCamera opened, OpenLocked(id));
     OCTAVO_ASSIGN_OR_RETURN(shape, Check(opened, spec, s));
   }
   if (spec.acquisition.raw_type_given && spec.acquisition.raw_type != shape.format->stored) {
-    return InvalidField("acquisition.raw_type", absl::StrCat("is ", Info(spec.acquisition.raw_type).name, "; ", shape.format->name, " is ",
-                                                             Info(shape.format->stored).name));
+    return InvalidField("acquisition.raw_type",
+                        absl::StrCat("is ", Info(spec.acquisition.raw_type).name, "; ", shape.format->name, " is ", Info(shape.format->stored).name));
   }
   return SourceTraits{.samples_per_record = shape.width,
                       .raw_type = shape.format->stored,

@@ -1,6 +1,7 @@
 // Cameras in a build without Aravis: there are none, and everybody is told why.
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/camera.h"
 #include "server/engine/sources.h"

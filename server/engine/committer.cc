@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 
@@ -122,8 +123,8 @@ class NoHandle final : public Handle {
 Committer::Committer(Context context, int threads) : context_(std::move(context)), pool_("oct-commit", threads) {}
 Committer::~Committer() { CancelAll(); }
 
-absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& name, const CommitOptions& options,
-                                                          const std::string& request_id, CommitCallbacks callbacks) {
+absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                          CommitCallbacks callbacks) {
   std::shared_ptr<Job> job;
   {
     MutexLock lock(mutex_);
@@ -174,10 +175,9 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
 
 void Committer::Run(const std::shared_ptr<Job>& job) {
   auto pinned = context_.volumes->Pin(job->volume);
-  absl::StatusOr<storage::CommitOutcome> outcome =
-      job->cancel ? absl::StatusOr<storage::CommitOutcome>(Cancelled())
-      : pinned.ok() ? Write(*job, *pinned)
-                    : absl::StatusOr<storage::CommitOutcome>(pinned.status());
+  absl::StatusOr<storage::CommitOutcome> outcome = job->cancel   ? absl::StatusOr<storage::CommitOutcome>(Cancelled())
+                                                   : pinned.ok() ? Write(*job, *pinned)
+                                                                 : absl::StatusOr<storage::CommitOutcome>(pinned.status());
   if (pinned.ok()) pinned->slot = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   context_.volumes->EndCommit(job->volume, outcome);
   {
@@ -198,8 +198,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
     Log(LogLevel::kInfo, "volume committed",
         {{"volume", job->volume}, {"path", outcome->path}, {"bytes", outcome->disk_bytes}, {"seconds", outcome->seconds}});
   } else {
-    Log(LogLevel::kError, "commit failed; the volume stays held",
-        {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
+    Log(LogLevel::kError, "commit failed; the volume stays held", {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
   std::lock_guard lock(job->callback_mutex);
   auto callbacks = std::exchange(job->callbacks, {});
@@ -215,8 +214,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "preparing"};
   job.Tell(progress, *context_.clock, /*force=*/true);  // before the first touch of a storage that may be slow
   const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(auto transaction, context_.storage->Begin(commit_id, job.destination, context_.meta_of(volume),
-                                                                    job.options.writer));
+  OCTAVO_ASSIGN_OR_RETURN(auto transaction, context_.storage->Begin(commit_id, job.destination, context_.meta_of(volume), job.options.writer));
   const int64_t plane_bytes = volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
   const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), volume.shape[0]));
 
@@ -225,16 +223,15 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   std::shared_ptr<void> memory[2] = {pool->Get(slab * plane_bytes), pool->Get(slab * plane_bytes)};
   if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
   if (memory[0] == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes,
-                                                              " bytes; use a smaller chunk or shard along y")),
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes, " bytes; use a smaller chunk or shard along y")),
                     {.reason = "NO_STAGING", .field = "options.chunk", .numbers = {{"wanted", absl::StrCat(slab * plane_bytes)}}});
   }
   const int buffers = memory[1] == nullptr ? 1 : 2;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
-    return device->CopyToHost(stream.ref(), memory[buffer].get(), pinned.slot->volume.as<uint8_t>() + y * plane_bytes,
-                              count * plane_bytes);
+    return device->CopyToHost(stream.ref(), memory[buffer].get(), pinned.slot->volume.as<uint8_t>() + y * plane_bytes, count * plane_bytes);
   };
   const auto tell = [&](const char* stage, bool force) {
     progress.stage = stage;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device.h"
@@ -39,8 +40,8 @@ class Committer {
   ~Committer();
 
   /// As Engine::CommitVolume.
-  absl::StatusOr<std::shared_ptr<Handle>> Commit(const std::string& name, const CommitOptions& options,
-                                                 const std::string& request_id, CommitCallbacks callbacks);
+  absl::StatusOr<std::shared_ptr<Handle>> Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                 CommitCallbacks callbacks);
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
   void CancelAll();

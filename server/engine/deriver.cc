@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "gpu/base/status.h"
 #include "gpu/math/resample.h"
 #include "gpu/resample.h"
@@ -58,21 +59,19 @@ double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& v) {
 /// One operation, ready to run: tables in host memory, and what its result is like.
 struct Deriver::Step {
   Operation operation;
-  VolumeStatus in, out;        // shape, dtype, value, levels, spacing, missing
-  Pattern pattern;             // of `in`
+  VolumeStatus in, out;  // shape, dtype, value, levels, spacing, missing
+  Pattern pattern;       // of `in`
   CartesianTaps taps;
   std::vector<int32_t> order;  // [bscans, repeats]
   Ranges missing;              // of `out`
-  int64_t table_bytes() const {
-    return static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4);
-  }
+  int64_t table_bytes() const { return static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4); }
 };
 
 struct Deriver::Work {
   PinnedVolume source;
   std::vector<Step> steps;
-  std::string name;                        // of the new volume
-  std::vector<Ledger::ChargeId> charges;   // [0]: the new volume; [1]: what lies between
+  std::string name;                       // of the new volume
+  std::vector<Ledger::ChargeId> charges;  // [0]: the new volume; [1]: what lies between
   std::shared_ptr<VolumeSlot> slot;
 };
 
@@ -116,15 +115,17 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       cartesian = true;
       pattern.kind = PatternKind::kRaster;
     } else if (const auto* angiography = std::get_if<AngiographyOperation>(&step.operation)) {
-      OCTAVO_RETURN_IF_ERROR(needs("angiography", pattern.repeats() >= 2 && state.quantity.empty() && state.shape[0] == pattern.rows(),
-                                   absl::StrCat("it has no repeats (", Name(pattern.kind), "); scan repeated_raster or repeated_radial with count >= 2")));
+      OCTAVO_RETURN_IF_ERROR(
+          needs("angiography", pattern.repeats() >= 2 && state.quantity.empty() && state.shape[0] == pattern.rows(),
+                absl::StrCat("it has no repeats (", Name(pattern.kind), "); scan repeated_raster or repeated_radial with count >= 2")));
       OCTAVO_RETURN_IF_ERROR(needs("angiography", amplitudes, is_dtype + "; allowed u8, u16, f32"));
       const bool variance = angiography->method == MotionContrast::kSpeckleVariance;
       state.quantity = variance ? "speckle_variance" : "amplitude_decorrelation";
       state.display_hi = ContrastDisplayHi(angiography->method, state);
       state.operations.push_back(absl::StrCat(state.quantity, " over ", pattern.repeat_count, " repeats"));
     } else if (auto* doppler = std::get_if<DopplerOperation>(&step.operation)) {
-      if (doppler->between == DopplerBetween::kDefault) doppler->between = pattern.repeats() >= 2 ? DopplerBetween::kRepeats : DopplerBetween::kAscans;
+      if (doppler->between == DopplerBetween::kDefault)
+        doppler->between = pattern.repeats() >= 2 ? DopplerBetween::kRepeats : DopplerBetween::kAscans;
       OCTAVO_RETURN_IF_ERROR(needs("doppler", state.dtype == DType::kC64, is_dtype + "; a phase needs complex ones (c64)"));
       const bool repeats = doppler->between == DopplerBetween::kRepeats;
       OCTAVO_RETURN_IF_ERROR(needs("doppler.between", !repeats || (pattern.repeats() >= 2 && state.shape[0] == pattern.rows()),
@@ -138,10 +139,12 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       state.display_lo = -std::numbers::pi;
       state.display_hi = std::numbers::pi;
       if (!repeats) --state.shape[1];
-      state.operations.push_back(absl::StrCat("doppler between ", repeats ? "repeats" : "A-scans", ", ", 2 * doppler->half_window + 1, " depth samples"));
+      state.operations.push_back(
+          absl::StrCat("doppler between ", repeats ? "repeats" : "A-scans", ", ", 2 * doppler->half_window + 1, " depth samples"));
     }
-    const bool over_repeats = std::holds_alternative<AngiographyOperation>(step.operation) ||
-                              (std::holds_alternative<DopplerOperation>(step.operation) && std::get<DopplerOperation>(step.operation).between == DopplerBetween::kRepeats);
+    const bool over_repeats =
+        std::holds_alternative<AngiographyOperation>(step.operation) ||
+        (std::holds_alternative<DopplerOperation>(step.operation) && std::get<DopplerOperation>(step.operation).between == DopplerBetween::kRepeats);
     if (over_repeats) {
       for (int64_t b = 0; b < pattern.bscans_per_volume; ++b) {
         for (int64_t r = 0; r < pattern.repeat_count; ++r) step.order.push_back(static_cast<int32_t>(RepeatRow(pattern, b, r)));
@@ -149,7 +152,8 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       for (int64_t a = 0; a < pattern.bscans_per_volume * state.shape[1]; ++a) {
         bool lacks = false;
         for (int64_t r = 0; r < pattern.repeat_count; ++r) {
-          lacks |= IsMissing(missing, step.order[static_cast<size_t>(a / state.shape[1] * pattern.repeat_count + r)] * state.shape[1] + a % state.shape[1]);
+          lacks |= IsMissing(missing,
+                             step.order[static_cast<size_t>(a / state.shape[1] * pattern.repeat_count + r)] * state.shape[1] + a % state.shape[1]);
         }
         if (lacks) AddAscan(a, &step.missing);
       }
@@ -246,10 +250,11 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
   VolumeStatus result = work.steps.back().out;
   int64_t between = 0;
   for (const Step& step : work.steps) between += step.table_bytes() + (&step == &work.steps.back() ? 0 : step.out.bytes);
-  OCTAVO_ASSIGN_OR_RETURN(work.charges, context_.ledger->Reserve(work.source.device, source.scan, source.title,
-                                                                 {{.what = "derived volume", .bytes = result.bytes + 256, .count = 1},
-                                                                  {.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1}},
-                                                                 nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(work.charges,
+                          context_.ledger->Reserve(work.source.device, source.scan, source.title,
+                                                   {{.what = "derived volume", .bytes = result.bytes + 256, .count = 1},
+                                                    {.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1}},
+                                                   nullptr));
   Device& device = *context_.device_of(work.source.device);
   const auto pool = std::make_shared<SlotPool>(context_.ledger);
   const absl::Status status = [&]() -> absl::Status {
@@ -328,12 +333,20 @@ absl::Status Deriver::Compute(Work& work, Device& device) {
       OCTAVO_ASSIGN_OR_RETURN(const void* index, upload(step.taps.index.data(), step.taps.index.size() * 4));
       OCTAVO_ASSIGN_OR_RETURN(const void* weight, upload(step.taps.weight.data(), step.taps.weight.size() * 4));
       OCTAVO_RETURN_IF_ERROR(GatherAscans(stream.ref(), device, {.data = in, .dtype = step.in.dtype, .ascans = rows * columns, .depth = depth},
-                                          {.index = static_cast<const int32_t*>(index), .weight = static_cast<const float*>(weight),
-                                           .ascans = step.out.shape[0] * step.out.shape[1], .taps = step.taps.taps},
+                                          {.index = static_cast<const int32_t*>(index),
+                                           .weight = static_cast<const float*>(weight),
+                                           .ascans = step.out.shape[0] * step.out.shape[1],
+                                           .taps = step.taps.taps},
                                           out));
     } else {
-      RepeatView view{.data = in, .dtype = step.in.dtype, .rows = rows, .columns = columns, .depth = depth, .order = nullptr,
-                      .bscans = step.pattern.bscans_per_volume, .repeats = step.pattern.repeats()};
+      RepeatView view{.data = in,
+                      .dtype = step.in.dtype,
+                      .rows = rows,
+                      .columns = columns,
+                      .depth = depth,
+                      .order = nullptr,
+                      .bscans = step.pattern.bscans_per_volume,
+                      .repeats = step.pattern.repeats()};
       if (!step.order.empty()) {
         OCTAVO_ASSIGN_OR_RETURN(const void* order, upload(step.order.data(), step.order.size() * 4));
         view.order = static_cast<const int32_t*>(order);

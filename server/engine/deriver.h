@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device.h"

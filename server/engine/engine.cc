@@ -1,15 +1,15 @@
 #include "server/engine/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <pthread.h>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/admission.h"
@@ -36,10 +36,15 @@ absl::Status Draining() {
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>> devices, std::vector<int64_t> budgets,
-             std::vector<Stream> read_streams, storage::CommitStore* store)
-      : config_(std::move(config)), clock_(config_.clock != nullptr ? config_.clock : &kSystemClock), storage_(store),
-        devices_(std::move(devices)), read_streams_(std::move(read_streams)), ledger_(std::move(budgets)), publisher_(clock_),
+  EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>> devices, std::vector<int64_t> budgets, std::vector<Stream> read_streams,
+             storage::CommitStore* store)
+      : config_(std::move(config)),
+        clock_(config_.clock != nullptr ? config_.clock : &kSystemClock),
+        storage_(store),
+        devices_(std::move(devices)),
+        read_streams_(std::move(read_streams)),
+        ledger_(std::move(budgets)),
+        publisher_(clock_),
         volumes_(&ledger_, clock_, [this](const VolumeStatus& volume) { PublishVolumeEvent(volume); }),
         deriver_({.device_of = [this](int d) { return devices_[At(d)].get(); },
                   .ledger = &ledger_,
@@ -48,7 +53,9 @@ class EngineImpl final : public Engine {
                   .workers = &workers_,
                   .server_id = config_.server_id}),
         workers_("oct-io", 4),
-        committer_({.storage = store, .volumes = &volumes_, .clock = clock_,
+        committer_({.storage = store,
+                    .volumes = &volumes_,
+                    .clock = clock_,
                     .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
                     .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
                    std::max(1, config_.commit_threads)),
@@ -74,9 +81,9 @@ class EngineImpl final : public Engine {
     if (!spec.request_id.empty()) {
       if (auto it = requests_.find(spec.request_id); it != requests_.end()) {
         if (it->second.first != spec.request_digest) {
-          return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (",
-                                                                it->second.second, ")")),
-                          {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"scan", it->second.second}}});
+          return WithInfo(
+              absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (", it->second.second, ")")),
+              {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"scan", it->second.second}}});
         }
         return GetScan(it->second.second);
       }
@@ -92,7 +99,8 @@ class EngineImpl final : public Engine {
     const std::shared_ptr<ScanSession> session = *std::move(admitted);
     if (!spec.request_id.empty()) requests_[spec.request_id] = {spec.request_digest, session->name()};
     const ScanStatus status = StatusOf(*session);
-    Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started", {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
+    Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started",
+        {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
     return status;
   }
 
@@ -123,13 +131,11 @@ class EngineImpl final : public Engine {
   std::vector<ScanStatus> ListScans() override {
     std::vector<ScanStatus> list;
     for (const auto& session : Sessions()) list.push_back(StatusOf(*session));
-    std::stable_sort(list.begin(), list.end(),
-                     [](const auto& a, const auto& b) { return a.created.monotonic_ns > b.created.monotonic_ns; });
+    std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.created.monotonic_ns > b.created.monotonic_ns; });
     return list;
   }
 
-  absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name,
-                                                    std::function<void(const ScanStatus&)> callback) override {
+  absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) override {
     OCTAVO_RETURN_IF_ERROR(Find(name).status());
     return watches_.Add(name, std::move(callback));
   }
@@ -185,17 +191,15 @@ class EngineImpl final : public Engine {
     return volumes_.Keep(name, limit);
   }
 
-  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override {
-    return volumes_.Discard(name, "discarded by a client");
-  }
+  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override { return volumes_.Discard(name, "discarded by a client"); }
 
   absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
     if (draining_) return Draining();
     return deriver_.Derive(spec, std::move(done));
   }
 
-  absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options,
-                                                       const std::string& request_id, CommitCallbacks callbacks) override {
+  absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                       CommitCallbacks callbacks) override {
     return committer_.Commit(name, options, request_id, std::move(callbacks));
   }
 
@@ -269,7 +273,8 @@ class EngineImpl final : public Engine {
   bool draining() const override { return draining_; }
   bool Idle() override {
     const auto sessions = Sessions();
-    return committer_.Pending() == 0 && deriver_.Pending() == 0 && std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
+    return committer_.Pending() == 0 && deriver_.Pending() == 0 &&
+           std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
   }
 
  private:
@@ -436,7 +441,9 @@ class EngineImpl final : public Engine {
     event.event = {.kind = volume.state == VolumeState::kAcquiring ? EventKind::kVolumeStarted
                            : volume.state == VolumeState::kHeld    ? EventKind::kVolumeDone
                                                                    : EventKind::kVolumeState,
-                   .text = absl::StrCat("volume ", Name(volume.state)), .volume_index = volume.index, .time = event.acquired};
+                   .text = absl::StrCat("volume ", Name(volume.state)),
+                   .volume_index = volume.index,
+                   .time = event.acquired};
     publisher_.Publish({.product = Product::kEvent}, std::move(event));
   }
 
@@ -487,12 +494,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config, std:
   std::vector<Stream> streams;
   for (const auto& device : devices) {
     OCTAVO_ASSIGN_OR_RETURN(const DeviceMemory memory, device->Memory());
-    const int64_t budget = config.memory_bytes > 0 ? config.memory_bytes
-                                                   : static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.memory_fraction);
+    const int64_t budget =
+        config.memory_bytes > 0 ? config.memory_bytes : static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.memory_fraction);
     if (budget > memory.free_bytes || budget <= 0) {
-      return absl::FailedPreconditionError(absl::StrCat("memory budget of ", DeviceName(device->info().index), " is ", budget,
-                                                        " bytes, but only ", memory.free_bytes, " of ", memory.total_bytes,
-                                                        " are free"));
+      return absl::FailedPreconditionError(absl::StrCat("memory budget of ", DeviceName(device->info().index), " is ", budget, " bytes, but only ",
+                                                        memory.free_bytes, " of ", memory.total_bytes, " are free"));
     }
     budgets.push_back(budget);
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/device.h"
 #include "server/engine/camera.h"
@@ -29,9 +30,9 @@ struct EngineConfig {
   int commit_threads = 2;                // commits at once
   std::vector<std::string> replay_roots;
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for; also "Fake"
-  std::string server_id;                 // [a-z0-9]{8}: ids start with it
-  std::string software;                  // "octavo 0.1.0", for committed files
-  const Clock* clock = nullptr;          // null = system clock
+  std::string server_id;                                                      // [a-z0-9]{8}: ids start with it
+  std::string software;                                                       // "octavo 0.1.0", for committed files
+  const Clock* clock = nullptr;                                               // null = system clock
 };
 
 /// Stops a watch or a commit when destroyed or told so; the callback is not running any more once Cancel returns.
@@ -48,8 +49,8 @@ struct CommitProgress {
   std::string stage;  // "preparing", "writing", "syncing", "done"
 };
 struct CommitCallbacks {
-  std::function<void(const CommitProgress&)> on_progress;                   // from an engine thread, at most ~10 a second
-  std::function<void(absl::StatusOr<storage::CommitOutcome>)> on_done;      // exactly once, from an engine thread
+  std::function<void(const CommitProgress&)> on_progress;               // from an engine thread, at most ~10 a second
+  std::function<void(absl::StatusOr<storage::CommitOutcome>)> on_done;  // exactly once, from an engine thread
 };
 
 /// Reads a volume (or a box) piece by piece. One Next at a time.
@@ -81,8 +82,7 @@ class Engine {
   virtual absl::StatusOr<ScanStatus> GetScan(const std::string& name) = 0;
   virtual std::vector<ScanStatus> ListScans() = 0;  // newest first
   /// Calls `callback` from an engine thread with the scan now, on each change and about twice a second, until its final state.
-  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name,
-                                                            std::function<void(const ScanStatus&)> callback) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) = 0;
   virtual absl::StatusOr<ScanStatus> UpdateScan(const std::string& name, const Processing& processing) = 0;
   virtual absl::StatusOr<ScanStatus> StopScan(const std::string& name) = 0;
   virtual absl::StatusOr<ScanStatus> CancelScan(const std::string& name) = 0;
@@ -107,8 +107,8 @@ class Engine {
   virtual absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors that can be told at once are returned;
   /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
-  virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options,
-                                                               const std::string& request_id, CommitCallbacks callbacks) = 0;
+  virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                               CommitCallbacks callbacks) = 0;
 
   // -- products
   /// `notify` is called (from any engine thread, must not block or call back into the engine) when Take or Ended may have

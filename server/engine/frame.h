@@ -19,7 +19,7 @@ struct Bytes {
 };
 
 enum class Product : uint8_t { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5, kAngiogram = 20 };  // as octavo.v1.Product
-enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };                                  // as octavo.v1.Axis
+enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };                                                  // as octavo.v1.Axis
 
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
 struct Frame {
@@ -27,16 +27,16 @@ struct Frame {
   int64_t volume_index = -1;
   Product product = Product::kMip;
   FrameAxis axis = FrameAxis::kZ;
-  uint64_t sequence = 0;       // per topic, without gaps at the producer
+  uint64_t sequence = 0;  // per topic, without gaps at the producer
   TimePoint acquired, published;
   std::vector<int64_t> shape;  // image: [rows, columns]; volume: [y, x, z]; event: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
   DType dtype = DType::kU8;
   double display_lo = 0, display_hi = 255;  // stored units
-  bool complete = true;        // false: preview of a volume being acquired
-  ScanEvent event;             // kEvent
-  Bytes payload;               // C order
+  bool complete = true;                     // false: preview of a volume being acquired
+  ScanEvent event;                          // kEvent
+  Bytes payload;                            // C order
 };
 
 using FramePtr = std::shared_ptr<const Frame>;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 
@@ -44,13 +45,14 @@ AdmissionReport Ledger::PlanLocked(int device, const std::vector<AdmissionReport
     holder.bytes += charge.bytes;
   }
   for (auto& [name, holder] : holders) report.holders.push_back(std::move(holder));
-  std::stable_sort(report.holders.begin(), report.holders.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::stable_sort(report.holders.begin(), report.holders.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   if (!report.admitted) {
     const int64_t lacking = report.wanted_bytes - report.free_bytes;
     if (!report.retryable) {
-      report.advice = absl::StrCat("it can never fit: lower retention.hold_slots or the volume's size, or raise the "
-                                   "budget of ", report.device, " by ", report.wanted_bytes - report.budget_bytes, " bytes");
+      report.advice = absl::StrCat(
+          "it can never fit: lower retention.hold_slots or the volume's size, or raise the "
+          "budget of ",
+          report.device, " by ", report.wanted_bytes - report.budget_bytes, " bytes");
     } else {
       report.advice = absl::StrCat("commit or discard held volumes, or stop scans, worth ", lacking, " bytes");
       if (!report.holders.empty()) {
@@ -67,8 +69,7 @@ AdmissionReport Ledger::Plan(int device, const std::vector<AdmissionReport::Item
 }
 
 absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const std::string& owner, const std::string& title,
-                                                              const std::vector<AdmissionReport::Item>& needs,
-                                                              AdmissionReport* report) {
+                                                              const std::vector<AdmissionReport::Item>& needs, AdmissionReport* report) {
   MutexLock lock(mutex_);
   AdmissionReport plan = PlanLocked(device, needs);
   std::vector<ChargeId> ids;
@@ -82,13 +83,14 @@ absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const 
   }
   absl::Status refused = absl::OkStatus();
   if (!plan.admitted) {
-    refused = WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(plan.device, " has ", plan.free_bytes, " of ", plan.budget_bytes,
-                                                  " bytes free, the scan needs ", plan.wanted_bytes, ": ", plan.advice)),
-        {.reason = plan.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
-         .field = "",
-         .numbers = {{"wanted", absl::StrCat(plan.wanted_bytes)}, {"free", absl::StrCat(plan.free_bytes)},
-                     {"budget", absl::StrCat(plan.budget_bytes)}, {"retryable", plan.retryable ? "true" : "false"}}});
+    refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(plan.device, " has ", plan.free_bytes, " of ", plan.budget_bytes,
+                                                                 " bytes free, the scan needs ", plan.wanted_bytes, ": ", plan.advice)),
+                       {.reason = plan.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
+                        .field = "",
+                        .numbers = {{"wanted", absl::StrCat(plan.wanted_bytes)},
+                                    {"free", absl::StrCat(plan.free_bytes)},
+                                    {"budget", absl::StrCat(plan.budget_bytes)},
+                                    {"retryable", plan.retryable ? "true" : "false"}}});
   }
   if (report != nullptr) *report = std::move(plan);
   if (!refused.ok()) return refused;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/base/mutex.h"
 #include "server/engine/status_types.h"
 
@@ -49,8 +50,7 @@ class Ledger {
     int64_t bytes = 0;
   };
   Use UseLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  AdmissionReport PlanLocked(int device, const std::vector<AdmissionReport::Item>& needs) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  AdmissionReport PlanLocked(int device, const std::vector<AdmissionReport::Item>& needs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<int64_t> budgets_;
   mutable Mutex mutex_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/dtype.h"
 
 namespace octavo::engine {

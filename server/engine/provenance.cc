@@ -12,27 +12,45 @@ using nlohmann::json;
 
 json SourceJson(const ScanSpec& spec) {
   if (const auto* sim = std::get_if<SimulatedSource>(&spec.source)) {
-    return {{"kind", "simulated"}, {"seed", sim->seed}, {"centre_wavelength_nm", sim->centre_wavelength_nm},
-            {"bandwidth_nm", sim->bandwidth_nm}, {"nonlinearity", sim->nonlinearity},
-            {"dispersion_a2", sim->dispersion_a2}, {"dispersion_a3", sim->dispersion_a3}, {"adc_bits", sim->adc_bits}};
+    return {{"kind", "simulated"},
+            {"seed", sim->seed},
+            {"centre_wavelength_nm", sim->centre_wavelength_nm},
+            {"bandwidth_nm", sim->bandwidth_nm},
+            {"nonlinearity", sim->nonlinearity},
+            {"dispersion_a2", sim->dispersion_a2},
+            {"dispersion_a3", sim->dispersion_a3},
+            {"adc_bits", sim->adc_bits}};
   }
   if (const auto* replay = std::get_if<ReplaySource>(&spec.source)) {
     return {{"kind", "replay"}, {"path", replay->path}, {"rate_hz", replay->rate_hz}, {"loops", replay->loops}};
   }
   if (std::holds_alternative<PushSource>(spec.source)) return {{"kind", "push"}};
   if (const auto* camera = std::get_if<CameraSource>(&spec.source)) {
-    return {{"kind", "camera"}, {"id", camera->id}, {"pixel_format", camera->pixel_format}, {"offset_x", camera->offset_x},
-            {"offset_y", camera->offset_y}, {"exposure_us", camera->exposure_us}, {"gain", camera->gain},
-            {"frame_rate_hz", camera->frame_rate_hz}, {"trigger_source", camera->trigger_source}};
+    return {{"kind", "camera"},
+            {"id", camera->id},
+            {"pixel_format", camera->pixel_format},
+            {"offset_x", camera->offset_x},
+            {"offset_y", camera->offset_y},
+            {"exposure_us", camera->exposure_us},
+            {"gain", camera->gain},
+            {"frame_rate_hz", camera->frame_rate_hz},
+            {"trigger_source", camera->trigger_source}};
   }
   return {{"kind", "none"}};
 }
 
 json PatternJson(const Pattern& p) {
-  json out = {{"kind", Name(p.kind)}, {"ascans_per_bscan", p.ascans_per_bscan}, {"bscans_per_volume", p.bscans_per_volume},
-              {"bidirectional", p.bidirectional}, {"bidirectional_volumes", p.bidirectional_volumes}, {"flyback_records", p.flyback_records},
-              {"volume_flyback_records", p.volume_flyback_records}, {"extent_x_mm", p.extent_x_mm}, {"extent_y_mm", p.extent_y_mm},
-              {"offset_mm", {p.offset_x_mm, p.offset_y_mm}}, {"rotation_deg", p.rotation_deg}};
+  json out = {{"kind", Name(p.kind)},
+              {"ascans_per_bscan", p.ascans_per_bscan},
+              {"bscans_per_volume", p.bscans_per_volume},
+              {"bidirectional", p.bidirectional},
+              {"bidirectional_volumes", p.bidirectional_volumes},
+              {"flyback_records", p.flyback_records},
+              {"volume_flyback_records", p.volume_flyback_records},
+              {"extent_x_mm", p.extent_x_mm},
+              {"extent_y_mm", p.extent_y_mm},
+              {"offset_mm", {p.offset_x_mm, p.offset_y_mm}},
+              {"rotation_deg", p.rotation_deg}};
   if (p.repeated()) {
     out["repeat_count"] = p.repeat_count;
     out["repeat_period"] = p.repeat_period;
@@ -51,7 +69,8 @@ json PatternJson(const Pattern& p) {
     out["y_mm"] = p.points_y_mm;
   }
   if (p.warp == WarpKind::kAngular) out["angular_warp_mm_per_deg"] = p.warp_mm_per_deg;
-  if (p.warp == WarpKind::kTelecentric) out["telecentric_warp"] = {{"galvo_lens_spacing_mm", p.warp_lens_spacing_mm}, {"scale_rad_per_deg", p.warp_rad_per_deg}};
+  if (p.warp == WarpKind::kTelecentric)
+    out["telecentric_warp"] = {{"galvo_lens_spacing_mm", p.warp_lens_spacing_mm}, {"scale_rad_per_deg", p.warp_rad_per_deg}};
   return out;
 }
 

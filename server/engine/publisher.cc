@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::engine {
@@ -41,10 +42,8 @@ const char* Name(Delivery delivery) {
 
 class Publisher::SubscriptionImpl final : public Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
  public:
-  SubscriptionImpl(SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock,
-                   std::shared_ptr<Counters> counters)
-      : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)),
-        notify_(std::move(notify)) {}
+  SubscriptionImpl(SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock, std::shared_ptr<Counters> counters)
+      : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)), notify_(std::move(notify)) {}
 
   const SubscribeSpec& spec() const { return spec_; }
 
@@ -60,8 +59,8 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
     }
     switch (spec_.delivery) {
       case Delivery::kLatest: {
-        auto same = std::find_if(queue_.begin(), queue_.end(),
-                                 [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
+        auto same =
+            std::find_if(queue_.begin(), queue_.end(), [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
         if (same == queue_.end()) {
           queue_.push_back(frame);
         } else {
@@ -208,8 +207,7 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   }
 
   TopicKey KeyOf(const Frame& frame) const {
-    return {.product = frame.product, .axis = frame.axis,
-            .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
+    return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
   }
   static FramePtr WithoutPayload(const Frame& frame) {
     auto header = std::make_shared<Frame>(frame);
@@ -227,10 +225,9 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   }
   void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ended_ = true;
-    status_ = WithInfo(absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
-                                                                 Name(frame.product), " while it is kept")),
-                       {.reason = "SLOW_SUBSCRIBER", .field = "",
-                        .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
+    status_ = WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ", Name(frame.product), " while it is kept")),
+        {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
     MutexLock lock(counters_->mutex);
     ++counters_->cut["slow_subscriber"];
   }
@@ -253,9 +250,8 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
         } else {
           const Frame& gone = *self->replay_.front();
           self->ended_ = true;
-          self->status_ = WithInfo(
-              absl::OutOfRangeError(absl::StrCat("volume frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
-              {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
+          self->status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
+                                   {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
           self->replay_.clear();
           self->queue_.clear();
         }
@@ -304,8 +300,8 @@ std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec) {
   return keys;
 }
 
-void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
-                            const std::array<int64_t, 3>& shape, bool has_aip, bool has_angiogram) {
+void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape,
+                            bool has_aip, bool has_angiogram) {
   MutexLock lock(mutex_);
   const int64_t now = clock_->Now().monotonic_ns;
   std::erase_if(scans_, [&](const auto& item) { return item.second.ended && now - item.second.ended_ns > kEndedScanNs; });
@@ -373,9 +369,7 @@ void Publisher::Remember(Topic& topic, const FramePtr& frame) {
   }
   topic.recent.push_back(kept);
   if (IsImage(frame->product)) topic.recent_bytes += frame->payload.size;
-  const size_t most = frame->product == Product::kVolume  ? kRecentVolumes
-                      : frame->product == Product::kEvent ? kRecentEvents
-                                                          : kRecentImages;
+  const size_t most = frame->product == Product::kVolume ? kRecentVolumes : frame->product == Product::kEvent ? kRecentEvents : kRecentImages;
   while (topic.recent.size() > most || (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes)) {
     if (IsImage(frame->product)) topic.recent_bytes -= topic.recent.front()->payload.size;
     topic.recent.pop_front();
@@ -458,18 +452,18 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
       for (const TopicKey& key : KeysOf(spec)) {
         const size_t dim = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
         if (key.product == Product::kBscan && key.plane_index >= scan.shape[dim]) {
-          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ",
-                                                             scan.shape[dim] - 1)),
+          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ", scan.shape[dim] - 1)),
                           {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.shape[dim])}}});
         }
         Topic& topic = scan.topics[key];
         if (spec.resume) {
           const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
           if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
-            return WithInfo(absl::OutOfRangeError(absl::StrCat("from_sequence is ", spec.from_sequence, "; kept are ", first,
-                                                               " to ", topic.next_sequence)),
-                            {.reason = "SEQUENCE_GONE", .field = "from_sequence",
-                             .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(topic.next_sequence)}}});
+            return WithInfo(
+                absl::OutOfRangeError(absl::StrCat("from_sequence is ", spec.from_sequence, "; kept are ", first, " to ", topic.next_sequence)),
+                {.reason = "SEQUENCE_GONE",
+                 .field = "from_sequence",
+                 .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(topic.next_sequence)}}});
           }
           for (const FramePtr& frame : topic.recent) {
             if (frame->sequence >= spec.from_sequence && (frame->complete || spec.previews)) replay.push_back(frame);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "server/engine/frame.h"
@@ -43,8 +44,8 @@ class Publisher {
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
 
   /// `shape` [y, x, z] bounds plane indices.
-  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape,
-                   bool has_aip, bool has_angiogram = false);
+  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape, bool has_aip,
+                   bool has_angiogram = false);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 
@@ -89,8 +90,7 @@ class Publisher {
   static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec);
   void Remember(Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.
-  std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   Loader loader_;

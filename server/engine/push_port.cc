@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::engine {
@@ -63,10 +64,11 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
       }
     }
     if (static_cast<int64_t>(queue_.size()) >= limits_.credit_blocks) {
-      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("block ", received_ + 1, " came without credit; ", queue_.size(),
-                                                                " blocks wait for the device")),
-                      {.reason = "CREDIT_EXCEEDED", .field = "",
-                       .numbers = {{"credit", absl::StrCat(received_)}, {"next_record", absl::StrCat(next_record_)}, {"retryable", "true"}}});
+      return WithInfo(
+          absl::ResourceExhaustedError(absl::StrCat("block ", received_ + 1, " came without credit; ", queue_.size(), " blocks wait for the device")),
+          {.reason = "CREDIT_EXCEEDED",
+           .field = "",
+           .numbers = {{"credit", absl::StrCat(received_)}, {"next_record", absl::StrCat(next_record_)}, {"retryable", "true"}}});
     }
     ++received_;
     Accept(std::move(block));
@@ -222,9 +224,11 @@ absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& st
     }
     const Seconds left = Seconds(limits_.idle_timeout_s) - (std::chrono::steady_clock::now() - began);
     if (left.count() <= 0) {
-      const char* who = counts_.connections == 0 ? "no client ever connected" : counts_.connected ? "a client is connected, but silent" : "no client is connected";
-      return WithInfo(absl::DeadlineExceededError(absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ",
-                                                               next_record_)),
+      const char* who = counts_.connections == 0 ? "no client ever connected"
+                        : counts_.connected      ? "a client is connected, but silent"
+                                                 : "no client is connected";
+      return WithInfo(absl::DeadlineExceededError(
+                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ", next_record_)),
                       {.reason = "SOURCE_STALLED", .field = "push.idle_timeout_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}});
     }
     cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(left, Seconds(3600))));

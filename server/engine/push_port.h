@@ -12,6 +12,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "server/engine/source.h"
@@ -105,7 +106,7 @@ class PushPort {
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   int64_t notify_connection_ ABSL_GUARDED_BY(notify_mutex_) = 0;
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
-  Mutex news_mutex_;    // held while news_ runs, so that Close can promise silence
+  Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
 };
 

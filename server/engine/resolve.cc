@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
 #include "server/engine/pattern/plan.h"
@@ -102,8 +103,7 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
       break;
     case KMode::kWavelength:
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
-        return InvalidField("processing.k_linearisation.wavelength_nm",
-                            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
+        return InvalidField("processing.k_linearisation.wavelength_nm", absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
       }
       *wavelength_nm = p.k_wavelength_nm;
       break;
@@ -126,9 +126,11 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
 
 // A strong reflector comes out near full_scale / 20 after window and transform; speckle lies some 50 dB below.
 void DefaultLevels(const ResolvedScan& scan, double* lo, double* hi) {
-  const double full = scan.source.full_scale_counts > 0 ? scan.source.full_scale_counts
-                      : scan.chain.raw_type == DType::kU8 ? 255.0 : scan.chain.raw_type == DType::kF32 ? 1.0
-                      : scan.chain.packing != math::Packing::kNone ? 4095.0 : 65535.0;
+  const double full = scan.source.full_scale_counts > 0            ? scan.source.full_scale_counts
+                      : scan.chain.raw_type == DType::kU8          ? 255.0
+                      : scan.chain.raw_type == DType::kF32         ? 1.0
+                      : scan.chain.packing != math::Packing::kNone ? 4095.0
+                                                                   : 65535.0;
   const double bright = full / 60;
   switch (scan.chain.value) {
     case math::Value::kDb: *hi = 20 * std::log10(bright), *lo = *hi - 52; break;
@@ -144,7 +146,7 @@ absl::Status ResolveBscans(ResolvedScan& scan) {
   SpectralConfig& c = scan.chain;
   Processing& p = scan.spec.processing;
   if (p.fixed_pattern_noise == FixedPatternNoise::kDefault) p.fixed_pattern_noise = FixedPatternNoise::kKeep;
-  c.fixed_pattern = p.fixed_pattern_noise == FixedPatternNoise::kMean    ? math::FixedPattern::kMean
+  c.fixed_pattern = p.fixed_pattern_noise == FixedPatternNoise::kMean   ? math::FixedPattern::kMean
                     : p.fixed_pattern_noise == FixedPatternNoise::kKeep ? math::FixedPattern::kNone
                                                                         : math::FixedPattern::kQuietSegment;
   const Pattern& pattern = scan.spec.pattern;
@@ -239,7 +241,8 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
 
   Products& products = scan.spec.products;
   if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
-    return InvalidField("products.angiography", absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ", Name(scan.spec.pattern.kind)));
+    return InvalidField("products.angiography",
+                        absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ", Name(scan.spec.pattern.kind)));
   }
   if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) {
     return InvalidField("products.angiography", absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
@@ -254,8 +257,8 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
     c.slab_end = products.slab_end_um == 0 ? c.depth : to_sample(products.slab_end_um);
     if (c.slab_end > c.depth) c.slab_end = c.depth;
     if (c.slab_begin >= c.slab_end) {
-      return InvalidField("products.slab_end_um", absl::StrCat("with slab_begin_um leaves no depth sample between ", products.slab_begin_um,
-                                                               " and ", products.slab_end_um, " um of the kept range"));
+      return InvalidField("products.slab_end_um", absl::StrCat("with slab_begin_um leaves no depth sample between ", products.slab_begin_um, " and ",
+                                                               products.slab_end_um, " um of the kept range"));
     }
   }
   return InRequestWords(SpectralProcessor::Validate(c));
@@ -271,8 +274,8 @@ absl::Status ResolveRetention(ScanSpec& spec) {
     // A capture holds all it makes; what is committed as it completes needs but a few.
     const bool all = r.mode == RetentionMode::kCapture && counted && r.disposition == Disposition::kAsk;
     if (all && spec.pattern.volumes > kMostHoldSlots) {
-      return InvalidField("retention.hold_slots", absl::StrCat("is not given and all ", spec.pattern.volumes,
-                                                               " volumes would be held; allowed 1 to ", kMostHoldSlots));
+      return InvalidField("retention.hold_slots",
+                          absl::StrCat("is not given and all ", spec.pattern.volumes, " volumes would be held; allowed 1 to ", kMostHoldSlots));
     }
     r.hold_slots = r.disposition == Disposition::kAutoDiscard ? 2 : all ? spec.pattern.volumes : 4;
   }
@@ -332,10 +335,10 @@ absl::Status ResolveQueue(ResolvedScan& scan) {
 
 double RecordRateHz(const ScanSpec& spec) {
   const auto* replay = std::get_if<ReplaySource>(&spec.source);
-  const double rate = spec.acquisition.record_rate_hz > 0                        ? spec.acquisition.record_rate_hz
-                      : replay != nullptr                                       ? replay->rate_hz
+  const double rate = spec.acquisition.record_rate_hz > 0                    ? spec.acquisition.record_rate_hz
+                      : replay != nullptr                                    ? replay->rate_hz
                       : std::holds_alternative<SimulatedSource>(spec.source) ? 100e3
-                                                                                : 0;
+                                                                             : 0;
   return rate / static_cast<double>(std::max<int64_t>(1, spec.acquisition.record_average));
 }
 
@@ -375,8 +378,8 @@ absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Pr
     return InvalidField("processing.depth", absl::StrCat("would become ", scan.chain.depth, "; a running scan keeps its ", current.chain.depth));
   }
   if (scan.chain.output != current.chain.output) {
-    return InvalidField("processing.dtype", absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its ",
-                                                         Info(current.chain.output).name));
+    return InvalidField("processing.dtype",
+                        absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its ", Info(current.chain.output).name));
   }
   return scan;
 }

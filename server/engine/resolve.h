@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/spectral.h"
 #include "server/engine/scan_spec.h"
 #include "server/engine/source.h"
@@ -15,9 +16,9 @@ namespace octavo::engine {
 struct ResolvedScan {
   ScanSpec spec;
   SourceTraits source;
-  SpectralConfig chain;        // valid
-  int64_t volume_records = 0;  // per volume, flyback included
-  int64_t shape[3] = {0, 0, 0};         // [y, x, z]
+  SpectralConfig chain;          // valid
+  int64_t volume_records = 0;    // per volume, flyback included
+  int64_t shape[3] = {0, 0, 0};  // [y, x, z]
   double spacing_um[3] = {1, 1, 1};
   int64_t volume_bytes = 0;
   double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white

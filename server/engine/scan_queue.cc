@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "server/engine/scan_session.h"
 
 namespace octavo::engine {

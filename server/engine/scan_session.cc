@@ -1,12 +1,12 @@
 #include "server/engine/scan_session.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <limits>
+#include <pthread.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
@@ -74,10 +74,10 @@ int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
 std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
   std::vector<AdmissionReport::Item> needs = {
-          {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
-          {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
-          {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
-          {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
+      {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
+      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
+      {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
+      {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
   return needs;
@@ -89,8 +89,7 @@ int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
 }
 
 ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
-    : name_(std::move(name)), context_(std::move(context)), source_(std::move(source)), device_(*context_.device),
-      scan_(std::move(scan)) {
+    : name_(std::move(name)), context_(std::move(context)), source_(std::move(source)), device_(*context_.device), scan_(std::move(scan)) {
   MutexLock update_lock(update_mutex_);
   latest_ = scan_;
   MutexLock lock(status_mutex_);
@@ -167,7 +166,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     // A path is cut into its stored rows.
     const int64_t columns = scan_.spec.pattern.ascans_per_bscan;
     for (const PatternSegment& s : scan_.spec.pattern.plan->kind[k].segments) {
-      for (int64_t j = 0; j < s.ascans; j += columns) spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
+      for (int64_t j = 0; j < s.ascans; j += columns)
+        spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
     }
   }
   const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
@@ -191,8 +191,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     MutexLock lock(status_mutex_);
     status_.plan = processor_->Describe();
   }
-  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
-                                  scan_.spec.products.aip, scan_.spec.products.angiography != 0);
+  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]}, scan_.spec.products.aip,
+                                  scan_.spec.products.angiography != 0);
   allocated_ = true;
   return absl::OkStatus();
 }
@@ -229,8 +229,12 @@ void ScanSession::SetState(ScanState state) {
       if (status_.state == state || IsFinal(status_.state)) return;
       status_.state = state;
     }
-    EmitLocked({.kind = state == ScanState::kRunning ? EventKind::kStarted : IsFinal(state) ? EventKind::kFinished : EventKind::kState,
-                .text = absl::StrCat("scan ", Name(state)), .time = context_.clock->Now()}, /*publish=*/true);
+    EmitLocked({.kind = state == ScanState::kRunning ? EventKind::kStarted
+                        : IsFinal(state)             ? EventKind::kFinished
+                                                     : EventKind::kState,
+                .text = absl::StrCat("scan ", Name(state)),
+                .time = context_.clock->Now()},
+               /*publish=*/true);
   }
   context_.changed();
 }
@@ -296,15 +300,15 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
   {
     MutexLock lock(status_mutex_);
     if (status_.state != ScanState::kRunning && status_.state != ScanState::kQueued) {
-      return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
-                      {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
+      return WithInfo(
+          absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
+          {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
     }
   }
-  OCTAVO_ASSIGN_OR_RETURN(auto charges, context_.ledger->Reserve(context_.device_index, name_, updated.spec.title,
-                                                                 {{.what = "chain workspace",
-                                                                   .bytes = SpectralProcessor::DeviceBytes(updated.chain, device_),
-                                                                   .count = 1}},
-                                                                 nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto charges,
+      context_.ledger->Reserve(context_.device_index, name_, updated.spec.title,
+                               {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(updated.chain, device_), .count = 1}}, nullptr));
   auto created = SpectralProcessor::Create(updated.chain, device_);
   if (!created.ok()) {
     for (const auto id : charges) context_.ledger->Release(id);

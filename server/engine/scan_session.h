@@ -15,6 +15,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device.h"
@@ -45,8 +46,8 @@ struct SessionContext {
   std::string server_id;
   std::function<void(const std::string& volume, const CommitOptions&)> auto_commit;
   std::function<bool(const std::string& scan)> commits_pending;  // whether storage will free slots of the scan
-  std::function<void()> changed;  // state changed: watchers want to know
-  std::function<void()> acquired; // no more records are taken: the next scan of the queue may begin
+  std::function<void()> changed;                                 // state changed: watchers want to know
+  std::function<void()> acquired;                                // no more records are taken: the next scan of the queue may begin
 };
 
 /// One scan from its source to held volumes: THE main path.
@@ -117,8 +118,7 @@ class ScanSession {
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
   absl::Status EnqueueAngiogram(const ActiveVolume& volume, Retiring* item);
   absl::Status EnqueuePreview(const SourceBlock& block);
-  absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete,
-                            Retiring* item);
+  absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete, Retiring* item);
   std::shared_ptr<VolumeSlot> TakeSlot();
   void End();
   absl::Status TakeUpdate(int64_t volume);
@@ -149,32 +149,32 @@ class ScanSession {
   int64_t record_bytes_ = 0, block_records_ = 0;  // of the records that are placed: means of record_average_ of the source's
   int64_t record_average_ = 1;
   int64_t volume_records_ = 0;
-  int64_t wanted_records_ = 0;      // of a counted scan; 0 = until stopped
+  int64_t wanted_records_ = 0;  // of a counted scan; 0 = until stopped
   Overrun overrun_ = Overrun::kDefault;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
-  DeviceBuffer scratch_;            // one plane
+  DeviceBuffer scratch_;  // one plane
   Stream upload_, compute_, copy_;
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
   DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography
-  DeviceBuffer placement_[2];       // of even and odd volumes; empty: the raster rule
-  std::vector<BscanSpan> spans_[2]; // their B-scans in the order of the scan
+  DeviceBuffer placement_[2];             // of even and odd volumes; empty: the raster rule
+  std::vector<BscanSpan> spans_[2];       // their B-scans in the order of the scan
   std::shared_ptr<SlotPool> slots_;
-  PinnedBuffer digests_;            // one u64 per event
+  PinnedBuffer digests_;                   // one u64 per event
   std::vector<Ledger::ChargeId> charges_;  // less those of the slots
 
   // Compute thread only.
   std::shared_ptr<SpectralProcessor> processor_;
-  ResolvedScan scan_;               // of the volume being acquired
+  ResolvedScan scan_;                           // of the volume being acquired
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
-  int64_t awaited_record_ = 0;      // records before this one have had their place
-  const void* raw_now_ = nullptr;   // the block on the device that is being processed
+  int64_t awaited_record_ = 0;     // records before this one have had their place
+  const void* raw_now_ = nullptr;  // the block on the device that is being processed
   int64_t raw_records_now_ = 0;
-  bool stop_reached_ = false;       // no further volume will begin
+  bool stop_reached_ = false;                                 // no further volume will begin
   std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
 
   Mutex update_mutex_;
@@ -201,14 +201,14 @@ class ScanSession {
   ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;
 
   static constexpr size_t kEventsKept = 64;
-  Mutex event_mutex_;               // held while an event is published, so that both orders are the same
+  Mutex event_mutex_;  // held while an event is published, so that both orders are the same
   std::deque<ScanEvent> recent_events_ ABSL_GUARDED_BY(event_mutex_);
   uint64_t event_count_ ABSL_GUARDED_BY(event_mutex_) = 0;
 
-  std::stop_source abort_;          // cancel or failure: everything ends at once
+  std::stop_source abort_;  // cancel or failure: everything ends at once
   std::atomic<bool> started_{false}, stop_at_volume_{false}, finished_{false}, ended_{false};
-  std::atomic<bool> all_acquired_{false};   // the source has come to the end of a counted scan
-  std::atomic<int64_t> next_record_{0};     // the first record that was not processed yet
+  std::atomic<bool> all_acquired_{false};  // the source has come to the end of a counted scan
+  std::atomic<int64_t> next_record_{0};    // the first record that was not processed yet
   std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0}, out_of_range_records_{0};
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/repeats.h"
@@ -56,9 +57,9 @@ void ScanSession::Acquire(std::stop_token stop) {
     if (slot < 0 && can_wait) break;
     if (slot < 0) {
       if (overrun_ == Overrun::kFailScan) {
-        ended = WithInfo(absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(),
-                                                          " blocks: the device was too slow for it")),
-                         {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
+        ended = WithInfo(
+            absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(), " blocks: the device was too slow for it")),
+            {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
         break;
       }
       const auto skipped = groups.Skip(*source_, records, stop);
@@ -116,8 +117,8 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
   OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
-  OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(),
-                                              block.records * record_bytes_));
+  OCTAVO_RETURN_IF_ERROR(
+      device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(), block.records * record_bytes_));
   OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
   OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
   OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
@@ -179,9 +180,11 @@ absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, 
   if (active > 0) {
     if (volume.slot != nullptr) {
       OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
-                                                 {.raster = RasterOf(scan_), .first_record = first_record,
+                                                 {.raster = RasterOf(scan_),
+                                                  .first_record = first_record,
                                                   .table = table.as<int32_t>() == nullptr ? nullptr : table.as<int32_t>() + first_record,
-                                                  .spans = spans.data(), .span_count = std::ssize(spans)},
+                                                  .spans = spans.data(),
+                                                  .span_count = std::ssize(spans)},
                                                  TargetOf(scan_, *volume.slot)));
     }
     volume.assembly.Placed(first_record, active);
@@ -198,9 +201,9 @@ std::shared_ptr<VolumeSlot> ScanSession::TakeSlot() {
     const bool live = retention.mode == RetentionMode::kLive;
     if (live && context_.store->OverwriteOldest(name_)) continue;
     // Volumes on their way through the device may free a slot in a moment; so may commits, if the source can wait.
-    const bool may_come = ((live || retention.disposition == Disposition::kAutoDiscard) && VolumesRetiring()) ||
-                          (retention.disposition == Disposition::kAutoCommit && source_->CanWait() &&
-                           (VolumesRetiring() || context_.commits_pending(name_)));
+    const bool may_come =
+        ((live || retention.disposition == Disposition::kAutoDiscard) && VolumesRetiring()) ||
+        (retention.disposition == Disposition::kAutoCommit && source_->CanWait() && (VolumesRetiring() || context_.commits_pending(name_)));
     if (!may_come) return slots_->TryTake();
     slots_->WaitForReturn();
   }
@@ -228,7 +231,8 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   next_volume_ = index + 1;
   if (volume->slot == nullptr && scan_.spec.retention.on_full == OnFull::kStopAtVolume) {
     EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
-            absl::StrCat("all ", VolumeSlots(scan_), " hold slots are full: commit or discard volumes, or submit with more "
+            absl::StrCat("all ", VolumeSlots(scan_),
+                         " hold slots are full: commit or discard volumes, or submit with more "
                          "retention.hold_slots"));
     stop_reached_ = true;
     return absl::OkStatus();
@@ -303,8 +307,8 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), TargetOf(scan_, *volume->slot)));
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   for (const auto& [first, count] : volume->assembly.missing()) {
-    OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->volume.as<uint8_t>() + first * ascan_bytes,
-                                        count * ascan_bytes, FillPattern(scan_.chain.output)));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.Fill(compute_.ref(), volume->slot->volume.as<uint8_t>() + first * ascan_bytes, count * ascan_bytes, FillPattern(scan_.chain.output)));
   }
   VolumeStatus& status = volume->status;
   status.complete = volume->assembly.missing_ascans() == 0;
@@ -357,10 +361,16 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
 absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {
   const Pattern& p = scan_.spec.pattern;
   OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(compute_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
-                                         {.data = volume.slot->volume.data(), .dtype = scan_.chain.output, .rows = scan_.shape[0], .columns = scan_.shape[1],
-                                          .depth = scan_.shape[2], .order = repeat_rows_.as<int32_t>(), .bscans = p.bscans_per_volume, .repeats = p.repeat_count},
-                                         ScaleOf(volume.status), scan_.chain.slab_begin, scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth,
-                                         angiogram_.as<float>()));
+                                         {.data = volume.slot->volume.data(),
+                                          .dtype = scan_.chain.output,
+                                          .rows = scan_.shape[0],
+                                          .columns = scan_.shape[1],
+                                          .depth = scan_.shape[2],
+                                          .order = repeat_rows_.as<int32_t>(),
+                                          .bscans = p.bscans_per_volume,
+                                          .repeats = p.repeat_count},
+                                         ScaleOf(volume.status), scan_.chain.slab_begin,
+                                         scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth, angiogram_.as<float>()));
   // Integers do not tell by themselves that a repeat was missing.
   if (volume.assembly.missing_ascans() > 0) {
     std::vector<int64_t> bscan_of(static_cast<size_t>(p.rows()));
@@ -371,7 +381,8 @@ absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring*
     for (const auto& [first, count] : volume.assembly.missing()) {
       for (int64_t a = first; a < first + count; a = (a / columns + 1) * columns) {
         const int64_t end = std::min(first + count, (a / columns + 1) * columns);
-        OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
+        OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(),
+                                            angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
                                             (end - a) * 4, FillPattern(DType::kF32)));
       }
     }
@@ -379,8 +390,8 @@ absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring*
   return EnqueueFrame(volume, {.product = Product::kAngiogram}, angiogram_.data(), DType::kF32, /*complete=*/true, item);
 }
 
-absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype,
-                                       bool complete, Retiring* item) {
+absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete,
+                                       Retiring* item) {
   static constexpr const char* kNames[3] = {"y", "x", "z"};
   PendingFrame pending{.key = key, .frame = {}, .lost = false};
   Frame& frame = pending.frame;
@@ -447,10 +458,9 @@ absl::Status ScanSession::PushRetire(Retiring item) {
   }
   const auto index = static_cast<size_t>(item.event);
   if (item.volume != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(device_.Digest(compute_.ref(), item.volume->slot->volume.data(), scan_.volume_bytes,
-                                          item.volume->slot->digest.as<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(
-        device_.CopyToHost(compute_.ref(), digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
+        device_.Digest(compute_.ref(), item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
   }
   OCTAVO_RETURN_IF_ERROR(events_[index].Record(compute_.ref()));
   MutexLock lock(retire_mutex_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/push_port.h"
@@ -85,7 +86,10 @@ absl::StatusOr<ScanEvent> ScanSession::Mark(const std::string& marker) {
     }
   }
   const int64_t record = next_record_;
-  return Emit({.kind = EventKind::kMarker, .text = absl::StrCat("marker ", marker), .volume_index = record / volume_records_, .record = record,
+  return Emit({.kind = EventKind::kMarker,
+               .text = absl::StrCat("marker ", marker),
+               .volume_index = record / volume_records_,
+               .record = record,
                .marker = marker});
 }
 
@@ -109,15 +113,22 @@ void ScanSession::TellMarkers(const SourceBlock& block) {
   // Nothing new in it: the records came already, or they are of no volume.
   if (block.first_record < 0 || end <= next_record_ || (wanted_records_ > 0 && block.first_record >= wanted_records_)) return;
   if (const int64_t lost = block.first_record - next_record_; lost > 0) {
-    Emit({.kind = EventKind::kGap, .text = absl::StrCat(lost, " records lost"), .volume_index = next_record_ / volume_records_,
-          .record = block.first_record, .count = lost});
+    Emit({.kind = EventKind::kGap,
+          .text = absl::StrCat(lost, " records lost"),
+          .volume_index = next_record_ / volume_records_,
+          .record = block.first_record,
+          .count = lost});
   }
   // The block's time is that of its last record.
   const double period_ns = scan_.source.record_rate_hz > 0 ? 1e9 * static_cast<double>(record_average_) / scan_.source.record_rate_hz : 0;
   const auto event_at = [&](const std::string& name, int64_t record) {
     const auto before = static_cast<int64_t>(static_cast<double>(end - 1 - record) * period_ns);
-    return ScanEvent{.kind = EventKind::kMarker, .text = absl::StrCat("marker ", name), .volume_index = record / volume_records_, .record = record,
-                     .marker = name, .time = {block.acquired.monotonic_ns - before, block.acquired.unix_ns - before}};
+    return ScanEvent{.kind = EventKind::kMarker,
+                     .text = absl::StrCat("marker ", name),
+                     .volume_index = record / volume_records_,
+                     .record = record,
+                     .marker = name,
+                     .time = {block.acquired.monotonic_ns - before, block.acquired.unix_ns - before}};
   };
   for (const SourceMark& mark : source_->TakeMarks(end * record_average_)) Emit(event_at(mark.name, mark.record / record_average_));
   for (const MarkerRule& rule : scan_.spec.markers) {

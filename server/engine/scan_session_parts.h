@@ -26,9 +26,9 @@ struct ScanSession::PendingFrame {
 /// Something the retire thread does once the device has passed an event.
 struct ScanSession::Retiring {
   int event = -1;
-  int ring_slot = -1;                   // to be released
+  int ring_slot = -1;  // to be released
   int64_t records = 0;
-  std::shared_ptr<ActiveVolume> volume; // complete: to be sealed
+  std::shared_ptr<ActiveVolume> volume;  // complete: to be sealed
   absl::InlinedVector<PendingFrame, 2> frames;
   TimePoint acquired;
   int64_t enqueued_ns = 0;

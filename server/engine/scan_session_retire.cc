@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/scan_session.h"
@@ -181,8 +182,12 @@ void ScanSession::Finish() {
   context_.publisher->ScanEnded(name_);
   const ScanStatus status = Status();
   Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
-      {{"scan", name_}, {"state", Name(end)}, {"reason", status.reason_code}, {"text", status.reason},
-       {"volumes", status.volumes_done}, {"records_per_second", status.records_per_second},
+      {{"scan", name_},
+       {"state", Name(end)},
+       {"reason", status.reason_code},
+       {"text", status.reason},
+       {"volumes", status.volumes_done},
+       {"records_per_second", status.records_per_second},
        {"missing_ascans", status.missing_ascans}});
   ended_ = true;
   context_.changed();

@@ -51,13 +51,13 @@ struct PushSource {
 };
 
 struct CameraSource {
-  std::string id;            // empty = the only one
-  std::string pixel_format;  // empty = as the camera has it
+  std::string id;                                             // empty = the only one
+  std::string pixel_format;                                   // empty = as the camera has it
   int64_t offset_x = 0, offset_y = 0, width = 0, height = 0;  // 0 = as the camera has it
   double exposure_us = 0, gain = 0, frame_rate_hz = 0;        // 0 = as the camera has it
-  std::string trigger_source;  // empty = free running
-  int64_t buffers = 0;         // 0 = 16
-  double frame_timeout_s = 0;  // 0 = 5, with a trigger never; negative = never
+  std::string trigger_source;                                 // empty = free running
+  int64_t buffers = 0;                                        // 0 = 16
+  double frame_timeout_s = 0;                                 // 0 = 5, with a trigger never; negative = never
 };
 
 /// Scans of one queue acquire one after another. An empty name: no queue.
@@ -84,14 +84,12 @@ struct Acquisition {
   double record_rate_hz = 0;
   int64_t records_per_block = 0;
   int64_t ring_blocks = 0;
-  int64_t channels = 0;        // 0 = 1
+  int64_t channels = 0;  // 0 = 1
   int64_t channel = 0;
   int64_t record_average = 0;  // 0 = 1; records of the source in one of the pattern
 
   /// Bytes of a record of the source, all channels.
-  int64_t SourceRecordBytes() const {
-    return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels), SizeOf(raw_type));
-  }
+  int64_t SourceRecordBytes() const { return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels), SizeOf(raw_type)); }
 };
 
 using RasterPattern = Pattern;  // a raster unless `kind` says otherwise

@@ -1,9 +1,8 @@
 #include "server/engine/scan_watch.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <mutex>
+#include <pthread.h>
 #include <utility>
 #include <vector>
 
@@ -11,7 +10,7 @@ namespace octavo::engine {
 
 struct ScanWatches::Watch {
   std::string name;
-  std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence; it may cancel itself
+  std::recursive_mutex mutex;                       // held while the callback runs, so that Cancel can promise silence; it may cancel itself
   std::function<void(const ScanStatus&)> callback;  // empty = cancelled
   ScanState told = ScanState::kQueued;
   uint64_t events_told = 0;
@@ -79,7 +78,8 @@ void ScanWatches::Run(std::stop_token stop) {
       bool over = !status.ok();
       {
         std::lock_guard lock(watch->mutex);
-        const bool due = !over && (watch->told != status->state || watch->events_told != status->event_count || now - watch->told_at >= std::chrono::milliseconds(500));
+        const bool due = !over && (watch->told != status->state || watch->events_told != status->event_count ||
+                                   now - watch->told_at >= std::chrono::milliseconds(500));
         if (watch->callback && due) {
           watch->told = status->state;
           watch->events_told = status->event_count;

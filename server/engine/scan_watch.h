@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/base/mutex.h"
 #include "server/engine/engine.h"
 #include "server/engine/status_types.h"

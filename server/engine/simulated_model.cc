@@ -5,8 +5,9 @@
 #include <numbers>
 #include <random>
 
-#include "server/engine/pattern/plan.h"
 #include "tbb/parallel_for.h"
+
+#include "server/engine/pattern/plan.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define OCTAVO_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -25,7 +26,9 @@ constexpr double kTurn = 2 * pi;
 inline float CosTurns(float turns) {
   const float r = turns - static_cast<float>(static_cast<int32_t>(turns + (turns < 0 ? -0.5f : 0.5f)));
   const float y = r * r;
-  return 1.000000000f + y * (-19.739208743f + y * (64.939389075f + y * (-85.456658291f + y * (60.242131035f + y * (-26.404666247f + y * (7.800125322f + y * (-1.453104789f)))))));
+  return 1.000000000f +
+         y * (-19.739208743f +
+              y * (64.939389075f + y * (-85.456658291f + y * (60.242131035f + y * (-26.404666247f + y * (7.800125322f + y * (-1.453104789f)))))));
 }
 
 inline uint32_t Hash(uint32_t x) {  // lowbias32 (Wellons)
@@ -36,8 +39,8 @@ inline uint32_t Hash(uint32_t x) {  // lowbias32 (Wellons)
 
 // signal += spectrum · 2 r cos(2 k z + ψ)
 OCTAVO_VECTOR_CLONES
-void AddReflector(const float* __restrict dk, const float* __restrict psi, const float* __restrict spectrum, int64_t n, float depth,
-                  float phase, float amplitude, float* __restrict signal) {
+void AddReflector(const float* __restrict dk, const float* __restrict psi, const float* __restrict spectrum, int64_t n, float depth, float phase,
+                  float amplitude, float* __restrict signal) {
   for (int64_t j = 0; j < n; ++j) signal[j] += spectrum[j] * amplitude * CosTurns(dk[j] * depth + phase + psi[j]);
 }
 
@@ -55,8 +58,8 @@ void AddAnalytic(const float* __restrict dk, const float* __restrict psi, int64_
 
 // signal += spectrum · Re{ tissue · exp(i 2 k z) }: the tissue below a surface at depth z.
 OCTAVO_VECTOR_CLONES
-void AddTissue(const float* __restrict dk, const float* __restrict re, const float* __restrict im, const float* __restrict spectrum,
-               int64_t n, float depth, float phase, float gain, float* __restrict signal) {
+void AddTissue(const float* __restrict dk, const float* __restrict re, const float* __restrict im, const float* __restrict spectrum, int64_t n,
+               float depth, float phase, float gain, float* __restrict signal) {
   for (int64_t j = 0; j < n; ++j) {
     const float turns = dk[j] * depth + phase;
     signal[j] += spectrum[j] * gain * (re[j] * CosTurns(turns) - im[j] * CosTurns(turns - 0.25f));
@@ -125,7 +128,7 @@ void SimulatedModel::BuildTissue(uint64_t seed) {
   struct Layer {
     double from_um, to_um, interface, scatter;
   };
-  static constexpr Layer kLayers[] = {{0, 70, 0.030, 0.0030},   {70, 160, 0.006, 0.0085}, {160, 215, 0.010, 0.0022},
+  static constexpr Layer kLayers[] = {{0, 70, 0.030, 0.0030},    {70, 160, 0.006, 0.0085},  {160, 215, 0.010, 0.0022},
                                       {215, 330, 0.012, 0.0065}, {330, 390, 0.008, 0.0025}, {390, 900, 0.014, 0.0055}};
   constexpr double kFadeUm = 420, kStepUm = 3;
   const size_t n = static_cast<size_t>(samples_);
@@ -173,8 +176,8 @@ SimulatedModel::Place SimulatedModel::PlanPlaceOf(int64_t record) const {
   Place place{};
   const int64_t volume = record / plan.volume_records, in_volume = record % plan.volume_records;
   const auto& segments = plan.Of(volume).segments;
-  const auto next = std::upper_bound(segments.begin(), segments.end(), in_volume,
-                                     [](int64_t r, const PatternSegment& s) { return r < s.first_record; });
+  const auto next =
+      std::upper_bound(segments.begin(), segments.end(), in_volume, [](int64_t r, const PatternSegment& s) { return r < s.first_record; });
   const PatternSegment& segment = *std::prev(next);
   // During flyback the beam stays at the segment's end.
   const int64_t j = std::min(in_volume - segment.first_record, segment.ascans - 1), ascan = segment.reversed ? segment.ascans - 1 - j : j;
@@ -222,16 +225,15 @@ void SimulatedModel::Render(int64_t record, void* out) const {
   const double motion = std::max(source_.motion_um_per_volume, 0.0) * static_cast<double>(place.volume);
   const auto phase = [&](double depth_um) { return static_cast<float>(std::fmod(2 * k_centre_ * depth_um / kTurn, 1.0)); };
   const auto add = [&](double depth_um, float amplitude) {
-    AddReflector(dk_.data(), psi_.data(), spectrum_.data(), samples_, static_cast<float>(depth_um), phase(depth_um), 2 * amplitude,
-                 signal.data());
+    AddReflector(dk_.data(), psi_.data(), spectrum_.data(), samples_, static_cast<float>(depth_um), phase(depth_um), 2 * amplitude, signal.data());
   };
   if (tissue_) {
     const double surface = SurfaceUm(place.x_um, place.y_um);
     const uint32_t speckle = Hash(static_cast<uint32_t>(place.x) * 7919u + Hash(static_cast<uint32_t>(place.y) + noise_key_));
     const size_t m = speckle % speckle_;
     const auto n = static_cast<size_t>(samples_);
-    AddTissue(dk_.data(), tissue_re_.data() + m * n, tissue_im_.data() + m * n, spectrum_.data(), samples_,
-              static_cast<float>(surface), phase(surface), Texture(place.x_um, place.y_um), signal.data());
+    AddTissue(dk_.data(), tissue_re_.data() + m * n, tissue_im_.data() + m * n, spectrum_.data(), samples_, static_cast<float>(surface),
+              phase(surface), Texture(place.x_um, place.y_um), signal.data());
   } else {
     const auto depths = DepthsAtUm(place.x_um, place.y_um);
     for (size_t i = 0; i < depths.size(); ++i) add(depths[i], static_cast<float>(source_.layers[i].reflectivity));
@@ -246,8 +248,7 @@ void SimulatedModel::Render(int64_t record, void* out) const {
     const double dx = (place.x_um - std::fmod(s.x_um + motion, field_x)) / (2.2 * pitch_x), far = dx * dx + dy * dy;
     if (far < 9) add(SurfaceUm(s.x_um, s.y_um) + s.below_um, s.amplitude * static_cast<float>(std::exp(-0.5 * far)));
   }
-  AddNoise(samples_, Hash(static_cast<uint32_t>(record) ^ Hash(static_cast<uint32_t>(record >> 32) + noise_key_)),
-           read_noise_, signal.data());
+  AddNoise(samples_, Hash(static_cast<uint32_t>(record) ^ Hash(static_cast<uint32_t>(record >> 32) + noise_key_)), read_noise_, signal.data());
   switch (raw_type_) {
     case DType::kU8: Digitise(signal.data(), static_cast<uint8_t*>(out)); break;
     case DType::kI16: Digitise(signal.data(), static_cast<int16_t*>(out)); break;

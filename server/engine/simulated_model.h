@@ -54,14 +54,14 @@ class SimulatedModel {
   const int64_t samples_;
   const DType raw_type_;
   const int64_t average_;
-  bool tissue_ = false;             // the default phantom, not explicit layers
-  double phantom_scale_ = 1;        // of the phantom's depths, <= 1
+  bool tissue_ = false;       // the default phantom, not explicit layers
+  double phantom_scale_ = 1;  // of the phantom's depths, <= 1
   uint32_t noise_key_ = 0;
   double full_scale_ = 0, k_centre_ = 0;  // rad/µm
   float read_noise_ = 0;
-  std::vector<float> dk_;           // [S] k(j) - k_centre, rad/µm, in turns: divided by 2π, times 2
-  std::vector<float> psi_;          // [S] dispersion phase, turns, -1/2 ... 1/2
-  std::vector<float> spectrum_;     // [S] A S(j) (1 + f(j)), counts
+  std::vector<float> dk_;        // [S] k(j) - k_centre, rad/µm, in turns: divided by 2π, times 2
+  std::vector<float> psi_;       // [S] dispersion phase, turns, -1/2 ... 1/2
+  std::vector<float> spectrum_;  // [S] A S(j) (1 + f(j)), counts
   std::vector<Scatterer> scatterers_;
   size_t speckle_ = 0;                        // realisations of the tissue below the surface
   std::vector<float> tissue_re_, tissue_im_;  // [speckle_][S] analytic fringe with the surface at depth 0

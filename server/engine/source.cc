@@ -13,8 +13,7 @@ absl::StatusOr<SourceTraits> InspectSource(const ScanSpec& spec, const std::vect
   return InvalidField("source", "is not given; allowed are simulated, replay, push, camera");
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenSource(const ScanSpec& resolved, const std::vector<std::string>& replay_roots,
-                                                   const Clock* clock) {
+absl::StatusOr<std::unique_ptr<Source>> OpenSource(const ScanSpec& resolved, const std::vector<std::string>& replay_roots, const Clock* clock) {
   if (const auto* simulated = std::get_if<SimulatedSource>(&resolved.source)) return OpenSimulated(resolved, *simulated, clock);
   if (const auto* replay = std::get_if<ReplaySource>(&resolved.source)) return OpenReplay(resolved, *replay, replay_roots, clock);
   if (const auto* push = std::get_if<PushSource>(&resolved.source)) return OpenPush(resolved, *push, clock);

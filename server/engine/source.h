@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/dtype.h"
 #include "server/engine/scan_spec.h"
@@ -66,10 +67,10 @@ struct SourceTraits {
   int64_t samples_per_record = 0;
   DType raw_type = DType::kU16;
   math::Packing packing = math::Packing::kNone;
-  double record_rate_hz = 0;           // 0 = as fast as possible
-  double full_scale_counts = 0;        // largest raw value (ADC range); 0 = unknown
-  int64_t total_records = 0;           // 0 = unbounded
-  std::vector<double> wavelength_nm;   // [S] if the source knows its spectrometer
+  double record_rate_hz = 0;          // 0 = as fast as possible
+  double full_scale_counts = 0;       // largest raw value (ADC range); 0 = unknown
+  int64_t total_records = 0;          // 0 = unbounded
+  std::vector<double> wavelength_nm;  // [S] if the source knows its spectrometer
 };
 
 /// Checks source parameters and opens files; reads no records. InvalidArgument names the field ("simulated.bandwidth_nm",
@@ -79,7 +80,6 @@ struct SourceTraits {
 absl::StatusOr<SourceTraits> InspectSource(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
 
 /// Opens the source of a resolved spec (resolve.h). `clock` must outlive it.
-absl::StatusOr<std::unique_ptr<Source>> OpenSource(const ScanSpec& resolved, const std::vector<std::string>& replay_roots,
-                                                   const Clock* clock);
+absl::StatusOr<std::unique_ptr<Source>> OpenSource(const ScanSpec& resolved, const std::vector<std::string>& replay_roots, const Clock* clock);
 
 }  // namespace octavo::engine

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/push_port.h"
 #include "server/engine/sources.h"
@@ -63,12 +64,12 @@ absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource&
 std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& given, const Clock* clock) {
   const PushSource s = WithDefaults(given);
   const Acquisition& a = resolved.acquisition;
-  return std::make_unique<PushedRecords>(std::make_shared<PushPort>(
-      PushLimits{.record_bytes = a.SourceRecordBytes(),
-                 .block_records = a.records_per_block * std::max<int64_t>(a.record_average, 1),
-                 .credit_blocks = s.credit_blocks,
-                 .idle_timeout_s = s.idle_timeout_s},
-      clock));
+  return std::make_unique<PushedRecords>(
+      std::make_shared<PushPort>(PushLimits{.record_bytes = a.SourceRecordBytes(),
+                                            .block_records = a.records_per_block * std::max<int64_t>(a.record_average, 1),
+                                            .credit_blocks = s.credit_blocks,
+                                            .idle_timeout_s = s.idle_timeout_s},
+                                 clock));
 }
 
 }  // namespace octavo::engine

@@ -1,17 +1,17 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <limits>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/engine/npy_input.h"
@@ -105,11 +105,12 @@ absl::StatusOr<UniqueFd> OpenConfined(const std::string& path, const std::vector
 absl::StatusOr<int64_t> SamplesOf(const NpyHeader& header, const Acquisition& a) {
   const int64_t last = header.shape.back(), channels = std::max<int64_t>(a.channels, 1);
   if (a.packing != math::Packing::kNone) {
-    if (header.dtype != DType::kU8) return InvalidField("acquisition.raw_type", absl::StrCat("is packed; the file has ", Info(header.dtype).name, ", not bytes"));
+    if (header.dtype != DType::kU8)
+      return InvalidField("acquisition.raw_type", absl::StrCat("is packed; the file has ", Info(header.dtype).name, ", not bytes"));
     const int64_t samples = a.samples_per_record != 0 ? a.samples_per_record : last * 2 / 3 / channels;
     if (math::PackedBytes(a.packing, samples * channels, 2) == last) return samples;
-    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", a.samples_per_record, " in ", channels, " channels; the file's records have ",
-                                                                       last, " bytes"));
+    return InvalidField("acquisition.samples_per_record",
+                        absl::StrCat("is ", a.samples_per_record, " in ", channels, " channels; the file's records have ", last, " bytes"));
   }
   if (channels == 1) return last;
   if (last == channels && header.shape.size() > 1) return header.shape[header.shape.size() - 2];
@@ -203,8 +204,8 @@ class ReplayRecords final : public Source {
       const ssize_t n = ::pread(file_.fd.get(), out, static_cast<size_t>(bytes), offset);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
-        return WithInfo(absl::DataLossError(absl::StrCat(file_.path, n == 0 ? " became shorter while it was read" : " cannot be read",
-                                                         " at byte ", offset, n == 0 ? "" : absl::StrCat(": errno ", errno))),
+        return WithInfo(absl::DataLossError(absl::StrCat(file_.path, n == 0 ? " became shorter while it was read" : " cannot be read", " at byte ",
+                                                         offset, n == 0 ? "" : absl::StrCat(": errno ", errno))),
                         {.reason = "SOURCE_READ", .field = "replay.path", .numbers = {{"offset", absl::StrCat(offset)}}});
       }
       out += n;
@@ -224,7 +225,8 @@ class ReplayRecords final : public Source {
 }  // namespace
 
 absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
-  if (!std::isfinite(replay.rate_hz) || replay.rate_hz < 0) return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed >= 0"));
+  if (!std::isfinite(replay.rate_hz) || replay.rate_hz < 0)
+    return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed >= 0"));
   OCTAVO_ASSIGN_OR_RETURN(const File file, Open(spec, replay, roots));
   return SourceTraits{.samples_per_record = file.samples,
                       .raw_type = file.raw_type,
@@ -235,8 +237,8 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
                       .wavelength_nm = {}};
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay,
-                                                   const std::vector<std::string>& roots, const Clock* clock) {
+absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay, const std::vector<std::string>& roots,
+                                                   const Clock* clock) {
   OCTAVO_ASSIGN_OR_RETURN(File file, Open(resolved, replay, roots));
   const int64_t total = TotalRecords(file.records, replay.loops);
   return std::make_unique<ReplayRecords>(std::move(file), total, replay.rate_hz, clock);

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/pacer.h"
 #include "server/engine/simulated_model.h"
 #include "server/engine/sources.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::engine {
 namespace {
@@ -21,8 +22,10 @@ class SimulatedRecords final : public Source {
       : acquisition_(spec.acquisition),
         model_(source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type,
                std::max<int64_t>(spec.acquisition.record_average, 1)),
-        record_bytes_(spec.acquisition.SourceRecordBytes()), plain_(spec.acquisition.packing == math::Packing::kNone && spec.acquisition.channels <= 1),
-        pacer_(source.as_fast_as_possible ? 0 : spec.acquisition.record_rate_hz), clock_(clock) {}
+        record_bytes_(spec.acquisition.SourceRecordBytes()),
+        plain_(spec.acquisition.packing == math::Packing::kNone && spec.acquisition.channels <= 1),
+        pacer_(source.as_fast_as_possible ? 0 : spec.acquisition.record_rate_hz),
+        clock_(clock) {}
 
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
     tbb::parallel_for(int64_t{0}, max_records, [&](int64_t r) {
@@ -106,8 +109,8 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   const SimulatedSource s = WithDefaults(given, traits.raw_type);
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.centre_wavelength_nm", s.centre_wavelength_nm, 400, 2000));
   if (!(s.bandwidth_nm > 0 && s.bandwidth_nm < s.centre_wavelength_nm)) {
-    return InvalidField("simulated.bandwidth_nm", absl::StrCat("is ", s.bandwidth_nm, "; allowed > 0 and < ", s.centre_wavelength_nm,
-                                                               ", the centre wavelength"));
+    return InvalidField("simulated.bandwidth_nm",
+                        absl::StrCat("is ", s.bandwidth_nm, "; allowed > 0 and < ", s.centre_wavelength_nm, ", the centre wavelength"));
   }
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.nonlinearity", s.nonlinearity, -0.2, 0.2));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a2", s.dispersion_a2, -1, 1));
@@ -115,7 +118,9 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.noise_counts", s.noise_counts, -1e9, 1e4));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.fixed_pattern", s.fixed_pattern, -1e9, 0.5));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.adc_bits", s.adc_bits, 8,
-                                 traits.raw_type == DType::kU8 ? 8 : traits.packing != math::Packing::kNone ? 12 : 16));
+                                 traits.raw_type == DType::kU8            ? 8
+                                 : traits.packing != math::Packing::kNone ? 12
+                                                                          : 16));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
   if (s.layers.size() > 64) return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed 64"));
@@ -133,8 +138,8 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   traits.full_scale_counts = std::exp2(static_cast<double>(s.adc_bits)) - 1;
   traits.wavelength_nm = SimulatedModel::WavelengthNm(s, traits.samples_per_record);
   if (std::adjacent_find(traits.wavelength_nm.begin(), traits.wavelength_nm.end(), std::less_equal<>()) != traits.wavelength_nm.end()) {
-    return InvalidField("simulated.bandwidth_nm", absl::StrCat("is ", s.bandwidth_nm, ", too little to tell ", traits.samples_per_record,
-                                                               " samples apart"));
+    return InvalidField("simulated.bandwidth_nm",
+                        absl::StrCat("is ", s.bandwidth_nm, ", too little to tell ", traits.samples_per_record, " samples apart"));
   }
   return traits;
 }

@@ -25,7 +25,7 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
 absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const ScanSpec& resolved, const CameraSource& source, const Clock* clock);
 
 absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots);
-absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay,
-                                                   const std::vector<std::string>& roots, const Clock* clock);
+absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay, const std::vector<std::string>& roots,
+                                                   const Clock* clock);
 
 }  // namespace octavo::engine

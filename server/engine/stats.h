@@ -22,32 +22,32 @@ struct Histogram {
 
 /// Everything the metrics page shows, copied at one moment. Keys of maps are label values, all from small fixed sets.
 struct Stats {
-  std::map<std::string, int64_t> scans_by_state;                   // "RUNNING" → n
-  std::map<std::string, int64_t> scans_finished;                   // by reason code
-  std::map<std::string, int64_t> scans_rejected;                   // by reason
+  std::map<std::string, int64_t> scans_by_state;  // "RUNNING" → n
+  std::map<std::string, int64_t> scans_finished;  // by reason code
+  std::map<std::string, int64_t> scans_rejected;  // by reason
   int64_t records = 0;
-  std::map<std::string, int64_t> blocks_dropped;                   // by reason: "overrun", "no_slot"
-  std::map<std::string, int64_t> records_without_place;            // by reason: "duplicate", "out_of_range"
+  std::map<std::string, int64_t> blocks_dropped;         // by reason: "overrun", "no_slot"
+  std::map<std::string, int64_t> records_without_place;  // by reason: "duplicate", "out_of_range"
   int64_t source_overruns = 0;
-  std::map<std::string, int64_t> source_records_lost;              // by reason: "gap", "duplicate", "out_of_range"
-  std::map<std::string, int64_t> camera_frames_lost;               // by reason: "lost", "broken"
-  double ring_occupancy = 0;                                       // largest of the running scans, 0 ... 1
-  std::map<std::string, Histogram> stage_seconds;                  // "wait", "upload", "process", "download", "publish"
-  Histogram volume_latency_seconds;                                // last record in host memory → volume held
-  std::map<std::string, Histogram> frame_latency_seconds;          // by product: last record → published
+  std::map<std::string, int64_t> source_records_lost;      // by reason: "gap", "duplicate", "out_of_range"
+  std::map<std::string, int64_t> camera_frames_lost;       // by reason: "lost", "broken"
+  double ring_occupancy = 0;                               // largest of the running scans, 0 ... 1
+  std::map<std::string, Histogram> stage_seconds;          // "wait", "upload", "process", "download", "publish"
+  Histogram volume_latency_seconds;                        // last record in host memory → volume held
+  std::map<std::string, Histogram> frame_latency_seconds;  // by product: last record → published
   std::map<std::string, int64_t> volumes_by_state;
-  std::map<std::string, int64_t> volumes_finished;                 // committed, discarded, failed, dropped, overwritten
+  std::map<std::string, int64_t> volumes_finished;  // committed, discarded, failed, dropped, overwritten
   int64_t missing_ascans = 0;
   double oldest_held_seconds = 0;
   Histogram commit_seconds;
   int64_t commit_bytes = 0;
-  std::map<std::string, int64_t> commit_errors;                    // by reason
-  std::map<std::string, int64_t> subscribers;                      // by product
-  std::map<std::string, int64_t> frames_published;                 // by product
-  std::map<std::string, int64_t> frames_sent;                      // by product, taken by subscribers
+  std::map<std::string, int64_t> commit_errors;                           // by reason
+  std::map<std::string, int64_t> subscribers;                             // by product
+  std::map<std::string, int64_t> frames_published;                        // by product
+  std::map<std::string, int64_t> frames_sent;                             // by product, taken by subscribers
   std::map<std::pair<std::string, std::string>, int64_t> frames_dropped;  // (product, policy)
-  std::map<std::string, int64_t> streams_cut;                      // by reason
-  std::map<std::string, int64_t> allocation_failures;              // by device
+  std::map<std::string, int64_t> streams_cut;                             // by reason
+  std::map<std::string, int64_t> allocation_failures;                     // by device
   std::vector<DeviceStatus> devices;
 };
 

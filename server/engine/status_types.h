@@ -25,8 +25,18 @@ const char* Name(VolumeState state);  // "HELD"
 inline bool IsFinal(ScanState s) { return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled; }
 
 enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
-  kNone = 0, kState = 1, kStarted = 2, kVolumeStarted = 3, kVolumeDone = 4, kVolumeState = 5, kInterrupted = 6, kFinished = 7,
-  kProcessing = 8, kGap = 9, kMarker = 10, kSource = 11
+  kNone = 0,
+  kState = 1,
+  kStarted = 2,
+  kVolumeStarted = 3,
+  kVolumeDone = 4,
+  kVolumeState = 5,
+  kInterrupted = 6,
+  kFinished = 7,
+  kProcessing = 8,
+  kGap = 9,
+  kMarker = 10,
+  kSource = 11
 };
 
 /// All fields as in octavo.v1.ScanEvent.
@@ -96,17 +106,25 @@ struct VolumeStatus {
   bool kept = false;
   /// All missing ranges; null: those of `missing` are all.
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
-  std::string derived_from;             // name of the volume it was made of; empty: acquired
-  std::vector<std::string> operations;  // what was done to that, in words
-  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
-  double display_lo = 0, display_hi = 0;  // of derived quantities; both 0: those of the origin
+  std::string derived_from;                    // name of the volume it was made of; empty: acquired
+  std::vector<std::string> operations;         // what was done to that, in words
+  std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
+  double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
 };
 
 /// All fields as in octavo.v1.AdmissionReport.
 struct AdmissionReport {
-  struct Item { std::string what; int64_t bytes = 0; int64_t count = 1; };
-  struct Holder { std::string name, what; int64_t bytes = 0; std::string title; };
+  struct Item {
+    std::string what;
+    int64_t bytes = 0;
+    int64_t count = 1;
+  };
+  struct Holder {
+    std::string name, what;
+    int64_t bytes = 0;
+    std::string title;
+  };
   bool admitted = false;
   std::string device;
   int64_t wanted_bytes = 0, free_bytes = 0, budget_bytes = 0;
@@ -126,8 +144,7 @@ struct DeviceStatus {
   std::string name, backend, model, uuid;
   bool healthy = true;
   std::string reason;
-  int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0,
-          limbo_bytes = 0, free_bytes = 0;
+  int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0, limbo_bytes = 0, free_bytes = 0;
   int running_scans = 0;
 };
 

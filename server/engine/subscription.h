@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "server/engine/frame.h"
 
 namespace octavo::engine {
@@ -22,8 +23,8 @@ struct SubscribeSpec {
   bool axis_given = false;                    // else kZ for projections, kY for B-scans
   int64_t plane_index = -1;                   // kBscan; -1 = middle
   Delivery delivery = Delivery::kLatest;
-  int64_t queue_length = 16;                  // kDropOldest, kLossless; 1 ... 1024
-  double max_rate_hz = 0;                     // 0 = every frame
+  int64_t queue_length = 16;  // kDropOldest, kLossless; 1 ... 1024
+  double max_rate_hz = 0;     // 0 = every frame
   bool resume = false;
   uint64_t from_sequence = 0;
   bool previews = true;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::engine {
@@ -11,10 +12,15 @@ namespace {
 
 class Reader final : public VolumeReader, public std::enable_shared_from_this<Reader> {
  public:
-  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<FramePool> pool,
-         WorkerPool* workers)
-      : pinned_(std::move(pinned)), box_(box), shape_(box.count, box.count + 3), device_(device), stream_(stream),
-        event_(std::move(event)), pool_(std::move(pool)), workers_(workers),
+  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<FramePool> pool, WorkerPool* workers)
+      : pinned_(std::move(pinned)),
+        box_(box),
+        shape_(box.count, box.count + 3),
+        device_(device),
+        stream_(stream),
+        event_(std::move(event)),
+        pool_(std::move(pool)),
+        workers_(workers),
         element_bytes_(SizeOf(pinned_.status.dtype)) {}
 
   ~Reader() override {
@@ -57,8 +63,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
       return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many readers at once; try again"),
                       {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
     }
-    OCTAVO_RETURN_IF_ERROR(device_->CopyBoxToHost(stream_, memory.get(), pinned_.slot->volume.data(), pinned_.status.shape,
-                                                  element_bytes_, piece));
+    OCTAVO_RETURN_IF_ERROR(device_->CopyBoxToHost(stream_, memory.get(), pinned_.slot->volume.data(), pinned_.status.shape, element_bytes_, piece));
     OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
     if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {
       next_y_ += piece.count[0];
@@ -102,7 +107,8 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinn
     if (box.start[d] < 0 || box.start[d] >= extent || box.count[d] < 1 || box.count[d] > extent - box.start[d]) {
       return WithInfo(absl::OutOfRangeError(absl::StrCat("the box leaves the volume: axis ", d, " has 0 to ", extent - 1, ", asked are ",
                                                          box.start[d], " and ", box.count[d], " from there")),
-                      {.reason = "BAD_RANGE", .field = box.start[d] < 0 || box.start[d] >= extent ? "start" : "count",
+                      {.reason = "BAD_RANGE",
+                       .field = box.start[d] < 0 || box.start[d] >= extent ? "start" : "count",
                        .numbers = {{"axis", absl::StrCat(d)}, {"extent", absl::StrCat(extent)}}});
     }
   }

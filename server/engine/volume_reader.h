@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "server/engine/engine.h"
 #include "server/engine/frame_pool.h"
 #include "server/engine/volume_store.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::engine {
@@ -10,9 +11,7 @@ namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
 
-bool InMemory(VolumeState s) {
-  return s == VolumeState::kAcquiring || s == VolumeState::kHeld || s == VolumeState::kCommitting;
-}
+bool InMemory(VolumeState s) { return s == VolumeState::kAcquiring || s == VolumeState::kHeld || s == VolumeState::kCommitting; }
 
 bool Allowed(VolumeState from, VolumeState to) {
   switch (from) {
@@ -27,8 +26,7 @@ bool Allowed(VolumeState from, VolumeState to) {
 
 absl::Status CheckTransition(const std::string& volume, VolumeState from, VolumeState to) {
   if (Allowed(from, to)) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(
-                      absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
                   {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
 }
 
@@ -137,10 +135,10 @@ absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
                     {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(state)}}});
   }
   if (!InMemory(state)) {
-    return WithInfo(absl::NotFoundError(absl::StrCat(
-                        name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ", it->status.reason,
-                        it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
-                    {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(state)}}});
+    return WithInfo(
+        absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ", it->status.reason,
+                                         it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
+        {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(state)}}});
   }
   return PinnedVolume{.status = StatusOf(*it), .slot = it->slot, .device = it->device};
 }
@@ -159,9 +157,10 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
       kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state) && record.status.derived_from.empty();
     }
     if (kept >= limit) {
-      return WithInfo(absl::ResourceExhaustedError(absl::StrCat(it->status.scan, " keeps ", kept, " volumes, all of its ", limit,
-                                                                " hold slots; commit or discard one first")),
-                      {.reason = "HOLD_SLOTS_FULL", .field = "name",
+      return WithInfo(absl::ResourceExhaustedError(
+                          absl::StrCat(it->status.scan, " keeps ", kept, " volumes, all of its ", limit, " hold slots; commit or discard one first")),
+                      {.reason = "HOLD_SLOTS_FULL",
+                       .field = "name",
                        .numbers = {{"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
     }
     it->status.kept = true;
@@ -230,8 +229,7 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
   {
     MutexLock lock(mutex_);
     auto it = records_.begin();
-    while (it != records_.end() &&
-           !(it->status.scan == scan && it->status.state == VolumeState::kHeld && !it->status.kept)) {
+    while (it != records_.end() && !(it->status.scan == scan && it->status.state == VolumeState::kHeld && !it->status.kept)) {
       ++it;
     }
     if (it == records_.end()) return false;

@@ -1,7 +1,6 @@
 #include "server/engine/worker_pool.h"
 
 #include <pthread.h>
-
 #include <utility>
 
 namespace octavo::engine {

@@ -1,19 +1,19 @@
 #include "server/metrics/exporter.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <chrono>
 #include <limits>
+#include <netdb.h>
 #include <optional>
+#include <sys/socket.h>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/base/unique_fd.h"
 #include "prometheus/collectable.h"
 #include "prometheus/exposer.h"
 #include "prometheus/metric_family.h"
+
+#include "gpu/base/unique_fd.h"
 
 namespace octavo::metrics {
 namespace {
@@ -107,9 +107,9 @@ class Page final : public prometheus::Collectable {
     {
       MetricFamily& memory = family("octavo_device_memory_bytes", "Device memory, by kind", kGauge);
       for (const auto& d : stats.devices) {
-        for (const auto& [kind, bytes] : {std::pair{"total", d.total_bytes}, std::pair{"budget", d.budget_bytes}, std::pair{"reserved", d.reserved_bytes},
-                                          std::pair{"used", d.used_bytes}, std::pair{"held", d.held_bytes}, std::pair{"cached", d.cached_bytes},
-                                          std::pair{"limbo", d.limbo_bytes}}) {
+        for (const auto& [kind, bytes] : {std::pair{"total", d.total_bytes}, std::pair{"budget", d.budget_bytes},
+                                          std::pair{"reserved", d.reserved_bytes}, std::pair{"used", d.used_bytes}, std::pair{"held", d.held_bytes},
+                                          std::pair{"cached", d.cached_bytes}, std::pair{"limbo", d.limbo_bytes}}) {
           value(memory, {{"device", d.name}, {"kind", kind}}, static_cast<double>(bytes));
         }
       }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "server/engine/engine.h"
 
 namespace octavo::metrics {

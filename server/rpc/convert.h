@@ -3,11 +3,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/system.pb.h"
 #include "octavo/v1/types.pb.h"
 #include "octavo/v1/volume.pb.h"
+
 #include "server/engine/engine.h"
 #include "server/engine/frame.h"
 #include "server/engine/scan_spec.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
 
@@ -18,7 +19,9 @@ absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
 
 absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::Encoding encoding) {
   ImageOptions out;
-  out.encoding = encoding == v1::JPEG ? ImageOptions::Encoding::kJpeg : encoding == v1::PNG ? ImageOptions::Encoding::kPng : ImageOptions::Encoding::kRaw;
+  out.encoding = encoding == v1::JPEG  ? ImageOptions::Encoding::kJpeg
+                 : encoding == v1::PNG ? ImageOptions::Encoding::kPng
+                                       : ImageOptions::Encoding::kRaw;
   const auto for_files = [&](const char* field) { return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG"); };
   if (encoding == v1::RAW) {
     if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
@@ -45,7 +48,8 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
     }
   }
   const auto side = [](const char* field, uint32_t given, int64_t* most) -> absl::Status {
-    if (given > ImageOptions::kMostPixels) return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ", ImageOptions::kMostPixels));
+    if (given > ImageOptions::kMostPixels)
+      return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ", ImageOptions::kMostPixels));
     if (given > 0) *most = given;
     return absl::OkStatus();
   };

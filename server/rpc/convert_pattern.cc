@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
 #include "server/rpc/convert.h"
@@ -54,7 +55,9 @@ absl::StatusOr<engine::SimulatedSource> DecodeSimulated(const v1::Simulated& in)
   out.as_fast_as_possible = in.as_fast_as_possible();
   out.scatterers = in.scatterers();
   for (const auto& layer : in.layers()) {
-    out.layers.push_back({.depth_um = layer.depth_um(), .reflectivity = layer.reflectivity(), .tilt_um_per_mm = layer.tilt_um_per_mm(),
+    out.layers.push_back({.depth_um = layer.depth_um(),
+                          .reflectivity = layer.reflectivity(),
+                          .tilt_um_per_mm = layer.tilt_um_per_mm(),
                           .waviness_um = layer.waviness_um()});
   }
   return out;
@@ -91,9 +94,7 @@ DType RawDType(v1::RawType type) {
   }
 }
 math::Packing PackingOf(v1::RawType type) {
-  return type == v1::RAW_U12P         ? math::Packing::kLowFirst12
-         : type == v1::RAW_U12_PACKED ? math::Packing::kHighFirst12
-                                      : math::Packing::kNone;
+  return type == v1::RAW_U12P ? math::Packing::kLowFirst12 : type == v1::RAW_U12_PACKED ? math::Packing::kHighFirst12 : math::Packing::kNone;
 }
 v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
   if (packing != math::Packing::kNone) return packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
@@ -106,8 +107,9 @@ v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
 }
 
 absl::StatusOr<engine::CameraSource> DecodeCamera(const v1::Camera& in) {
-  for (const auto& [field, value] : {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()},
-                                     std::pair{"camera.frame_rate_hz", in.frame_rate_hz()}, std::pair{"camera.frame_timeout_s", in.frame_timeout_s()}}) {
+  for (const auto& [field, value] :
+       {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()}, std::pair{"camera.frame_rate_hz", in.frame_rate_hz()},
+        std::pair{"camera.frame_timeout_s", in.frame_timeout_s()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   }
   for (const auto& [field, text] : {std::pair{"camera.id", &in.id()}, std::pair{"camera.pixel_format", &in.pixel_format()},
@@ -150,9 +152,11 @@ absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, engine::ScanSpec* out
   for (int i = 0; i < in.markers_size(); ++i) {
     const auto& marker = in.markers(i);
     if (!v1::Marker::At_IsValid(marker.at()) || marker.at() == v1::Marker::AT_UNSPECIFIED) {
-      return InvalidField(absl::StrCat("markers[", i, "].at"), absl::StrCat("is ", static_cast<int>(marker.at()), "; allowed VOLUME_START, BSCAN_START, RECORD"));
+      return InvalidField(absl::StrCat("markers[", i, "].at"),
+                          absl::StrCat("is ", static_cast<int>(marker.at()), "; allowed VOLUME_START, BSCAN_START, RECORD"));
     }
-    out->markers.push_back({.name = marker.name(), .at = static_cast<engine::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
+    out->markers.push_back(
+        {.name = marker.name(), .at = static_cast<engine::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
   }
   return absl::OkStatus();
 }
@@ -177,8 +181,7 @@ v1::RawType EncodeRawType(const engine::Acquisition& acquisition) { return RawTy
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   engine::Processing out;
   const auto& background = in.background();
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.background.mode", background.mode(),
-                                   v1::Processing::Background::Mode_IsValid(background.mode())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.background.mode", background.mode(), v1::Processing::Background::Mode_IsValid(background.mode())));
   out.background = static_cast<engine::BackgroundMode>(background.mode());
   out.background_spectrum.assign(background.spectrum().begin(), background.spectrum().end());
   out.background_window_records = background.window_records();
@@ -231,8 +234,8 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.refractive_index", in.refractive_index()));
   out.axial_spacing_um = in.axial_spacing_um();
   out.refractive_index = in.refractive_index();
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.fixed_pattern_noise", in.fixed_pattern_noise(),
-                                   v1::Processing::FixedPatternNoise_IsValid(in.fixed_pattern_noise())));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("processing.fixed_pattern_noise", in.fixed_pattern_noise(), v1::Processing::FixedPatternNoise_IsValid(in.fixed_pattern_noise())));
   out.fixed_pattern_noise = static_cast<engine::FixedPatternNoise>(in.fixed_pattern_noise());
   return out;
 }
@@ -283,8 +286,12 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_end_um", products.slab_end_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.preview_rate_hz", products.preview_rate_hz()));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("products.angiography", products.angiography(), v1::Products::MotionContrast_IsValid(products.angiography())));
-  out.products = {.mip = !products.no_mip(), .aip = products.aip(), .slab_begin_um = products.slab_begin_um(),
-                  .slab_end_um = products.slab_end_um(), .angiography = products.angiography(), .preview_rate_hz = products.preview_rate_hz()};
+  out.products = {.mip = !products.no_mip(),
+                  .aip = products.aip(),
+                  .slab_begin_um = products.slab_begin_um(),
+                  .slab_end_um = products.slab_end_um(),
+                  .angiography = products.angiography(),
+                  .preview_rate_hz = products.preview_rate_hz()};
   OCTAVO_ASSIGN_OR_RETURN(out.retention, DecodeRetention(in.retention()));
   out.device = in.device();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
@@ -307,9 +314,7 @@ void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
     case engine::KMode::kFromSource: k->set_from_source(true); break;
     case engine::KMode::kIndex: k->mutable_index()->mutable_values()->Add(in.k_index.begin(), in.k_index.end()); break;
     case engine::KMode::kPolynomial: k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(), in.k_polynomial.end()); break;
-    case engine::KMode::kWavelength:
-      k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end());
-      break;
+    case engine::KMode::kWavelength: k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end()); break;
   }
   out->set_window(static_cast<v1::WindowKind>(in.window));
   out->mutable_window_values()->Add(in.window_values.begin(), in.window_values.end());

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
 
@@ -59,9 +60,7 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_running_scans(device.running_scans);
 }
 
-absl::Status CheckFinite(const char* field, double value) {
-  return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite");
-}
+absl::Status CheckFinite(const char* field, double value) { return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite"); }
 
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels) {
   if (labels.size() > 64) return InvalidField("labels", absl::StrCat("has ", labels.size(), " entries; allowed 64"));

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
 
@@ -90,12 +91,16 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
     switch (operation.operation_case()) {
       case v1::Operation::kCartesian: {
         const auto& grid = operation.cartesian();
-        for (const auto& [name, value] : {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()}, std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
-                                          std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
+        for (const auto& [name, value] :
+             {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()}, std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
+              std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
           OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
         }
-        out.operations.emplace_back(engine::CartesianGrid{.rows = grid.rows(), .columns = grid.columns(), .extent_x_mm = grid.extent_x_mm(),
-                                                          .extent_y_mm = grid.extent_y_mm(), .reach_mm = grid.reach_mm()});
+        out.operations.emplace_back(engine::CartesianGrid{.rows = grid.rows(),
+                                                          .columns = grid.columns(),
+                                                          .extent_x_mm = grid.extent_x_mm(),
+                                                          .extent_y_mm = grid.extent_y_mm(),
+                                                          .reach_mm = grid.reach_mm()});
         break;
       }
       case v1::Operation::kAngiography:

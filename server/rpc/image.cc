@@ -1,19 +1,19 @@
 #include "server/rpc/image.h"
 
-#include <png.h>
-#include <turbojpeg.h>
-
 #include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <png.h>
 #include <tuple>
+#include <turbojpeg.h>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::rpc {
@@ -208,8 +208,9 @@ absl::StatusOr<engine::Bytes> Jpeg(const Pixels& pixels, int quality) {
   unsigned char* data = nullptr;
   unsigned long size = 0;  // NOLINT: the library's type
   // Colour maps change hue from pixel to pixel: the colour channels keep their resolution.
-  const int result = tjCompress2(compressor.get(), pixels.data.data(), static_cast<int>(pixels.columns), 0, static_cast<int>(pixels.rows),
-                                 pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, &data, &size, pixels.channels == 1 ? TJSAMP_GRAY : TJSAMP_444, quality, 0);
+  const int result =
+      tjCompress2(compressor.get(), pixels.data.data(), static_cast<int>(pixels.columns), 0, static_cast<int>(pixels.rows),
+                  pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, &data, &size, pixels.channels == 1 ? TJSAMP_GRAY : TJSAMP_444, quality, 0);
   const std::shared_ptr<const void> owner(data, [](const void* p) { tjFree(static_cast<unsigned char*>(const_cast<void*>(p))); });
   if (result != 0) return absl::InternalError(absl::StrCat("JPEG: ", tjGetErrorStr2(compressor.get())));
   return engine::Bytes{.owner = owner, .data = data, .size = static_cast<int64_t>(size)};
@@ -220,7 +221,8 @@ absl::StatusOr<engine::Bytes> Jpeg(const Pixels& pixels, int quality) {
 absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptions& options) {
   if (frame.shape.size() != 2) return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
-    return absl::ResourceExhaustedError(absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1], " values; a picture is made of at most ", kMostValues));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1], " values; a picture is made of at most ", kMostValues));
   }
   Values values{.rows = frame.shape[0], .columns = frame.shape[1], .data = std::vector<float>(static_cast<size_t>(frame.shape[0] * frame.shape[1]))};
   if (values.data.empty() || frame.payload.size < static_cast<int64_t>(values.data.size()) * SizeOf(frame.dtype)) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "server/engine/frame.h"
 #include "server/rpc/colour_map.h"
 

@@ -1,11 +1,10 @@
 #include "server/rpc/pattern_plot.h"
 
-#include <png.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdint>
+#include <png.h>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -26,12 +25,12 @@ struct PlotGlyph {
   char c;
   uint16_t rows;
 };
-constexpr PlotGlyph kPlotGlyphs[] = {
-    {'0', 075557}, {'1', 026227}, {'2', 071747}, {'3', 071717}, {'4', 055711}, {'5', 074717}, {'6', 074757}, {'7', 071111}, {'8', 075757},
-    {'9', 075717}, {'.', 000002}, {'-', 000700}, {'+', 002720}, {'/', 011244}, {'=', 007070}, {'A', 025755}, {'B', 065656}, {'C', 074447},
-    {'D', 065556}, {'E', 074647}, {'F', 074644}, {'G', 074557}, {'H', 055755}, {'I', 072227}, {'K', 055655}, {'L', 044447}, {'M', 057755},
-    {'N', 065555}, {'O', 075557}, {'P', 075744}, {'R', 065655}, {'S', 034216}, {'T', 072222}, {'U', 055557}, {'V', 055552}, {'X', 055255},
-    {'Y', 055222}, {'Z', 071247}};
+constexpr PlotGlyph kPlotGlyphs[] = {{'0', 075557}, {'1', 026227}, {'2', 071747}, {'3', 071717}, {'4', 055711}, {'5', 074717}, {'6', 074757},
+                                     {'7', 071111}, {'8', 075757}, {'9', 075717}, {'.', 000002}, {'-', 000700}, {'+', 002720}, {'/', 011244},
+                                     {'=', 007070}, {'A', 025755}, {'B', 065656}, {'C', 074447}, {'D', 065556}, {'E', 074647}, {'F', 074644},
+                                     {'G', 074557}, {'H', 055755}, {'I', 072227}, {'K', 055655}, {'L', 044447}, {'M', 057755}, {'N', 065555},
+                                     {'O', 075557}, {'P', 075744}, {'R', 065655}, {'S', 034216}, {'T', 072222}, {'U', 055557}, {'V', 055552},
+                                     {'X', 055255}, {'Y', 055222}, {'Z', 071247}};
 
 class Canvas {
  public:
@@ -136,7 +135,8 @@ absl::StatusOr<std::string> Plot(const engine::PatternWaveform& wave) {
   const double scale = seconds == 0 ? 1 : seconds < 2 ? 1e3 : 1;
   const double span = seconds == 0 ? static_cast<double>(wave.x.size()) : seconds * scale;
   const std::string time = seconds == 0 ? "record" : seconds < 2 ? "t / ms" : "t / s", unit = std::string(" / ") + wave.unit;
-  const Panel plane{.left = 80, .top = 40, .width = 500, .height = 500, .x_lo = x_mid - half, .x_hi = x_mid + half, .y_lo = y_mid - half, .y_hi = y_mid + half};
+  const Panel plane{
+      .left = 80, .top = 40, .width = 500, .height = 500, .x_lo = x_mid - half, .x_hi = x_mid + half, .y_lo = y_mid - half, .y_hi = y_mid + half};
   const Panel x_time{.left = 680, .top = 40, .width = 410, .height = 200, .x_lo = 0, .x_hi = span, .y_lo = x_lo, .y_hi = x_hi};
   const Panel y_time{.left = 680, .top = 340, .width = 410, .height = 200, .x_lo = 0, .x_hi = span, .y_lo = y_lo, .y_hi = y_hi};
   Canvas canvas;

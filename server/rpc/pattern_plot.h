@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "server/engine/engine.h"
 
 namespace octavo::rpc {

@@ -10,6 +10,7 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
+
 #include "server/engine/frame.h"
 
 namespace octavo::rpc {
@@ -30,10 +31,9 @@ grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number, const
   varint((uint64_t{field_number} << 3) | 2);  // wire type 2: length-delimited
   varint(static_cast<uint64_t>(size));
   auto* owner = new std::shared_ptr<const void>(payload.owner);
-  const grpc::Slice slices[2] = {
-      grpc::Slice(head),
-      grpc::Slice(const_cast<char*>(static_cast<const char*>(payload.data)) + offset, static_cast<size_t>(size),
-                  [](void* p) { delete static_cast<std::shared_ptr<const void>*>(p); }, owner)};
+  const grpc::Slice slices[2] = {grpc::Slice(head), grpc::Slice(
+                                                        const_cast<char*>(static_cast<const char*>(payload.data)) + offset, static_cast<size_t>(size),
+                                                        [](void* p) { delete static_cast<std::shared_ptr<const void>*>(p); }, owner)};
   return grpc::ByteBuffer(slices, 2);
 }
 

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "gpu/base/mutex.h"
 #include "grpcpp/support/server_callback.h"
+
+#include "gpu/base/mutex.h"
 #include "server/rpc/status.h"
 
 namespace octavo::rpc {

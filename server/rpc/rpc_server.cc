@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/base/status.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
+
+#include "gpu/base/status.h"
 #include "server/rpc/unix_listener.h"
 
 namespace octavo::rpc {
@@ -65,7 +66,8 @@ class RpcServerImpl final : public RpcServer {
   void SetServing(bool serving) override {
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
-    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
+    for (const char* service :
+         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
       health->SetServingStatus(service, serving);
     }
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "server/engine/engine.h"
 #include "server/rpc/services.h"
 
@@ -15,7 +16,7 @@ struct RpcConfig {
   std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free one
   std::string unix_path;                               // empty = no Unix socket
   int max_receive_bytes = 64 << 20;
-  int max_concurrent_streams = 4096;                   // per connection
+  int max_concurrent_streams = 4096;  // per connection
 };
 
 /// The gRPC front of an engine: services, health, reflection, listeners.

@@ -1,5 +1,6 @@
-#include "gpu/base/status.h"
 #include "octavo/v1/scan.grpc.pb.h"
+
+#include "gpu/base/status.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/pattern_plot.h"
@@ -129,6 +130,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers) { return std::make_unique<ScanServiceImpl>(engine, workers); }
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers) {
+  return std::make_unique<ScanServiceImpl>(engine, workers);
+}
 
 }  // namespace octavo::rpc

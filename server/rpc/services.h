@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
 #include "grpcpp/impl/codegen/service_type.h"
+
+#include "gpu/device.h"
 #include "server/engine/engine.h"
 #include "server/engine/worker_pool.h"
 

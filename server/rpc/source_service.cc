@@ -1,11 +1,12 @@
-#include "octavo/v1/source.grpc.pb.h"
-
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
+#include "octavo/v1/source.grpc.pb.h"
+
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/engine/push_port.h"
@@ -177,7 +178,7 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   int64_t connection_ = 0;
   Mutex mutex_;
   bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
-       finished_ ABSL_GUARDED_BY(mutex_) = false;
+              finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status final_;
 };
 
@@ -188,7 +189,8 @@ class SourceServiceImpl final
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override { return PushStream::Begin(engine_); }
 
-  grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest*, v1::ListCamerasResponse* response) override {
+  grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest*,
+                                        v1::ListCamerasResponse* response) override {
     auto* reactor = context->DefaultReactor();
     workers_->Post([this, reactor, response] {
       auto cameras = engine_->ListCameras();

@@ -3,9 +3,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+
+#include "octavo/v1/types.pb.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "octavo/v1/types.pb.h"
 #include "server/rpc/convert.h"
 
 namespace octavo::rpc {

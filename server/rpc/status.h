@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
+
 #include "server/engine/status_types.h"
 
 namespace octavo::rpc {

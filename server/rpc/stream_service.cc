@@ -1,7 +1,7 @@
-#include "octavo/v1/stream.grpc.pb.h"
-
 #include <algorithm>
 #include <map>
+
+#include "octavo/v1/stream.grpc.pb.h"
 
 #include "gpu/base/status.h"
 #include "server/engine/checksum.h"

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "octavo/v1/system.grpc.pb.h"
+
 #include "server/rpc/convert.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"

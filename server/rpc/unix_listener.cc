@@ -1,14 +1,13 @@
 #include "server/rpc/unix_listener.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/server_posix.h"
@@ -19,7 +18,8 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Open(const std::stri
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
-    return absl::InvalidArgumentError(absl::StrCat("listen.unix: '", path, "' has ", path.size(), " characters; allowed ", sizeof address.sun_path - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen.unix: '", path, "' has ", path.size(), " characters; allowed ", sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const auto* at = reinterpret_cast<const sockaddr*>(&address);

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "grpcpp/server.h"
+
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
-#include "grpcpp/server.h"
 
 namespace octavo::rpc {
 

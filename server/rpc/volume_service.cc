@@ -1,7 +1,8 @@
 #include <algorithm>
 
-#include "gpu/base/status.h"
 #include "octavo/v1/volume.grpc.pb.h"
+
+#include "gpu/base/status.h"
 #include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/paging.h"
@@ -67,10 +68,10 @@ class ReadStream final : public std::enable_shared_from_this<ReadStream> {
   uint32_t crc_ = 0;
 };
 
-using Base = v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
-    v1::VolumeService::WithRawCallbackMethod_ReadVolume<v1::VolumeService::WithCallbackMethod_HoldVolume<
-        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<
-            v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::Service>>>>>>>;
+using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
+    v1::VolumeService::WithCallbackMethod_ListVolumes<v1::VolumeService::WithRawCallbackMethod_ReadVolume<
+        v1::VolumeService::WithCallbackMethod_HoldVolume<v1::VolumeService::WithCallbackMethod_CommitVolume<
+            v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::Service>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -86,8 +87,7 @@ class VolumeServiceImpl final : public Base {
     return Answer(context, response, [&] { return engine_->DiscardVolume(request->name()); });
   }
 
-  ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request,
-                                  v1::ListVolumesResponse* response) override {
+  ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request, v1::ListVolumesResponse* response) override {
     return Reply(context, [&]() -> absl::Status {
       std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {

@@ -4,9 +4,10 @@
 #include <cstring>
 #include <vector>
 
+#include "tbb/parallel_for.h"
+
 #include "gpu/digest.h"
 #include "server/storage/crc32c.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 

@@ -15,8 +15,8 @@ class ChecksumStream {
 
  private:
   uint32_t crc_ = 0;
-  uint64_t sum_ = 0;              // of the whole words so far
-  int64_t at_ = 0, held_ = 0;     // bytes in whole words; bytes of the word left open, in word_
+  uint64_t sum_ = 0;           // of the whole words so far
+  int64_t at_ = 0, held_ = 0;  // bytes in whole words; bytes of the word left open, in word_
   char word_[8] = {};
 };
 

@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 
 namespace octavo::storage {
@@ -24,7 +25,8 @@ ChunkCoder::ChunkCoder() : contexts_(std::make_unique<Contexts>()) {}
 ChunkCoder::~ChunkCoder() = default;
 
 ChunkCodec ChunkCodec::Of(const WriterOptions& options, DType dtype) {
-  ChunkCodec out{.codec = options.compress ? options.codec : Codec::kDefault, .level = options.level, .shuffle = options.shuffle, .type_bytes = SizeOf(dtype)};
+  ChunkCodec out{
+      .codec = options.compress ? options.codec : Codec::kDefault, .level = options.level, .shuffle = options.shuffle, .type_bytes = SizeOf(dtype)};
   if (out.codec == Codec::kZstd) out.level = options.zstd_level;
   // Bytes of equal weight lie together; where an element is one byte, bits do.
   if (out.shuffle == Shuffle::kDefault) out.shuffle = out.type_bytes > 1 ? Shuffle::kByte : Shuffle::kBit;
@@ -41,8 +43,12 @@ json ChunkCodec::ToJson() const {
   }
   const char* kShuffle[] = {"", "noshuffle", "shuffle", "bitshuffle"};
   return {{"name", "blosc"},
-          {"configuration", {{"cname", codec == Codec::kBloscZstd ? "zstd" : "lz4"}, {"clevel", level}, {"shuffle", kShuffle[static_cast<int>(shuffle)]},
-                             {"typesize", type_bytes}, {"blocksize", 0}}}};
+          {"configuration",
+           {{"cname", codec == Codec::kBloscZstd ? "zstd" : "lz4"},
+            {"clevel", level},
+            {"shuffle", kShuffle[static_cast<int>(shuffle)]},
+            {"typesize", type_bytes},
+            {"blocksize", 0}}}};
 }
 
 absl::StatusOr<ChunkCodec> ChunkCodec::FromJson(const json& codec) {
@@ -86,8 +92,9 @@ absl::StatusOr<absl::string_view> ChunkCoder::Encode(const ChunkCodec& codec, ab
   }
   encoded_.resize(chunk_bytes.size() + BLOSC_MAX_OVERHEAD);
   const int shuffle = codec.shuffle == Shuffle::kByte ? BLOSC_SHUFFLE : codec.shuffle == Shuffle::kBit ? BLOSC_BITSHUFFLE : BLOSC_NOSHUFFLE;
-  const int n = blosc_compress_ctx(codec.level, shuffle, static_cast<size_t>(codec.type_bytes), chunk_bytes.size(), chunk_bytes.data(), encoded_.data(),
-                                   encoded_.size(), codec.codec == Codec::kBloscZstd ? BLOSC_ZSTD_COMPNAME : BLOSC_LZ4_COMPNAME, 0, 1);
+  const int n =
+      blosc_compress_ctx(codec.level, shuffle, static_cast<size_t>(codec.type_bytes), chunk_bytes.size(), chunk_bytes.data(), encoded_.data(),
+                         encoded_.size(), codec.codec == Codec::kBloscZstd ? BLOSC_ZSTD_COMPNAME : BLOSC_LZ4_COMPNAME, 0, 1);
   if (n <= 0) return absl::InternalError(absl::StrCat("blosc: ", n));
   return absl::string_view(encoded_.data(), static_cast<size_t>(n));
 }

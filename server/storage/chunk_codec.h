@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
+
 #include "server/storage/writer.h"
 
 namespace octavo::storage {

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpu/dtype.h"
 #include "nlohmann/json.hpp"
+
+#include "gpu/dtype.h"
 
 namespace octavo::storage {
 

@@ -12,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tbb/parallel_invoke.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/checksum_stream.h"
 #include "server/storage/files.h"
@@ -19,7 +21,6 @@
 #include "server/storage/journal.h"
 #include "server/storage/manifest.h"
 #include "server/storage/publish.h"
-#include "tbb/parallel_invoke.h"
 
 namespace octavo::storage {
 namespace {
@@ -29,8 +30,8 @@ class StoreImpl final : public CommitStore {
   StoreImpl(std::vector<std::string> roots, std::unique_ptr<Journal> journal) : roots_(std::move(roots)), journal_(std::move(journal)) {}
 
   const std::vector<std::string>& roots() const override { return roots_; }
-  absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination,
-                                                           const VolumeMeta& meta, const WriterOptions& options) override;
+  absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
+                                                           const WriterOptions& options) override;
 
   absl::Status Claim(const std::string& path) {
     MutexLock lock(mutex_);
@@ -115,13 +116,14 @@ class Transaction final : public CommitTransaction {
     if (sums_.bytes() != wanted) return absl::InternalError(absl::StrCat("got ", sums_.bytes(), " of ", wanted, " bytes"));
     const std::string digest = absl::StrFormat("sum64:%016x", sums_.Sum());
     if (!meta_.digest.empty() && meta_.digest != digest) {
-      return WithInfo(absl::DataLossError(absl::StrCat(meta_.volume_name, " changed since it was sealed: its digest was ", meta_.digest,
-                                                       " and is ", digest)),
-                      {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta_.digest}, {"read", digest}}});
+      return WithInfo(
+          absl::DataLossError(absl::StrCat(meta_.volume_name, " changed since it was sealed: its digest was ", meta_.digest, " and is ", digest)),
+          {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta_.digest}, {"read", digest}}});
     }
     OCTAVO_RETURN_IF_ERROR(writer_->Finish());
     if (const int error = Failpoint("files_synced")) return ErrnoStatus(error, "syncing", paths_.temporary);
-    const Manifest manifest{.commit = paths_.id, .files = writer_->Files(), .raw_bytes = wanted, .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
+    const Manifest manifest{
+        .commit = paths_.id, .files = writer_->Files(), .raw_bytes = wanted, .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
     const std::string text = manifest.ToJson(), path = absl::StrCat(paths_.temporary, "/", kManifestName);
     OCTAVO_RETURN_IF_ERROR(WriteNewFile(path, text.data(), text.size()));
     OCTAVO_RETURN_IF_ERROR(SyncFile(path));
@@ -153,9 +155,7 @@ class Transaction final : public CommitTransaction {
     if (removed) (void)store_->journal().Append({{"op", "end"}, {"key", paths_.key}, {"result", "abandoned"}});
   }
   /// What is missing under a temporary name can only be under the final one.
-  bool IsOursOnly() const {
-    return IsSingleFile(paths_.format) ? PathExists(paths_.temporary) : !PathExists(paths_.temporary);
-  }
+  bool IsOursOnly() const { return IsSingleFile(paths_.format) ? PathExists(paths_.temporary) : !PathExists(paths_.temporary); }
 
   StoreImpl* const store_;
   CommitPaths paths_;
@@ -184,8 +184,13 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
   }
   static std::atomic<int> serial{0};  // with the time, unique over restarts
   const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
-  const CommitPaths paths{.key = absl::StrCat(commit_id, ".", absl::Hex(now), ".", serial++), .id = commit_id, .volume = meta.volume_name,
-                          .final = final, .temporary = temporary, .format = resolved.format, .made = {}};
+  const CommitPaths paths{.key = absl::StrCat(commit_id, ".", absl::Hex(now), ".", serial++),
+                          .id = commit_id,
+                          .volume = meta.volume_name,
+                          .final = final,
+                          .temporary = temporary,
+                          .format = resolved.format,
+                          .made = {}};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
   if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());

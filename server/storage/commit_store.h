@@ -8,18 +8,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
 
 /// What a finished commit left on disk.
 struct CommitOutcome {
-  std::string path;       // absolute
+  std::string path;  // absolute
   Format format = Format::kOmeZarr05;
   int64_t raw_bytes = 0;  // voxels
   int64_t disk_bytes = 0;
   double seconds = 0;
-  std::string checksum;   // "crc32c:xxxxxxxx" of the voxels in C order
+  std::string checksum;  // "crc32c:xxxxxxxx" of the voxels in C order
 };
 
 /// Confines a destination to the roots. `destination`: relative to roots[0], or absolute inside one of them; no "..",

@@ -1,14 +1,14 @@
 #include "server/storage/convert.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/checksum_stream.h"
 #include "server/storage/files.h"
@@ -43,14 +43,16 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   const VolumeMeta& meta = volume->meta();
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   if (meta.digest.empty()) OCTAVO_RETURN_IF_ERROR(volume->Verify());
-  CommitPaths paths{.key = "", .id = "convert", .volume = meta.volume_name, .final = destination, .temporary = "", .format = resolved.format, .made = {}};
+  CommitPaths paths{
+      .key = "", .id = "convert", .volume = meta.volume_name, .final = destination, .temporary = "", .format = resolved.format, .made = {}};
   while (paths.final.size() > 1 && paths.final.back() == '/') paths.final.pop_back();
   if (!HasExtension(paths.final, resolved.format)) paths.final += Extension(resolved.format);
   const std::string parent = ParentOf(paths.final);
   if (!PathExists(parent)) return ErrnoStatus(ENOENT, "opening directory", parent);
   if (PathExists(paths.final)) return ErrnoStatus(EEXIST, "writing", paths.final);
   if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "writing", paths.Side());
-  paths.temporary = absl::StrCat(parent, "/.octavo-convert-", ::getpid(), "-", absl::Hex(std::chrono::system_clock::now().time_since_epoch().count()), ".tmp");
+  paths.temporary =
+      absl::StrCat(parent, "/.octavo-convert-", ::getpid(), "-", absl::Hex(std::chrono::system_clock::now().time_since_epoch().count()), ".tmp");
   Temporary temporary{paths.temporary};
   OCTAVO_ASSIGN_OR_RETURN(auto writer, MakeFileListWriter(paths.temporary, meta, resolved));
 
@@ -59,7 +61,8 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   ChecksumStream sums;
   for (int64_t y = 0; y < meta.shape[0]; y += slab) {
     const int64_t count = std::min(slab, meta.shape[0] - y);
-    if (!progress(static_cast<double>(y) / static_cast<double>(meta.shape[0]), writer->DiskBytes())) return absl::CancelledError("the conversion was cancelled");
+    if (!progress(static_cast<double>(y) / static_cast<double>(meta.shape[0]), writer->DiskBytes()))
+      return absl::CancelledError("the conversion was cancelled");
     OCTAVO_RETURN_IF_ERROR(volume->Read(y, count, memory.data()));
     sums.Add(memory.data(), count * plane);
     OCTAVO_RETURN_IF_ERROR(writer->WriteSlab(y, count, memory.data()));
@@ -70,7 +73,8 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
                     {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta.digest}, {"read", digest}}});
   }
   OCTAVO_RETURN_IF_ERROR(writer->Finish());
-  const Manifest manifest{.commit = paths.id, .files = writer->Files(), .raw_bytes = sums.bytes(), .checksum = absl::StrFormat("crc32c:%08x", sums.Crc())};
+  const Manifest manifest{
+      .commit = paths.id, .files = writer->Files(), .raw_bytes = sums.bytes(), .checksum = absl::StrFormat("crc32c:%08x", sums.Crc())};
   const std::string text = manifest.ToJson(), manifest_path = absl::StrCat(paths.temporary, "/", kManifestName);
   OCTAVO_RETURN_IF_ERROR(WriteNewFile(manifest_path, text.data(), text.size()));
   OCTAVO_RETURN_IF_ERROR(SyncFile(manifest_path));

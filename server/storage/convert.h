@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "server/storage/commit_store.h"
 #include "server/storage/writer.h"
 

@@ -1,12 +1,12 @@
 #include "server/storage/deflate.h"
 
+#include <algorithm>
 #include <zlib.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
-#include "gpu/base/status.h"
 #include "tbb/parallel_for.h"
+
+#include "gpu/base/status.h"
 
 namespace octavo::storage {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 /// A piece as whole deflate blocks, none of them the last of the stream, ending at a byte.
 absl::StatusOr<std::string> Blocks(const char* data, size_t bytes, int level) {
   z_stream stream{};
-  if (deflateInit2(&stream, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) return absl::ResourceExhaustedError("no memory for a deflate encoder");
+  if (deflateInit2(&stream, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    return absl::ResourceExhaustedError("no memory for a deflate encoder");
   std::string out(deflateBound(&stream, bytes) + 16, '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));
   stream.avail_in = static_cast<uInt>(bytes);
@@ -52,7 +53,8 @@ absl::StatusOr<std::vector<std::string>> DeflateStream::Add(const void* data, in
   for (size_t i = 0; i < parts.size(); ++i) {
     OCTAVO_RETURN_IF_ERROR(parts[i].status());
     out.push_back(*std::move(parts[i]));
-    check_ = static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32_combine(check_, checks[i], length(i)) : adler32_combine(check_, checks[i], length(i)));
+    check_ =
+        static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32_combine(check_, checks[i], length(i)) : adler32_combine(check_, checks[i], length(i)));
   }
   bytes_ += static_cast<uint64_t>(bytes);
   return out;

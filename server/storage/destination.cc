@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "gpu/base/status.h"
 #include "nlohmann/json.hpp"
+
+#include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
 
@@ -42,7 +43,8 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   for (const absl::string_view part : absl::StrSplit(destination, '/', absl::SkipEmpty())) {
     if (part == ".") continue;
     parts.push_back(part);
-    if (part == "..") return InvalidField(kField, absl::StrCat("'", destination, "' holds '..'; allowed are paths below ", absl::StrJoin(roots, ", ")));
+    if (part == "..")
+      return InvalidField(kField, absl::StrCat("'", destination, "' holds '..'; allowed are paths below ", absl::StrJoin(roots, ", ")));
     if (absl::StartsWith(part, ".octavo-")) return InvalidField(kField, "uses a name that starts with .octavo-, which is reserved");
     if (part.size() > 200) return InvalidField(kField, absl::StrCat("has a part of ", part.size(), " characters; allowed 200"));
   }

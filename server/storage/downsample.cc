@@ -41,7 +41,6 @@ Half ToHalf(float value) {
   return {static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13))};
 }
 
-
 template <class T>
 T Mean(const T* const* rows, int count, int64_t z, int64_t dz, int shift) {
   if constexpr (std::is_integral_v<T>) {
@@ -59,16 +58,20 @@ T Mean(const T* const* rows, int count, int64_t z, int64_t dz, int shift) {
     for (int i = 0; i < count; ++i) {
       for (int64_t k = 0; k < dz; ++k) {
         Sum value;
-        if constexpr (std::is_same_v<T, Half>) value = ToFloat(rows[i][z + k]);
-        else value = rows[i][z + k];
+        if constexpr (std::is_same_v<T, Half>)
+          value = ToFloat(rows[i][z + k]);
+        else
+          value = rows[i][z + k];
         if (std::isnan(value)) continue;
         sum += value;
         ++valid;
       }
     }
     const Sum mean = valid > 0 ? sum / static_cast<Sum>(valid) : static_cast<Sum>(std::nan(""));
-    if constexpr (std::is_same_v<T, Half>) return ToHalf(mean);
-    else return static_cast<T>(mean);
+    if constexpr (std::is_same_v<T, Half>)
+      return ToHalf(mean);
+    else
+      return static_cast<T>(mean);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+
 #include "gpu/base/mutex.h"
 #include "server/storage/commit_store.h"
 
@@ -17,7 +18,7 @@ namespace {
 struct Armed {
   Mutex mutex;
   std::string name ABSL_GUARDED_BY(mutex);
-  int error ABSL_GUARDED_BY(mutex) = 0;   // 0 = kill
+  int error ABSL_GUARDED_BY(mutex) = 0;  // 0 = kill
   int countdown ABSL_GUARDED_BY(mutex) = 1;
 };
 std::atomic<bool> g_armed{false};

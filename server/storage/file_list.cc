@@ -1,11 +1,11 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <thread>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"

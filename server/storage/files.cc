@@ -1,15 +1,15 @@
 #include "server/storage/files.h"
 
+#include <cerrno>
+#include <cstdio>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/writer.h"
@@ -101,7 +101,8 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
   if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
   if (errno == EEXIST) {
     // Two names of one file: the way below was interrupted between its link and its unlink.
-    struct stat a {}, b {};
+    struct stat a {
+    }, b{};
     if (::lstat(from.c_str(), &a) == 0 && ::lstat(to.c_str(), &b) == 0 && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
       return ::unlink(from.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "removing", from);
     }

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/single_file.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/manifest.h"
@@ -65,7 +66,8 @@ absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& s
 
 // The writers of the formats, for options that are resolved.
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);  // .npy, .bin
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path, const VolumeMeta& meta,
+                                                               const WriterOptions& options);  // .npy, .bin
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNrrdWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);

@@ -1,24 +1,24 @@
-#include <hdf5.h>
-#include <sys/stat.h>
-#include <zlib.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <hdf5.h>
+#include <sys/stat.h>
 #include <vector>
+#include <zlib.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "tbb/enumerable_thread_specific.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/storage/chunk_grid.h"
 #include "server/storage/files.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/single_file.h"
-#include "tbb/enumerable_thread_specific.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 namespace {
@@ -151,7 +151,8 @@ class Hdf5Writer final : public SingleFileWriter {
 
   absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) override {
     if (y_begin % grid_.chunk[0] != 0) return absl::InternalError(absl::StrCat("slab from ", y_begin, "; chunks have ", grid_.chunk[0], " B-scans"));
-    const int64_t nx = CeilDiv(grid_.shape[1], grid_.chunk[1]), nz = CeilDiv(grid_.shape[2], grid_.chunk[2]), group = 4 * tbb::this_task_arena::max_concurrency();
+    const int64_t nx = CeilDiv(grid_.shape[1], grid_.chunk[1]), nz = CeilDiv(grid_.shape[2], grid_.chunk[2]),
+                  group = 4 * tbb::this_task_arena::max_concurrency();
     for (int64_t first = 0; first < nx * nz; first += group) {
       std::vector<Part> parts(static_cast<size_t>(std::min(group, nx * nz - first)));
       tbb::parallel_for(size_t{0}, parts.size(), [&](size_t k) {
@@ -164,7 +165,8 @@ class Hdf5Writer final : public SingleFileWriter {
         OCTAVO_RETURN_IF_ERROR(parts[k].status);
         const int64_t i = first + static_cast<int64_t>(k);
         const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]), Size(i % nz * grid_.chunk[2])};
-        if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(), parts[k].bytes.data()) < 0) return LibraryError("writing", data_path_);
+        if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(), parts[k].bytes.data()) < 0)
+          return LibraryError("writing", data_path_);
         disk_bytes_ += static_cast<int64_t>(parts[k].bytes.size());
       }
     }
@@ -191,8 +193,11 @@ class Hdf5Writer final : public SingleFileWriter {
     }
     uLongf room = compressBound(static_cast<uLong>(bytes));
     out.bytes.resize(room);
-    const int result = compress2(reinterpret_cast<Bytef*>(out.bytes.data()), &room, reinterpret_cast<const Bytef*>(chunk), static_cast<uLong>(bytes), options_.level);
-    if (result != Z_OK) out.status = result == Z_MEM_ERROR ? absl::ResourceExhaustedError("no memory for a deflate encoder") : absl::InternalError(absl::StrCat("deflate: ", result));
+    const int result = compress2(reinterpret_cast<Bytef*>(out.bytes.data()), &room, reinterpret_cast<const Bytef*>(chunk), static_cast<uLong>(bytes),
+                                 options_.level);
+    if (result != Z_OK)
+      out.status = result == Z_MEM_ERROR ? absl::ResourceExhaustedError("no memory for a deflate encoder")
+                                         : absl::InternalError(absl::StrCat("deflate: ", result));
     out.bytes.resize(room);
     return out;
   }
@@ -225,8 +230,9 @@ class Hdf5Writer final : public SingleFileWriter {
       Quiet();
       const std::vector<double> spacing(meta_.spacing_um, meta_.spacing_um + 3);
       const bool fine = Texts("DIMENSION_LABELS", {"y", "x", "z"}) && Numbers("spacing_um", spacing) && Numbers("element_size_um", spacing) &&
-                        Numbers("display", {meta_.display_lo, meta_.display_hi}) && (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) &&
-                        Texts("value", {meta_.value_kind.c_str()}) && Metadata();
+                        Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
+                        (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) && Texts("value", {meta_.value_kind.c_str()}) &&
+                        Metadata();
       if (!fine) return LibraryError("writing", data_path_);
       // Flushed before it is closed: the library can report a failed flush, while a failed close leaves it in between.
       if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0) return LibraryError("writing", data_path_);
@@ -241,7 +247,8 @@ class Hdf5Writer final : public SingleFileWriter {
     std::vector<char> chunk, shuffled;
   };
   const ChunkGrid grid_{.shape = {meta_.shape[0], meta_.shape[1], meta_.shape[2]},
-                        .chunk = {std::min(options_.chunk[0], meta_.shape[0]), std::min(options_.chunk[1], meta_.shape[1]), std::min(options_.chunk[2], meta_.shape[2])},
+                        .chunk = {std::min(options_.chunk[0], meta_.shape[0]), std::min(options_.chunk[1], meta_.shape[1]),
+                                  std::min(options_.chunk[2], meta_.shape[2])},
                         .size = SizeOf(meta_.dtype),
                         .fill = FillValue::Of(meta_.dtype)};
   Id file_, dataset_;

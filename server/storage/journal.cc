@@ -1,15 +1,15 @@
 #include "server/storage/journal.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"

@@ -6,9 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
-#include "nlohmann/json.hpp"
 
 namespace octavo::storage {
 

@@ -1,16 +1,16 @@
 #include "server/storage/manifest.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
-#include "nlohmann/json.hpp"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
 #include "server/storage/writer.h"

@@ -2,17 +2,30 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/deflate.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/single_file.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 namespace {
 
 // Types of elements and classes of arrays, by MATLAB's names mi... and mx...
-enum Element : uint32_t { kInt8 = 1, kUint8 = 2, kInt16 = 3, kUint16 = 4, kInt32 = 5, kUint32 = 6, kSingle = 7, kDouble = 9, kMatrix = 14, kCompressed = 15, kUtf8 = 16 };
+enum Element : uint32_t {
+  kInt8 = 1,
+  kUint8 = 2,
+  kInt16 = 3,
+  kUint16 = 4,
+  kInt32 = 5,
+  kUint32 = 6,
+  kSingle = 7,
+  kDouble = 9,
+  kMatrix = 14,
+  kCompressed = 15,
+  kUtf8 = 16
+};
 enum Class : uint32_t { kCharClass = 4, kDoubleClass = 6, kSingleClass = 7, kInt8Class = 8, kUint8Class = 9, kInt16Class = 10, kUint16Class = 11 };
 constexpr uint32_t kComplexFlag = 0x800;
 
@@ -84,7 +97,8 @@ class MatlabWriter final : public StreamedFileWriter {
     const int64_t part = complex ? VolumeBytes() / 2 : VolumeBytes();  // real, and as much imaginary
     const std::string data_tag = Tag(type.element, part), pad = Padding(part), name = "volume";
     std::string begin = MatrixBegin(type.array | (complex ? kComplexFlag : 0), {meta_.shape[2], meta_.shape[1], meta_.shape[0]}, name) + data_tag;
-    const int64_t matrix = static_cast<int64_t>(begin.size() + pad.size()) + part + (complex ? static_cast<int64_t>(data_tag.size() + pad.size()) + part : 0);
+    const int64_t matrix =
+        static_cast<int64_t>(begin.size() + pad.size()) + part + (complex ? static_cast<int64_t>(data_tag.size() + pad.size()) + part : 0);
     begin = Tag(kMatrix, matrix) + begin;
     after_ = pad;
     if (compressed) {

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+
 #include "server/storage/volume_meta.h"
 
 namespace octavo::storage {

@@ -4,11 +4,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/enumerable_thread_specific.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/single_file.h"
-#include "tbb/enumerable_thread_specific.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 namespace {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/deflate.h"
 #include "server/storage/meta_json.h"
@@ -70,8 +71,8 @@ class NrrdWriter final : public StreamedFileWriter {
     absl::StrAppend(&out, "dimension: ", complex ? 4 : 3, "\n");
     absl::StrAppend(&out, "space dimension: 3\n");
     absl::StrAppend(&out, "sizes: ", complex ? "2 " : "", meta_.shape[2], " ", meta_.shape[1], " ", meta_.shape[0], "\n");
-    absl::StrAppend(&out, "space directions: ", complex ? "none " : "", "(0,0,", number(meta_.spacing_um[2]), ") (", number(meta_.spacing_um[1]), ",0,0) (0,",
-                    number(meta_.spacing_um[0]), ",0)\n");
+    absl::StrAppend(&out, "space directions: ", complex ? "none " : "", "(0,0,", number(meta_.spacing_um[2]), ") (", number(meta_.spacing_um[1]),
+                    ",0,0) (0,", number(meta_.spacing_um[0]), ",0)\n");
     absl::StrAppend(&out, "kinds: ", complex ? "complex " : "", "domain domain domain\n");
     absl::StrAppend(&out, "labels: ", complex ? "\"\" " : "", "\"z\" \"x\" \"y\"\n");
     if (SizeOf(meta_.dtype) > 1) absl::StrAppend(&out, "endian: little\n");

@@ -1,11 +1,11 @@
 #include "server/storage/publish.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <filesystem>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
@@ -14,14 +14,19 @@
 namespace octavo::storage {
 
 nlohmann::json CommitPaths::ToJson(const char* op) const {
-  return {{"op", op}, {"key", key}, {"id", id}, {"volume", volume}, {"final", final}, {"temporary", temporary},
-          {"format", static_cast<int>(format)}, {"made", made}};
+  return {
+      {"op", op},    {"key", key}, {"id", id}, {"volume", volume}, {"final", final}, {"temporary", temporary}, {"format", static_cast<int>(format)},
+      {"made", made}};
 }
 
 CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
-  CommitPaths paths{.key = record.value("key", ""), .id = record.value("id", ""), .volume = record.value("volume", ""),
-                    .final = record.value("final", ""), .temporary = record.value("temporary", ""),
-                    .format = static_cast<Format>(record.value("format", 1)), .made = {}};
+  CommitPaths paths{.key = record.value("key", ""),
+                    .id = record.value("id", ""),
+                    .volume = record.value("volume", ""),
+                    .final = record.value("final", ""),
+                    .temporary = record.value("temporary", ""),
+                    .format = static_cast<Format>(record.value("format", 1)),
+                    .made = {}};
   for (const auto& directory : record.value("made", nlohmann::json::array())) paths.made.push_back(directory.get<std::string>());
   return paths;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
+
 #include "server/storage/writer.h"
 
 namespace octavo::storage {

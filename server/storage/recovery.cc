@@ -1,10 +1,10 @@
-#include <unistd.h>
-
 #include <filesystem>
+#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
@@ -47,7 +47,8 @@ absl::Status VerifyFinal(const CommitPaths& paths) {
   if (!IsSingleFile(paths.format)) return VerifyDirectory(paths.final).status();
   const nlohmann::json side = ParseFile(paths.Side());
   Manifest::File file{.path = "", .bytes = -1, .crc32c = 0};
-  if (!absl::SimpleHexAtoi(TextAt(side, "/file/crc32c"), &file.crc32c) || !side["file"].contains("bytes") || !side["file"]["bytes"].is_number_integer()) {
+  if (!absl::SimpleHexAtoi(TextAt(side, "/file/crc32c"), &file.crc32c) || !side["file"].contains("bytes") ||
+      !side["file"]["bytes"].is_number_integer()) {
     return absl::DataLossError(absl::StrCat("damaged metadata ", paths.Side()));
   }
   file.bytes = side["file"]["bytes"];

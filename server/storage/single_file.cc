@@ -1,20 +1,20 @@
 #include "server/storage/single_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
 #include "server/storage/meta_json.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 
@@ -115,7 +115,8 @@ absl::Status StreamedFileWriter::EndRows() {
       at_ += gap;
       disk_bytes_ += gap;
     }
-    if (rows_[i].done != row_bytes_) return absl::InternalError(absl::StrCat("row ", i, " of ", data_path_, " has ", rows_[i].done, " of ", row_bytes_, " bytes"));
+    if (rows_[i].done != row_bytes_)
+      return absl::InternalError(absl::StrCat("row ", i, " of ", data_path_, " has ", rows_[i].done, " of ", row_bytes_, " bytes"));
     body_crc_ = Crc32cCombine(body_crc_, rows_[i].crc, static_cast<uint64_t>(row_bytes_));
     at_ += row_bytes_;
   }

@@ -7,9 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tbb/task_arena.h"
+
 #include "gpu/base/unique_fd.h"
 #include "server/storage/format_writers.h"
-#include "tbb/task_arena.h"
 
 namespace octavo::storage {
 

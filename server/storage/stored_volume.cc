@@ -1,16 +1,16 @@
 #include "server/storage/stored_volume.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/files.h"
@@ -47,7 +47,8 @@ absl::StatusOr<int64_t> NpyHeaderBytes(const std::string& head, const std::strin
   const auto bad = [&](const std::string& what) { return InvalidField("source", absl::StrCat(path, " ", what)); };
   if (head.size() < 12 || !absl::StartsWith(head, "\x93NUMPY") || head[6] < 1 || head[6] > 3) return bad("is no .npy file");
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(head[i])); };
-  const size_t begin = head[6] == 1 ? 10 : 12, length = head[6] == 1 ? byte(8) + 256 * byte(9) : byte(8) + 256 * byte(9) + 65536 * byte(10) + (byte(11) << 24);
+  const size_t begin = head[6] == 1 ? 10 : 12,
+               length = head[6] == 1 ? byte(8) + 256 * byte(9) : byte(8) + 256 * byte(9) + 65536 * byte(10) + (byte(11) << 24);
   if (length > head.size() - begin) return bad("has a damaged .npy header");
   std::string dict;
   for (const char c : head.substr(begin, length)) {
@@ -85,7 +86,8 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredFlat(const std::string& 
   if (info.st_size != wanted) return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; its metadata say ", wanted));
   Manifest::File file{.path = "", .bytes = info.st_size, .crc32c = 0};
   const json& about = parsed.contains("file") ? parsed["file"] : json();
-  const bool described = about.is_object() && about.contains("crc32c") && about["crc32c"].is_string() && absl::SimpleHexAtoi(about["crc32c"].get<std::string>(), &file.crc32c);
+  const bool described = about.is_object() && about.contains("crc32c") && about["crc32c"].is_string() &&
+                         absl::SimpleHexAtoi(about["crc32c"].get<std::string>(), &file.crc32c);
   if (!described && meta->digest.empty()) return absl::DataLossError(absl::StrCat(side, " tells neither a digest nor a CRC"));
   return std::make_unique<StoredFlat>(*std::move(meta), path, std::move(fd), offset, file);
 }

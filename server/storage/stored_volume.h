@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "server/storage/volume_meta.h"
 
 namespace octavo::storage {

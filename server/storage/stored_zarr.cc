@@ -1,12 +1,14 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tbb/enumerable_thread_specific.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/chunk_codec.h"
@@ -17,8 +19,6 @@
 #include "server/storage/meta_json.h"
 #include "server/storage/stored_volume.h"
 #include "server/storage/writer.h"
-#include "tbb/enumerable_thread_specific.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 namespace {
@@ -42,27 +42,35 @@ struct Layout {
 
 /// The codecs of a chunk: "bytes" in little-endian order, then at most one that compresses.
 absl::StatusOr<ChunkCodec> ChunkCodecOf(const json& codecs, int64_t size) {
-  if (codecs.empty() || codecs.size() > 2 || codecs.at(0).at("name") != "bytes") return absl::UnimplementedError(absl::StrCat("codecs ", codecs.dump()));
+  if (codecs.empty() || codecs.size() > 2 || codecs.at(0).at("name") != "bytes")
+    return absl::UnimplementedError(absl::StrCat("codecs ", codecs.dump()));
   if (size > 1 && codecs.at(0).at("configuration").at("endian") != "little") return absl::UnimplementedError("big-endian voxels");
   if (codecs.size() == 1) return ChunkCodec{};
   return ChunkCodec::FromJson(codecs.at(1));
 }
 
 absl::StatusOr<Layout> ParseArray(const json& array, const VolumeMeta& meta) {
-  Layout out{.grid = {.shape = {meta.shape[0], meta.shape[1], meta.shape[2]}, .chunk = {}, .size = SizeOf(meta.dtype), .fill = FillValue::Of(meta.dtype)}, .file_shape = {}, .codec = {}};
+  Layout out{
+      .grid = {.shape = {meta.shape[0], meta.shape[1], meta.shape[2]}, .chunk = {}, .size = SizeOf(meta.dtype), .fill = FillValue::Of(meta.dtype)},
+      .file_shape = {},
+      .codec = {}};
   const auto same_shape = [&](const json& shape) { return shape == json(meta.shape); };
   if (array.at("zarr_format") != 3 || array.at("node_type") != "array") return absl::UnimplementedError("no array of Zarr v3");
-  if (!same_shape(array.at("shape"))) return absl::DataLossError(absl::StrCat("shape ", array.at("shape").dump(), " where the volume has ", json(meta.shape).dump()));
-  if (array.at("data_type") != Info(meta.dtype).zarr) return absl::DataLossError(absl::StrCat("data_type ", array.at("data_type").dump(), " where the volume has ", Info(meta.dtype).zarr));
+  if (!same_shape(array.at("shape")))
+    return absl::DataLossError(absl::StrCat("shape ", array.at("shape").dump(), " where the volume has ", json(meta.shape).dump()));
+  if (array.at("data_type") != Info(meta.dtype).zarr)
+    return absl::DataLossError(absl::StrCat("data_type ", array.at("data_type").dump(), " where the volume has ", Info(meta.dtype).zarr));
   if (array.at("chunk_grid").at("name") != "regular") return absl::UnimplementedError("chunk_grid that is not regular");
   const json keys = array.at("chunk_key_encoding");
-  if (keys.at("name") != "default" || keys.value("configuration", json::object()).value("separator", "/") != "/") return absl::UnimplementedError("chunk_key_encoding");
+  if (keys.at("name") != "default" || keys.value("configuration", json::object()).value("separator", "/") != "/")
+    return absl::UnimplementedError("chunk_key_encoding");
   const json* codecs = &array.at("codecs");
   const json* chunk = &array.at("chunk_grid").at("configuration").at("chunk_shape");
   for (size_t d = 0; d < 3; ++d) out.file_shape[d] = chunk->at(d);
   if (codecs->size() == 1 && codecs->at(0).is_object() && codecs->at(0).value("name", "") == "sharding_indexed") {
     const json& sharding = codecs->at(0).at("configuration");
-    if (sharding.value("index_location", "end") != "end" || sharding.at("index_codecs").size() != 2 || sharding.at("index_codecs").at(1).at("name") != "crc32c") {
+    if (sharding.value("index_location", "end") != "end" || sharding.at("index_codecs").size() != 2 ||
+        sharding.at("index_codecs").at(1).at("name") != "crc32c") {
       return absl::UnimplementedError("shard index");
     }
     out.sharded = true;
@@ -152,8 +160,8 @@ class StoredZarr final : public StoredVolume {
     scratch.encoded.resize(static_cast<size_t>(bytes));
     OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
     scratch.coder.chunk.resize(static_cast<size_t>(layout_.grid.ChunkBytes()));
-    OCTAVO_RETURN_IF_ERROR(scratch.coder.Decode(layout_.codec, absl::string_view(scratch.encoded.data(), scratch.encoded.size()), scratch.coder.chunk.data(),
-                                                layout_.grid.ChunkBytes()));
+    OCTAVO_RETURN_IF_ERROR(scratch.coder.Decode(layout_.codec, absl::string_view(scratch.encoded.data(), scratch.encoded.size()),
+                                                scratch.coder.chunk.data(), layout_.grid.ChunkBytes()));
     layout_.grid.Scatter(scratch.coder.chunk.data(), slab_.data(), bscans, y, x, z);
     return absl::OkStatus();
   }
@@ -183,7 +191,8 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredZarr(const std::string& 
     if (!meta.ok()) return Annotate(meta.status(), group_path);
     OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a shape that can be
     const std::string name = group["attributes"]["ome"].at("multiscales").at(0).at("datasets").at(0).at("path");
-    if (name.empty() || name.find('/') != std::string::npos || absl::StartsWith(name, ".")) return absl::DataLossError(absl::StrCat(group_path, ": dataset path '", name, "'"));
+    if (name.empty() || name.find('/') != std::string::npos || absl::StartsWith(name, "."))
+      return absl::DataLossError(absl::StrCat(group_path, ": dataset path '", name, "'"));
     const std::string array_path = absl::StrCat(path, "/", name, "/zarr.json");
     OCTAVO_ASSIGN_OR_RETURN(const json array, ReadJson(array_path));
     auto layout = ParseArray(array, *meta);

@@ -1,17 +1,17 @@
-#include <zlib.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
+#include <zlib.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tbb/enumerable_thread_specific.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/single_file.h"
-#include "tbb/enumerable_thread_specific.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::storage {
 namespace {
@@ -67,9 +67,7 @@ class Directory {
   }
   void Short(uint16_t tag, uint16_t value) { Add<uint16_t>(tag, 3, {value}); }
   void Long(uint16_t tag, int64_t value) { Add<uint32_t>(tag, 4, {static_cast<uint32_t>(value)}); }
-  void Text(uint16_t tag, const std::string& text) {
-    entries_.push_back({.tag = tag, .type = 2, .count = text.size() + 1, .value = text + '\0'});
-  }
+  void Text(uint16_t tag, const std::string& text) { entries_.push_back({.tag = tag, .type = 2, .count = text.size() + 1, .value = text + '\0'}); }
   /// Its bytes at `offset`, a multiple of 8; another one follows unless `last`.
   std::string Bytes(int64_t offset, bool last) const {
     std::string extra, out;
@@ -141,9 +139,11 @@ class TiffWriter final : public StreamedFileWriter {
         const size_t begin = out.bytes.size();
         uLongf room = compressBound(static_cast<uLong>(strip));
         out.bytes.resize(begin + room);
-        const int result = compress2(reinterpret_cast<Bytef*>(out.bytes.data() + begin), &room, reinterpret_cast<const Bytef*>(planes.data() + p * strip),
-                                     static_cast<uLong>(strip), options_.level);
-        if (result != Z_OK) out.status = result == Z_MEM_ERROR ? absl::ResourceExhaustedError("no memory for a deflate encoder") : absl::InternalError(absl::StrCat("deflate: ", result));
+        const int result = compress2(reinterpret_cast<Bytef*>(out.bytes.data() + begin), &room,
+                                     reinterpret_cast<const Bytef*>(planes.data() + p * strip), static_cast<uLong>(strip), options_.level);
+        if (result != Z_OK)
+          out.status = result == Z_MEM_ERROR ? absl::ResourceExhaustedError("no memory for a deflate encoder")
+                                             : absl::InternalError(absl::StrCat("deflate: ", result));
         out.bytes.resize(begin + room);
         out.sizes.push_back(static_cast<int64_t>(room));
       }
@@ -221,11 +221,13 @@ class TiffWriter final : public StreamedFileWriter {
     return absl::StrCat(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<OME xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\" "
         "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:schemaLocation=\"http://www.openmicroscopy.org/Schemas/OME/2016-06 "
-        "http://www.openmicroscopy.org/Schemas/OME/2016-06/ome.xsd\" Creator=\"", Xml(meta_.software), "\">\n<Image ID=\"Image:0\" Name=\"",
-        Xml(meta_.title.empty() ? meta_.volume_name : meta_.title), "\"><AcquisitionDate>", begun, "</AcquisitionDate>",
-        "<Pixels ID=\"Pixels:0\" DimensionOrder=\"XYZCT\" Type=\"", OmeType(meta_.dtype), "\" BigEndian=\"false\" Interleaved=\"false\" SizeC=\"1\" SizeT=\"1\"",
-        physical, "><Channel ID=\"Channel:0:0\" Name=\"", Xml(meta_.value_kind), "\" SamplesPerPixel=\"1\"/><TiffData FirstC=\"0\" FirstT=\"0\" FirstZ=\"0\" IFD=\"0\" PlaneCount=\"",
-        meta_.shape[2], "\"/></Pixels><AnnotationRef ID=\"Annotation:0\"/></Image>\n<StructuredAnnotations><CommentAnnotation ID=\"Annotation:0\" Namespace=\"octavo\"><Value>",
+        "http://www.openmicroscopy.org/Schemas/OME/2016-06/ome.xsd\" Creator=\"",
+        Xml(meta_.software), "\">\n<Image ID=\"Image:0\" Name=\"", Xml(meta_.title.empty() ? meta_.volume_name : meta_.title), "\"><AcquisitionDate>",
+        begun, "</AcquisitionDate>", "<Pixels ID=\"Pixels:0\" DimensionOrder=\"XYZCT\" Type=\"", OmeType(meta_.dtype),
+        "\" BigEndian=\"false\" Interleaved=\"false\" SizeC=\"1\" SizeT=\"1\"", physical, "><Channel ID=\"Channel:0:0\" Name=\"",
+        Xml(meta_.value_kind), "\" SamplesPerPixel=\"1\"/><TiffData FirstC=\"0\" FirstT=\"0\" FirstZ=\"0\" IFD=\"0\" PlaneCount=\"", meta_.shape[2],
+        "\"/></Pixels><AnnotationRef ID=\"Annotation:0\"/></Image>\n<StructuredAnnotations><CommentAnnotation ID=\"Annotation:0\" "
+        "Namespace=\"octavo\"><Value>",
         Xml(MetaText(meta_)), "</Value></CommentAnnotation></StructuredAnnotations></OME>\n");
   }
 

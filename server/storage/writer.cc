@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/downsample.h"
 #include "server/storage/format_writers.h"
@@ -59,9 +60,10 @@ struct FormatInfo {
   bool has_f16;
 };
 const FormatInfo& InfoOfFormat(Format format) {
-  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true}, npy{"npy", ".npy", {}, false, true}, nrrd{"nrrd", ".nrrd", {}, true, false},
-      nifti{"nifti", ".nii", {}, false, false}, tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false},
-      matlab{"mat", ".mat", {}, true, false}, hdf5{"hdf5", ".h5", {".hdf5"}, true, true}, bin{"bin", ".bin", {}, false, true};
+  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true}, npy{"npy", ".npy", {}, false, true},
+      nrrd{"nrrd", ".nrrd", {}, true, false}, nifti{"nifti", ".nii", {}, false, false},
+      tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false}, matlab{"mat", ".mat", {}, true, false},
+      hdf5{"hdf5", ".h5", {".hdf5"}, true, true}, bin{"bin", ".bin", {}, false, true};
   switch (format) {
     case Format::kOmeZarr05: break;
     case Format::kNpy: return npy;
@@ -100,8 +102,10 @@ absl::Status ResolveCodec(WriterOptions* out) {
   if (out->level < 0 || out->level > 9) return InvalidField("options.level", absl::StrCat("is ", out->level, "; allowed 0 to 9"));
   const char* codec = kCodecs[static_cast<int>(out->codec)];
   if (out->codec != Codec::kDefault) {
-    if (!out->compress) return InvalidField("options.codec", absl::StrCat("is ", codec, " where options.uncompressed asks for none; give one of them"));
-    if (!InfoOfFormat(out->format).compresses) return InvalidField("options.codec", absl::StrCat("is ", codec, "; ", name, " files are not compressed"));
+    if (!out->compress)
+      return InvalidField("options.codec", absl::StrCat("is ", codec, " where options.uncompressed asks for none; give one of them"));
+    if (!InfoOfFormat(out->format).compresses)
+      return InvalidField("options.codec", absl::StrCat("is ", codec, "; ", name, " files are not compressed"));
     if (!zarr && out->codec != Codec::kGzip) return InvalidField("options.codec", absl::StrCat("is ", codec, "; allowed for ", name, " is GZIP"));
   }
   if (!InfoOfFormat(out->format).compresses) out->compress = false;
@@ -112,7 +116,8 @@ absl::Status ResolveCodec(WriterOptions* out) {
   }
   if (out->level == 0) out->level = blosc ? 5 : out->codec == Codec::kGzip ? 1 : 0;
   if (out->shuffle != Shuffle::kDefault && !blosc && !(hdf5 && out->shuffle != Shuffle::kBit)) {
-    return InvalidField("options.shuffle", absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)], "; Blosc has NONE, BYTE and BIT, hdf5 NONE and BYTE"));
+    return InvalidField("options.shuffle",
+                        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)], "; Blosc has NONE, BYTE and BIT, hdf5 NONE and BYTE"));
   }
   return absl::OkStatus();
 }
@@ -126,9 +131,10 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
     return InvalidField(kField, absl::StrCat("is ", name, ", which has no half-precision floats; allowed for f16 are zarr, npy, hdf5, bin"));
   }
   if (out->format == Format::kMatlab && bytes > kMatlabMaxBytes) {
-    return WithInfo(InvalidField(kField, absl::StrCat("is mat (MATLAB v5), whose variables hold up to ", kMatlabMaxBytes, " bytes; the volume has ", bytes,
-                                                      "; use hdf5, which MATLAB reads too")),
-                    {.reason = "FORMAT_LIMIT", .field = kField, .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
+    return WithInfo(
+        InvalidField(kField, absl::StrCat("is mat (MATLAB v5), whose variables hold up to ", kMatlabMaxBytes, " bytes; the volume has ", bytes,
+                                          "; use hdf5, which MATLAB reads too")),
+        {.reason = "FORMAT_LIMIT", .field = kField, .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
   }
   if (out->format == Format::kOmeTiff && *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
     return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
@@ -142,16 +148,19 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
       return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; allowed 0, 1, 2"));
     }
     if (out->nifti_version == 1 && largest > 32767) {
-      return InvalidField("options.nifti_version", absl::StrCat("is 1, which holds up to 32767 voxels along an axis; the volume has ", largest, "; use 2"));
+      return InvalidField("options.nifti_version",
+                          absl::StrCat("is 1, which holds up to 32767 voxels along an axis; the volume has ", largest, "; use 2"));
     }
     if (out->nifti_version == 0) out->nifti_version = largest > 32767 ? 2 : 1;
   }
   const int64_t allowed = meta.dtype == DType::kC64 ? 1 : PyramidLevelsPossible(meta.shape);
   if (out->pyramid_levels < 0 || out->pyramid_levels > (out->format == Format::kOmeZarr05 ? std::min<int64_t>(allowed, kMaxPyramidLevels) : 1)) {
-    return InvalidField("options.pyramid_levels",
-                        out->format != Format::kOmeZarr05 ? absl::StrCat("is ", out->pyramid_levels, "; ", name, " files hold one resolution; zarr has pyramids")
-                        : meta.dtype == DType::kC64       ? absl::StrCat("is ", out->pyramid_levels, "; complex voxels have no intensity to average; allowed 0, 1")
-                                                          : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ", std::min<int64_t>(allowed, kMaxPyramidLevels)));
+    return InvalidField(
+        "options.pyramid_levels",
+        out->format != Format::kOmeZarr05 ? absl::StrCat("is ", out->pyramid_levels, "; ", name, " files hold one resolution; zarr has pyramids")
+        : meta.dtype == DType::kC64
+            ? absl::StrCat("is ", out->pyramid_levels, "; complex voxels have no intensity to average; allowed 0, 1")
+            : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ", std::min<int64_t>(allowed, kMaxPyramidLevels)));
   }
   return absl::OkStatus();
 }
@@ -190,18 +199,19 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
       return InvalidField("options.chunk", absl::StrCat("is ", out.chunk[d], " along axis ", d, "; allowed 1 to ", 1 << 20));
     }
     if (sharded && (out.shard[d] < 1 || out.shard[d] > (1 << 24) || out.shard[d] % out.chunk[d] != 0)) {
-      return InvalidField("options.shard", absl::StrCat("is ", out.shard[d], " along axis ", d, "; allowed are multiples of the chunk's ", out.chunk[d]));
+      return InvalidField("options.shard",
+                          absl::StrCat("is ", out.shard[d], " along axis ", d, "; allowed are multiples of the chunk's ", out.chunk[d]));
     }
     chunk_bytes *= out.chunk[d];
     shard_bytes = std::min(shard_bytes, int64_t{1} << 40) * (sharded ? out.shard[d] : 1);
   }
   if (chunk_bytes > (1 << 30)) return InvalidField("options.chunk", absl::StrCat("makes chunks of ", chunk_bytes, " bytes; allowed ", 1 << 30));
-  if (shard_bytes > (int64_t{4} << 30)) return InvalidField("options.shard", absl::StrCat("makes shards of ", shard_bytes, " bytes; allowed ", int64_t{4} << 30));
+  if (shard_bytes > (int64_t{4} << 30))
+    return InvalidField("options.shard", absl::StrCat("makes shards of ", shard_bytes, " bytes; allowed ", int64_t{4} << 30));
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta,
-                                                         const WriterOptions& resolved_options) {
+absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& resolved_options) {
   return MakeFileListWriter(path, meta, resolved_options);
 }
 
@@ -223,16 +233,30 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::st
 nlohmann::json MetaJson(const VolumeMeta& meta) {
   nlohmann::json missing = nlohmann::json::array();
   for (const auto& [first, count] : meta.missing_ranges) missing.push_back({first, count});
-  nlohmann::json out = {
-      {"volume", meta.volume_name}, {"scan", meta.scan_name}, {"title", meta.title}, {"index", meta.index},
-      {"shape", meta.shape}, {"axes", {"y", "x", "z"}}, {"dtype", Info(meta.dtype).name}, {"spacing_um", meta.spacing_um},
-      {"value", meta.value_kind}, {"display", {meta.display_lo, meta.display_hi}}, {"labels", meta.labels},
-      {"subject", {{"id", meta.subject_id}, {"site", meta.subject_site}, {"note", meta.subject_note}}},
-      {"acquired_begin", IsoTime(meta.acquired_begin_unix_ns)}, {"acquired_end", IsoTime(meta.acquired_end_unix_ns)},
-      {"acquired_begin_unix_ns", meta.acquired_begin_unix_ns}, {"acquired_end_unix_ns", meta.acquired_end_unix_ns},
-      {"complete", meta.missing_ascans == 0}, {"missing_ascans", meta.missing_ascans}, {"missing_ranges", missing},
-      {"device", meta.device_model}, {"software", meta.software}, {"digest", meta.digest},
-      {"processing", meta.processing}, {"acquisition", meta.acquisition}};
+  nlohmann::json out = {{"volume", meta.volume_name},
+                        {"scan", meta.scan_name},
+                        {"title", meta.title},
+                        {"index", meta.index},
+                        {"shape", meta.shape},
+                        {"axes", {"y", "x", "z"}},
+                        {"dtype", Info(meta.dtype).name},
+                        {"spacing_um", meta.spacing_um},
+                        {"value", meta.value_kind},
+                        {"display", {meta.display_lo, meta.display_hi}},
+                        {"labels", meta.labels},
+                        {"subject", {{"id", meta.subject_id}, {"site", meta.subject_site}, {"note", meta.subject_note}}},
+                        {"acquired_begin", IsoTime(meta.acquired_begin_unix_ns)},
+                        {"acquired_end", IsoTime(meta.acquired_end_unix_ns)},
+                        {"acquired_begin_unix_ns", meta.acquired_begin_unix_ns},
+                        {"acquired_end_unix_ns", meta.acquired_end_unix_ns},
+                        {"complete", meta.missing_ascans == 0},
+                        {"missing_ascans", meta.missing_ascans},
+                        {"missing_ranges", missing},
+                        {"device", meta.device_model},
+                        {"software", meta.software},
+                        {"digest", meta.digest},
+                        {"processing", meta.processing},
+                        {"acquisition", meta.acquisition}};
   if (meta.has_levels) out["levels"] = {meta.level_lo, meta.level_hi};
   return out;
 }

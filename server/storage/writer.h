@@ -6,11 +6,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "server/storage/volume_meta.h"
 
 namespace octavo::storage {
 
-enum class Format : uint8_t { kOmeZarr05 = 1, kNpy = 2, kNrrd = 3, kNifti = 4, kOmeTiff = 5, kMatlab = 6, kHdf5 = 7, kBin = 8 };  // values equal octavo.v1.Format
+enum class Format : uint8_t {
+  kOmeZarr05 = 1,
+  kNpy = 2,
+  kNrrd = 3,
+  kNifti = 4,
+  kOmeTiff = 5,
+  kMatlab = 6,
+  kHdf5 = 7,
+  kBin = 8
+};  // values equal octavo.v1.Format
 inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,    Format::kNrrd, Format::kNifti,
                                       Format::kOmeTiff,   Format::kMatlab, Format::kHdf5, Format::kBin};
 enum class Codec : uint8_t { kDefault = 0, kZstd = 1, kGzip = 2, kBloscZstd = 3, kBloscLz4 = 4 };  // values equal octavo.v1.Codec
@@ -18,16 +28,16 @@ enum class Shuffle : uint8_t { kDefault = 0, kNone = 1, kByte = 2, kBit = 3 };  
 
 struct WriterOptions {
   Format format = Format::kOmeZarr05;
-  int64_t chunk[3] = {0, 0, 0};       // OME-Zarr, HDF5: voxels [y, x, z]; 0 = chosen (about 1 MiB)
-  int64_t shard[3] = {0, 0, 0};       // OME-Zarr: voxels; 0 = no shards; multiples of chunk
-  int zstd_level = 1;                 // 1 ... 19, of kZstd
+  int64_t chunk[3] = {0, 0, 0};  // OME-Zarr, HDF5: voxels [y, x, z]; 0 = chosen (about 1 MiB)
+  int64_t shard[3] = {0, 0, 0};  // OME-Zarr: voxels; 0 = no shards; multiples of chunk
+  int zstd_level = 1;            // 1 ... 19, of kZstd
   bool compress = true;
-  int threads = 0;                    // encoders; 0 = one per core
-  Codec codec = Codec::kDefault;      // OME-Zarr: any, default zstd; NRRD, TIFF, MATLAB, HDF5: gzip; the others have none
-  int level = 0;                      // 1 ... 9 of gzip (default 1) and Blosc (default 5); 0 = default
+  int threads = 0;                      // encoders; 0 = one per core
+  Codec codec = Codec::kDefault;        // OME-Zarr: any, default zstd; NRRD, TIFF, MATLAB, HDF5: gzip; the others have none
+  int level = 0;                        // 1 ... 9 of gzip (default 1) and Blosc (default 5); 0 = default
   Shuffle shuffle = Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
-  int pyramid_levels = 0;             // OME-Zarr: arrays in all, each half as large as the one before; 0 or 1 = the volume alone
-  int nifti_version = 0;              // NIfTI: 1 or 2; 0 = 1 where the volume fits
+  int pyramid_levels = 0;               // OME-Zarr: arrays in all, each half as large as the one before; 0 or 1 = the volume alone
+  int nifti_version = 0;                // NIfTI: 1 or 2; 0 = 1 where the volume fits
 };
 
 /// Fills in what was left to choose and checks the rest against the volume. InvalidArgument names the field
@@ -51,8 +61,7 @@ class VolumeWriter {
 
 /// Opens a writer for `path` (created here). Errors: InvalidArgument (options), ResourceExhausted (no space),
 /// PermissionDenied, Internal (I/O error) with path and errno text.
-absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta,
-                                                         const WriterOptions& resolved_options);
+absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& resolved_options);
 
 /// Name of a format for people and command lines: "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin".
 const char* FormatName(Format format);

@@ -5,19 +5,27 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
-#include "tbb/parallel_for.h"
-#include "tbb/task_arena.h"
 
 namespace octavo::storage {
 
 using nlohmann::json;
 
 ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, DType dtype, const WriterOptions& options)
-    : writer_(writer), name_(std::move(name)), dtype_(dtype), codec_(ChunkCodec::Of(options, dtype)), sharded_(options.shard[0] != 0),
-      grid_{.shape = {shape[0], shape[1], shape[2]}, .chunk = {options.chunk[0], options.chunk[1], options.chunk[2]}, .size = SizeOf(dtype), .fill = FillValue::Of(dtype)} {
+    : writer_(writer),
+      name_(std::move(name)),
+      dtype_(dtype),
+      codec_(ChunkCodec::Of(options, dtype)),
+      sharded_(options.shard[0] != 0),
+      grid_{.shape = {shape[0], shape[1], shape[2]},
+            .chunk = {options.chunk[0], options.chunk[1], options.chunk[2]},
+            .size = SizeOf(dtype),
+            .fill = FillValue::Of(dtype)} {
   for (int d = 0; d < 3; ++d) {
     file_shape_[d] = sharded_ ? options.shard[d] : options.chunk[d];
     inner_[d] = file_shape_[d] / options.chunk[d];

@@ -5,10 +5,11 @@
 
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
+#include "tbb/enumerable_thread_specific.h"
+
 #include "server/storage/chunk_codec.h"
 #include "server/storage/chunk_grid.h"
 #include "server/storage/format_writers.h"
-#include "tbb/enumerable_thread_specific.h"
 
 namespace octavo::storage {
 

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/task_arena.h"
+
 #include "gpu/base/status.h"
 #include "server/storage/downsample.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/zarr_array.h"
-#include "tbb/task_arena.h"
 
 namespace octavo::storage {
 namespace {
@@ -59,8 +60,8 @@ class ZarrWriter final : public FileListWriter {
     Level(FileListWriter* writer, std::string name, const int64_t* shape, DType dtype, const WriterOptions& options)
         : array(writer, std::move(name), shape, dtype, options) {}
     ZarrArray array;
-    std::vector<char> odd;   // the finer array's last B-scan, while it waits for the other of its pair
-    std::vector<char> slab;  // what has come of the next slab
+    std::vector<char> odd;      // the finer array's last B-scan, while it waits for the other of its pair
+    std::vector<char> slab;     // what has come of the next slab
     int64_t y = 0, filled = 0;  // where that slab begins, and the B-scans in it
   };
 

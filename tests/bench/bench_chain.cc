@@ -80,11 +80,12 @@ struct Bench {
   void Line(const char* name, const SpectralConfig& c, bool mip, double round_seconds, int64_t ascans, double ceiling_gbs) {
     const double rate = static_cast<double>(ascans) / round_seconds;
     const double gbs = rate * static_cast<double>(samples * SizeOf(c.raw_type)) * 1e-9;
-    std::printf("{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, \"k\": \"%s\", \"dispersion\": %s, "
-                "\"background\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
-                name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
-                c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
-                c.background == math::Background::kRolling ? "rolling" : "static", mip ? "true" : "false", 1e9 / rate, rate, gbs);
+    std::printf(
+        "{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, \"k\": \"%s\", \"dispersion\": %s, "
+        "\"background\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
+        name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
+        c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
+        c.background == math::Background::kRolling ? "rolling" : "static", mip ? "true" : "false", 1e9 / rate, rate, gbs);
     if (ceiling_gbs > 0) std::printf(", \"of_ceiling\": %.3f", gbs / ceiling_gbs);
     std::printf(", \"checked\": true}\n");
     std::fflush(stdout);
@@ -109,7 +110,8 @@ struct Bench {
         const double wanted = testing::ModelInteger(c, testing::ModelValue(c, model[static_cast<size_t>(z)]));
         const double value = got[static_cast<size_t>(r * c.depth + z)];
         if (std::abs(value - wanted) > 1) {
-          Die("record " + std::to_string(r) + " depth " + std::to_string(z) + " is " + std::to_string(value) + ", the model says " + std::to_string(wanted));
+          Die("record " + std::to_string(r) + " depth " + std::to_string(z) + " is " + std::to_string(value) + ", the model says " +
+              std::to_string(wanted));
         }
       }
     }

@@ -1,6 +1,4 @@
 // liboctavo against a daemon in this process. The header comes first and alone: it must need nothing before it.
-#include "client/cpp/liboctavo/octavo.h"
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -8,8 +6,10 @@
 #include <thread>
 
 #include "gmock/gmock.h"
-#include "gpu/base/log.h"
 #include "gtest/gtest.h"
+
+#include "client/cpp/liboctavo/octavo.h"
+#include "gpu/base/log.h"
 #include "server/daemon.h"
 #include "tests/support/temp_folder.h"
 
@@ -126,10 +126,11 @@ TEST_F(LiboctavoTest, AWholeDay) {
   EXPECT_THROW(all.as<uint8_t>(), std::logic_error);
 
   std::set<std::string> stages;
-  const CommitResult result = client_.Commit(volumes[0].name, {.destination = "day_{index:03}", .format = Format::kNpy}, [&](const CommitProgress& step) {
-    stages.insert(step.stage);
-    return true;
-  });
+  const CommitResult result =
+      client_.Commit(volumes[0].name, {.destination = "day_{index:03}", .format = Format::kNpy}, [&](const CommitProgress& step) {
+        stages.insert(step.stage);
+        return true;
+      });
   EXPECT_TRUE(std::filesystem::exists(result.uri)) << result.uri;
   EXPECT_EQ(result.raw_bytes, 12 * 40 * 128 * 4);
   EXPECT_TRUE(stages.count("done"));
@@ -161,7 +162,8 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
     const Array volume = client_.Read(name);
     const auto voxels = volume.as<uint8_t>();
     for (size_t i = 0; i < mip.size(); ++i) {
-      EXPECT_EQ(static_cast<uint8_t>(mip[i]), *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128), voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
+      EXPECT_EQ(static_cast<uint8_t>(mip[i]), *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128),
+                                                                voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
     }
   }
   int volumes = 0;
@@ -178,10 +180,11 @@ TEST_F(LiboctavoTest, PicturesAreFiles) {
   const auto volumes = Done(Small(1));
   const std::string scan = client_.GetVolume(volumes.at(0)).scan;
   for (const Encoding encoding : {Encoding::kPng, Encoding::kJpeg}) {
-    FrameStream stream = client_.Subscribe({.scan = scan,
-                                            .products = {Product::kMip},
-                                            .encoding = encoding,
-                                            .image = ImageOptions{.colour_map = ColourMap::kInferno, .percentiles = Levels{1, 99}, .max_width = 20, .scale_bar = true}});
+    FrameStream stream = client_.Subscribe(
+        {.scan = scan,
+         .products = {Product::kMip},
+         .encoding = encoding,
+         .image = ImageOptions{.colour_map = ColourMap::kInferno, .percentiles = Levels{1, 99}, .max_width = 20, .scale_bar = true}});
     Frame frame;
     ASSERT_TRUE(stream.Next(&frame));
     EXPECT_EQ(frame.encoding, encoding);

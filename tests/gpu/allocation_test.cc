@@ -56,8 +56,10 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   const VolumeView view{.data = volume.data(), .dtype = DType::kU8, .shape = {1, 512, 512}};
   const auto block = [&] {  // matchers allocate, ASSERT_TRUE does not
     ASSERT_TRUE(processor->BeginBlock(stream_.ref(), raw.data(), 512).ok());
-    ASSERT_TRUE(processor->Process(stream_.ref(), raw.data(), 512, {.raster = {512, 1, 0, false}},
-                                   {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
+    ASSERT_TRUE(processor
+                    ->Process(stream_.ref(), raw.data(), 512, {.raster = {512, 1, 0, false}},
+                              {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})
+                    .ok());
     ASSERT_TRUE(Mip(stream_.ref(), device_, view, Axis::kX, 0, 1, false, front.data()).ok());
     ASSERT_TRUE(event.Record(stream_.ref()).ok());
     ASSERT_TRUE(event.Synchronize().ok());

@@ -6,10 +6,11 @@
 #include <random>
 #include <vector>
 
+#include "gtest/gtest.h"
+
 #include "gpu/host/fft_plan.h"
 #include "gpu/host/spectral_kernels.h"
 #include "gpu/spectral_design.h"
-#include "gtest/gtest.h"
 
 namespace octavo::host {
 namespace {
@@ -25,7 +26,8 @@ double WorstError(int64_t n, const std::vector<int64_t>& bins) {
   EXPECT_EQ(plan.convolution, !IsFastLength(n));
   EXPECT_TRUE(IsFastLength(plan.rows));
   const auto count = static_cast<size_t>(n * lanes);
-  auto* memory = static_cast<float*>(std::aligned_alloc(64, (2 * count + static_cast<size_t>(FftScratchRows(plan) * lanes)) * sizeof(float) / 64 * 64 + 64));
+  auto* memory =
+      static_cast<float*>(std::aligned_alloc(64, (2 * count + static_cast<size_t>(FftScratchRows(plan) * lanes)) * sizeof(float) / 64 * 64 + 64));
   float *re = memory, *im = memory + count;
   std::mt19937 random(static_cast<uint32_t>(n));
   std::normal_distribution<float> normal;
@@ -43,7 +45,8 @@ double WorstError(int64_t n, const std::vector<int64_t>& bins) {
     for (const int64_t k : bins) {
       std::complex<double> sum = 0;
       for (int64_t j = 0; j < n; ++j) {
-        sum += std::complex<double>(in[static_cast<size_t>(j * lanes + lane)], in[count + static_cast<size_t>(j * lanes + lane)]) * root[static_cast<size_t>(j * k % n)];
+        sum += std::complex<double>(in[static_cast<size_t>(j * lanes + lane)], in[count + static_cast<size_t>(j * lanes + lane)]) *
+               root[static_cast<size_t>(j * k % n)];
       }
       const std::complex<double> got(re[k * lanes + lane], im[k * lanes + lane]);
       worst = std::max(worst, std::abs(got - sum) / std::sqrt(norm));
@@ -66,8 +69,8 @@ TEST(HostFftTest, EveryLengthUpTo300) {
 
 TEST(HostFftTest, LongLengths) {
   // Powers of one radix, mixes of all, spectrometers' numbers of pixels, primes, primes next to fast lengths, the longest.
-  for (const int64_t n : {512, 1024, 2048, 4096, 8192, 65536, 131072, 729, 2187, 625, 3125, 1536, 1000, 2500, 1440, 4500, 3600, 2000,
-                          1376, 688, 509, 997, 1023, 2047, 4093, 1364, 65537, 100003, 131071}) {
+  for (const int64_t n : {512,  1024, 2048, 4096, 8192, 65536, 131072, 729,  2187, 625,  3125, 1536,  1000,   2500,  1440,
+                          4500, 3600, 2000, 1376, 688,  509,   997,    1023, 2047, 4093, 1364, 65537, 100003, 131071}) {
     std::vector<int64_t> bins = {0, 1, n / 2, n - 1};
     for (int64_t i = 1; i <= (n > 10000 ? 6 : 40); ++i) bins.push_back(i * 7919 % n);
     EXPECT_LT(WorstError(n, bins), Tolerance(n)) << n;
@@ -76,7 +79,8 @@ TEST(HostFftTest, LongLengths) {
 
 // What a chain with fewer bins than half uses: some inputs, some outputs.
 TEST(HostFftTest, PartOfAConvolution) {
-  for (const auto [n, inputs, first, outputs] : std::vector<std::array<int64_t, 4>>{{509, 509, 0, 254}, {1376, 1300, 100, 50}, {1021, 16, 1000, 21}, {509, 400, 508, 1}}) {
+  for (const auto [n, inputs, first, outputs] :
+       std::vector<std::array<int64_t, 4>>{{509, 509, 0, 254}, {1376, 1300, 100, 50}, {1021, 16, 1000, 21}, {509, 400, 508, 1}}) {
     const FftPlan plan = MakeFftPlan(n, inputs, first, outputs);
     ASSERT_TRUE(plan.convolution);
     EXPECT_LE(plan.rows, NextFastLength(inputs + outputs - 1));

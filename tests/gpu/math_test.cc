@@ -5,11 +5,12 @@
 #include <limits>
 #include <vector>
 
+#include "gtest/gtest.h"
+
 #include "gpu/dtype.h"
 #include "gpu/math/half.h"
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
-#include "gtest/gtest.h"
 
 namespace octavo::math {
 namespace {

@@ -16,7 +16,9 @@ using testing::IsError;
 using testing::IsOk;
 
 template <class T>
-constexpr DType kDType = sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 2 ? DType::kU16 : DType::kF32;
+constexpr DType kDType = sizeof(T) == 1   ? DType::kU8
+                         : sizeof(T) == 2 ? DType::kU16
+                                          : DType::kF32;
 
 class ProjectTest : public BackendTest {
  protected:

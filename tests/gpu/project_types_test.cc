@@ -1,7 +1,5 @@
 // Projections and cuts of every element type.
 
-#include "gpu/project.h"
-
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "gpu/math/half.h"
+#include "gpu/project.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
 
@@ -162,7 +161,8 @@ TEST_P(ProjectTypesTest, FillsWithEveryTypesPattern) {
       const auto got = Download<uint8_t>(buffer, 400);
       for (size_t i = 0; i < 400; ++i) {
         const bool inside = i >= begin && i < begin + step * 75;
-        ASSERT_EQ(got[i], inside ? static_cast<uint8_t>(pattern >> 8 * ((i - begin) % 4)) : 0xA5) << Info(dtype).name << " from " << begin << " at " << i;
+        ASSERT_EQ(got[i], inside ? static_cast<uint8_t>(pattern >> 8 * ((i - begin) % 4)) : 0xA5)
+            << Info(dtype).name << " from " << begin << " at " << i;
       }
     }
   }

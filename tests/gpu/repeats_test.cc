@@ -28,7 +28,14 @@ class RepeatsTest : public BackendTest {
   size_t At(int64_t row, int64_t x, int64_t z) const { return static_cast<size_t>((row * kX + x) * kZ + z); }
   int64_t Row(int64_t b, int64_t r) const { return order_[static_cast<size_t>(b * kRepeats + r)]; }
   RepeatView View(const DeviceBuffer& data, DType dtype, const DeviceBuffer& order) const {
-    return {.data = data.data(), .dtype = dtype, .rows = kRows, .columns = kX, .depth = kZ, .order = order.as<int32_t>(), .bscans = kBscans, .repeats = kRepeats};
+    return {.data = data.data(),
+            .dtype = dtype,
+            .rows = kRows,
+            .columns = kX,
+            .depth = kZ,
+            .order = order.as<int32_t>(),
+            .bscans = kBscans,
+            .repeats = kRepeats};
   }
 
   static double Amplitude(const math::StoredScale& scale, double stored) {
@@ -152,7 +159,8 @@ TEST_P(RepeatsTest, DopplerAgreesWithDoublePrecision) {
               }
             }
             if (std::abs(sum) < 1e-2) continue;  // no phase to speak of
-            const double off = std::remainder(static_cast<double>(got[static_cast<size_t>((y * columns + x) * kZ + d)]) - std::arg(sum), 2 * std::numbers::pi);
+            const double off =
+                std::remainder(static_cast<double>(got[static_cast<size_t>((y * columns + x) * kZ + d)]) - std::arg(sum), 2 * std::numbers::pi);
             ASSERT_NEAR(off, 0, 1e-3) << y << " " << x << " " << d;
           }
         }
@@ -182,9 +190,11 @@ TEST_P(RepeatsTest, RefusesWhatItCannotRead) {
   EXPECT_THAT(doppler(view, 0), IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
   view.dtype = DType::kC64;
   EXPECT_THAT(doppler(view, 8), IsError(absl::StatusCode::kInvalidArgument, "half_window"));
-  EXPECT_THAT(Angiogram(stream_.ref(), device_, MotionContrast::kSpeckleVariance, view, {}, nullptr), IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
+  EXPECT_THAT(Angiogram(stream_.ref(), device_, MotionContrast::kSpeckleVariance, view, {}, nullptr),
+              IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
   view.dtype = DType::kU8;
-  EXPECT_THAT(AngiogramEnFace(stream_.ref(), device_, MotionContrast::kSpeckleVariance, view, {}, 3, 9, nullptr), IsError(absl::StatusCode::kInvalidArgument, "slab"));
+  EXPECT_THAT(AngiogramEnFace(stream_.ref(), device_, MotionContrast::kSpeckleVariance, view, {}, 3, 9, nullptr),
+              IsError(absl::StatusCode::kInvalidArgument, "slab"));
   view.dtype = DType::kC64;
   view.repeats = 1;
   EXPECT_THAT(doppler(view, 0), IsError(absl::StatusCode::kInvalidArgument, "repeats"));

@@ -93,7 +93,8 @@ TEST_P(ResampleTest, WholeWeightsCopy) {
 
 TEST_P(ResampleTest, RefusesWhatItCannotRead) {
   const auto refused = [&](DType dtype, int64_t ascans, int64_t taps) {
-    return GatherAscans(stream_.ref(), device_, {.data = nullptr, .dtype = dtype, .ascans = ascans, .depth = 1}, {.ascans = 1, .taps = taps}, nullptr);
+    return GatherAscans(stream_.ref(), device_, {.data = nullptr, .dtype = dtype, .ascans = ascans, .depth = 1}, {.ascans = 1, .taps = taps},
+                        nullptr);
   };
   EXPECT_THAT(refused(DType::kC64, 1, 1), IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
   EXPECT_THAT(refused(DType::kU8, 0, 1), IsError(absl::StatusCode::kInvalidArgument, "volume.shape"));

@@ -88,14 +88,13 @@ class SpectralTest : public BackendTest {
           put(static_cast<uint16_t>(random() % 4096 / quiet));
         }
         if (i % c.channels == c.channel) {
-          values_[static_cast<size_t>(r / c.record_average * c.samples_per_record + i / c.channels)] += number / static_cast<double>(c.record_average);
+          values_[static_cast<size_t>(r / c.record_average * c.samples_per_record + i / c.channels)] +=
+              number / static_cast<double>(c.record_average);
         }
       }
     }
   }
-  static double FullScale(const SpectralConfig& c) {
-    return c.raw_type == DType::kU8 ? 256 : c.raw_type == DType::kU16 ? 4096 : 65536;
-  }
+  static double FullScale(const SpectralConfig& c) { return c.raw_type == DType::kU8 ? 256 : c.raw_type == DType::kU16 ? 4096 : 65536; }
   std::vector<double> Record(const SpectralConfig& c, int64_t r) const {
     const auto begin = values_.begin() + r * c.samples_per_record;
     return {begin, begin + c.samples_per_record};
@@ -139,7 +138,8 @@ class SpectralTest : public BackendTest {
       const auto at = static_cast<size_t>(ascan * c.depth + z);
       if (c.output == DType::kC64) {
         ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at), wanted.real(), kLinearTolerance * full_scale) << "A-scan " << ascan << " z " << z;
-        ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at + 1), wanted.imag(), kLinearTolerance * full_scale) << "A-scan " << ascan << " z " << z;
+        ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at + 1), wanted.imag(), kLinearTolerance * full_scale)
+            << "A-scan " << ascan << " z " << z;
         continue;
       }
       CompareValue(c, volume, at, ModelValue(c, wanted), std::abs(wanted));

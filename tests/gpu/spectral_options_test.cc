@@ -45,7 +45,8 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
       const DeviceBuffer device_places = Upload(places);
       const std::vector<BscanSpan> spans = Lines(kY, kY);
       std::vector<uint8_t> whole;
-      for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{{}, {kLine}, {5}, {kX}, {kX - 1, kX + 1}, {30, 40, 45, 50, 60}, {7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105}}) {
+      for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{
+               {}, {kLine}, {5}, {kX}, {kX - 1, kX + 1}, {30, 40, 45, 50, 60}, {7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105}}) {
         ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
         const DeviceBuffer volume = Poisoned(ascans * c.depth * 4);
         const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
@@ -73,7 +74,8 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
         }
         ASSERT_EQ(got.size(), whole.size());
         for (size_t i = 0; i < got.size() / 4; ++i) {  // libraries may round otherwise in batches of another size
-          ASSERT_NEAR(NumberAt(DType::kF32, got.data(), i), NumberAt(DType::kF32, whole.data(), i), 1e-7 * FullScale(c)) << ::testing::PrintToString(cuts);
+          ASSERT_NEAR(NumberAt(DType::kF32, got.data(), i), NumberAt(DType::kF32, whole.data(), i), 1e-7 * FullScale(c))
+              << ::testing::PrintToString(cuts);
         }
       }
     }
@@ -95,12 +97,14 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, kLine + 10}, {kLine + 15, 2 * kLine}, {3 * kLine + 2, 3 * kLine + 20}};
   for (const auto& [begin, end] : pieces) {
     ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin, {.raster = raster_, .first_record = begin},
-                                   target), IsOk());
+                                   target),
+                IsOk());
   }
   ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
   std::map<int64_t, std::pair<int64_t, int64_t>> came;  // record → its piece
-  for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, kX}, {kLine, kLine + 10}, {kLine + 15, kLine + kX}, {3 * kLine + 2, 3 * kLine + 20}}) {
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, kX}, {kLine, kLine + 10}, {kLine + 15, kLine + kX}, {3 * kLine + 2, 3 * kLine + 20}}) {
     for (int64_t r = begin; r < end; ++r) came[r] = {begin, end};
   }
   for (int64_t r = 0; r < records; ++r) {
@@ -117,7 +121,8 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   const SpectralTarget next_target{.volume = next.data(), .volume_ascans = ascans};
   ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 5, {.raster = raster_, .first_record = 0}, target), IsOk());
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-  ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + 20 * RecordBytes(c), 4, {.raster = raster_, .first_record = 20}, next_target), IsOk());
+  ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + 20 * RecordBytes(c), 4, {.raster = raster_, .first_record = 20}, next_target),
+              IsOk());
   ASSERT_THAT(processor->EndVolume(stream_.ref(), next_target), IsOk());
   const auto after = Download<uint8_t>(next, static_cast<size_t>(ascans * c.depth * 4));
   EXPECT_EQ(after[0], 0xA5);
@@ -127,8 +132,11 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
 // Lines repeated three times, two lines at a time: the mean power of those repeats that came.
 TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
   constexpr int64_t kRepeats = 3, kPeriod = 2, kRun = kPeriod * kLine;
-  for (const auto& [value, output] : std::vector<std::pair<math::Value, DType>>{
-           {math::Value::kDb, DType::kF32}, {math::Value::kMagnitude, DType::kF32}, {math::Value::kPower, DType::kF32}, {math::Value::kDb, DType::kU8}, {math::Value::kMagnitude, DType::kF16}}) {
+  for (const auto& [value, output] : std::vector<std::pair<math::Value, DType>>{{math::Value::kDb, DType::kF32},
+                                                                                {math::Value::kMagnitude, DType::kF32},
+                                                                                {math::Value::kPower, DType::kF32},
+                                                                                {math::Value::kDb, DType::kU8},
+                                                                                {math::Value::kMagnitude, DType::kF16}}) {
     for (const bool fixed_pattern : {false, true}) {
       SCOPED_TRACE(std::to_string(static_cast<int>(value)) + (fixed_pattern ? " less the fixed pattern" : ""));
       SpectralConfig c = BaseConfig(256);
@@ -152,8 +160,8 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
       const std::vector<BscanSpan> spans = Lines(kRepeats * kY, kPeriod);
       ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
       // Two volumes: all records; then without the first repeat of the first lines and half a line elsewhere.
-      const std::vector<std::vector<std::pair<int64_t, int64_t>>> volumes = {
-          {{0, 100}, {100, 101}, {101, records}}, {{kRun, kRun + kLine}, {kRun + kLine + 12, records - 2 * kRun - 7}}};
+      const std::vector<std::vector<std::pair<int64_t, int64_t>>> volumes = {{{0, 100}, {100, 101}, {101, records}},
+                                                                             {{kRun, kRun + kLine}, {kRun + kLine + 12, records - 2 * kRun - 7}}};
       for (const auto& pieces : volumes) {
         const DeviceBuffer volume = Poisoned(ascans * c.depth * size);
         const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
@@ -161,8 +169,12 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
         std::map<int64_t, std::vector<int64_t>> came;  // A-scan → its records
         for (const auto& [begin, end] : pieces) {
           ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
-                                         {.first_record = begin, .table = device_places.as<int32_t>() + begin, .spans = spans.data(),
-                                          .span_count = static_cast<int64_t>(spans.size())}, target), IsOk());
+                                         {.first_record = begin,
+                                          .table = device_places.as<int32_t>() + begin,
+                                          .spans = spans.data(),
+                                          .span_count = static_cast<int64_t>(spans.size())},
+                                         target),
+                      IsOk());
           for (int64_t r = begin; r < end; ++r) {
             if (places[static_cast<size_t>(r)] >= 0) came[places[static_cast<size_t>(r)]].push_back(r);
           }
@@ -224,7 +236,7 @@ TEST_P(SpectralOptionsTest, BscansOfAnyLength) {
   c.fixed_pattern = math::FixedPattern::kMean;
   c.bscan_records = 40;
   const std::vector<BscanSpan> spans = {{.first_record = 2, .records = 10}, {.first_record = 15, .records = 40}, {.first_record = 55, .records = 7},
-                                        {.first_record = 62, .records = 7}, {.first_record = 69, .records = 7}, {.first_record = 80, .records = 7}};
+                                        {.first_record = 62, .records = 7}, {.first_record = 69, .records = 7},  {.first_record = 80, .records = 7}};
   const int64_t records = 100, ascans = 78;
   MakeRecords(c, records, 17);
   std::vector<int32_t> places(static_cast<size_t>(records), -1);
@@ -239,8 +251,12 @@ TEST_P(SpectralOptionsTest, BscansOfAnyLength) {
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
   for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 30}, {30, 66}, {66, 95}, {95, 100}}) {
     ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
-                                   {.first_record = begin, .table = device_places.as<int32_t>() + begin, .spans = spans.data(),
-                                    .span_count = static_cast<int64_t>(spans.size())}, target), IsOk());
+                                   {.first_record = begin,
+                                    .table = device_places.as<int32_t>() + begin,
+                                    .spans = spans.data(),
+                                    .span_count = static_cast<int64_t>(spans.size())},
+                                   target),
+                IsOk());
   }
   ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));

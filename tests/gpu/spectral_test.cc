@@ -88,9 +88,8 @@ std::vector<Case> Cases() {
     }
     for (const auto raw_type : {DType::kU8, DType::kU16, DType::kI16, DType::kF32}) {
       cases.push_back({"2_channels", n, [raw_type](SpectralConfig& c) { c.raw_type = raw_type, c.channels = 2, c.channel = 1; }});
-      cases.push_back({"3_channels_average_4", n, [raw_type](SpectralConfig& c) {
-                         c.raw_type = raw_type, c.channels = 3, c.channel = 0, c.record_average = 4;
-                       }});
+      cases.push_back(
+          {"3_channels_average_4", n, [raw_type](SpectralConfig& c) { c.raw_type = raw_type, c.channels = 3, c.channel = 0, c.record_average = 4; }});
     }
     cases.push_back({"static_background_average_2", n, [](SpectralConfig& c) {
                        c.record_average = 2;
@@ -110,7 +109,8 @@ std::vector<Case> Cases() {
     }
     cases.push_back({"bscan_background", n, [](SpectralConfig& c) { c.background = math::Background::kBscan; }});
     cases.push_back({"bscan_background_packed_2_channels_average_2", n, [](SpectralConfig& c) {
-                       c.background = math::Background::kBscan, c.packing = math::Packing::kLowFirst12, c.channels = 2, c.channel = 1, c.record_average = 2;
+                       c.background = math::Background::kBscan, c.packing = math::Packing::kLowFirst12, c.channels = 2, c.channel = 1,
+                       c.record_average = 2;
                      }});
   }
   cases.push_back({"odd_samples", 1001, [](SpectralConfig& c) { c.raw_type = DType::kU8; }});
@@ -123,15 +123,11 @@ std::vector<Case> Cases() {
   cases.push_back({"f32", 1024, [](SpectralConfig& c) { c.raw_type = DType::kF32; }});
   cases.push_back({"power", 1024, [](SpectralConfig& c) { c.value = math::Value::kPower; }});
   cases.push_back({"db_f32", 1024, [](SpectralConfig& c) { c.value = math::Value::kDb; }});
-  cases.push_back({"db_f32_levels", 1024, [](SpectralConfig& c) {
-                     c.value = math::Value::kDb, c.has_levels = true, c.level_lo = 0, c.level_hi = 100;
-                   }});
-  cases.push_back({"magnitude_u16", 1024, [](SpectralConfig& c) {
-                     c.output = DType::kU16, c.has_levels = true, c.level_lo = 0, c.level_hi = 300;
-                   }});
-  cases.push_back({"magnitude_u8_odd_depth", 1024, [](SpectralConfig& c) {
-                     c.output = DType::kU8, c.has_levels = true, c.level_lo = 5, c.level_hi = 120, c.depth = 333;
-                   }});
+  cases.push_back(
+      {"db_f32_levels", 1024, [](SpectralConfig& c) { c.value = math::Value::kDb, c.has_levels = true, c.level_lo = 0, c.level_hi = 100; }});
+  cases.push_back({"magnitude_u16", 1024, [](SpectralConfig& c) { c.output = DType::kU16, c.has_levels = true, c.level_lo = 0, c.level_hi = 300; }});
+  cases.push_back({"magnitude_u8_odd_depth", 1024,
+                   [](SpectralConfig& c) { c.output = DType::kU8, c.has_levels = true, c.level_lo = 5, c.level_hi = 120, c.depth = 333; }});
   cases.push_back({"static_background", 1024, [](SpectralConfig& c) {
                      c.background = math::Background::kStatic;
                      for (int64_t j = 0; j < 1024; ++j) c.background_spectrum.push_back(static_cast<float>(1000 + j));
@@ -165,7 +161,8 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
     ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
     ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), first, {.raster = raster, .first_record = 0}, target), IsOk());
     ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + first * RecordBytes(c), records - first,
-                                   {.raster = raster, .first_record = first}, target), IsOk());
+                                   {.raster = raster, .first_record = first}, target),
+                IsOk());
     ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
     const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * size));
     const auto got_mip = Download<uint8_t>(mip, static_cast<size_t>(ascans * mip_size));
@@ -227,7 +224,8 @@ TEST_P(SpectralTest, CosineByHand) {
       record[static_cast<size_t>(n)] = static_cast<float>(1000 + 500 * std::cos(2 * M_PI * static_cast<double>(k * n % 1024) / 1024));
     }
     const DeviceBuffer raw = Upload(record), volume = Poisoned(513 * 4);
-    ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 1, {.raster = {1, 1, 0, false}}, {.volume = volume.data(), .volume_ascans = 1}), IsOk());
+    ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 1, {.raster = {1, 1, 0, false}}, {.volume = volume.data(), .volume_ascans = 1}),
+                IsOk());
     const auto got = Download<float>(volume, 513);
     EXPECT_NEAR(got[0], 1000, 1e-3);
     EXPECT_NEAR(got[static_cast<size_t>(k)], k == 512 ? 500 : 250, 1e-3);
@@ -259,8 +257,9 @@ TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
       const std::vector<uint8_t> block(bytes_.begin() + done * RecordBytes(c), bytes_.begin() + (done + count) * RecordBytes(c));
       const DeviceBuffer raw = Upload(block), volume = Poisoned(count * c.depth * 4);
       ASSERT_THAT(processor->BeginBlock(stream_.ref(), raw.data(), count), IsOk());
-      ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), count, {.raster = {count, 1, 0, false}},
-                                     {.volume = volume.data(), .volume_ascans = count}), IsOk());
+      ASSERT_THAT(
+          processor->Process(stream_.ref(), raw.data(), count, {.raster = {count, 1, 0, false}}, {.volume = volume.data(), .volume_ascans = count}),
+          IsOk());
       const auto got = Download<uint8_t>(volume, static_cast<size_t>(count * c.depth * 4));
       const auto mean = Mean(c, std::max<int64_t>(0, done + count - 50), done + count);
       for (int64_t r = 0; r < count; r += 7) Compare(c, got, r, ModelDepth(c, Record(c, done + r), mean));
@@ -276,8 +275,8 @@ TEST_P(SpectralTest, TablePlacementDropsAndPermutes) {
   std::vector<int32_t> table(40);
   for (int32_t i = 0; i < 40; ++i) table[static_cast<size_t>(i)] = i % 5 == 0 ? -1 : i == 39 ? 4000 : 39 - i;
   const DeviceBuffer raw = Upload(bytes_), places = Upload(table), volume = Poisoned(40 * c.depth * 4);
-  ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 40, {.table = places.as<int32_t>()},
-                                 {.volume = volume.data(), .volume_ascans = 40}), IsOk());
+  ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 40, {.table = places.as<int32_t>()}, {.volume = volume.data(), .volume_ascans = 40}),
+              IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(40 * c.depth * 4));
   std::vector<bool> written(40, false);
   for (int64_t r = 0; r < 39; ++r) {
@@ -316,7 +315,8 @@ TEST_P(SpectralTest, RefusesBadConfigurationsByName) {
       {"dtype", [](auto& c) { c.value = math::Value::kComplex; }},
       {"dtype", [](auto& c) { c.output = DType::kF64; }},
       {"levels", [](auto& c) { c.output = DType::kI8; }},
-      {"levels", [](auto& c) {
+      {"levels",
+       [](auto& c) {
          c.value = math::Value::kComplex, c.output = DType::kC64;
          c.has_levels = true, c.level_lo = 0, c.level_hi = 3;
        }},
@@ -330,7 +330,10 @@ TEST_P(SpectralTest, RefusesBadConfigurationsByName) {
       {"levels", [](auto& c) { c.has_levels = true, c.level_lo = NAN, c.level_hi = 3; }},
       {"background.spectrum", [](auto& c) { c.background = math::Background::kStatic; }},
       {"background.window_records", [](auto& c) { c.background = math::Background::kRolling; }},
-      {"dispersion.phase", [](auto& c) { c.phase_rad = {1, 2}; }},
+      {"dispersion.phase",
+       [](auto& c) {
+         c.phase_rad = {1, 2};
+       }},
       {"slab", [](auto& c) { c.slab_begin = 5, c.slab_end = 5; }},
       {"k_linearisation.index: decreases at 500", [](auto& c) { Warp(c, math::Interpolation::kLinear), c.k_index[500] = 1; }},
       {"k_linearisation.index: is 1024", [](auto& c) { Warp(c, math::Interpolation::kLinear), c.k_index[1023] = 1024; }},

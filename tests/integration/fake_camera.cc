@@ -5,13 +5,12 @@
 // sixteenth of it.
 
 #include <arv.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numbers>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 namespace {

@@ -1,18 +1,18 @@
 #include "server/config.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/status_matchers.h"
 #include "toml++/toml.h"
+
+#include "tests/support/status_matchers.h"
 
 namespace octavo {
 namespace {
@@ -71,7 +71,8 @@ TEST_F(ConfigTest, APathInAFileMayHoldAComma) {
 }
 
 TEST_F(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearest) {
-  EXPECT_THAT(File("[device]\n\nmemory_fracton = 0.5\n"), IsError(kInvalid, "device.memory_fracton: is no configuration key (" + path_ + ", line 3)"));
+  EXPECT_THAT(File("[device]\n\nmemory_fracton = 0.5\n"),
+              IsError(kInvalid, "device.memory_fracton: is no configuration key (" + path_ + ", line 3)"));
   EXPECT_THAT(File("[device]\nmemory_fracton = 0.5\n"), IsError(kInvalid, "did you mean device.memory_fraction?"));
   EXPECT_THAT(File("[nonsense]\n"), IsError(kInvalid, "nonsense"));
   EXPECT_THAT(File("[log.level]\nx = 1\n"), IsError(kInvalid, "log.level.x"));

@@ -2,22 +2,22 @@
 // scan is tested against the daemon (tests/integration/lifecycle_test.py).
 
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <netinet/in.h>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "gtest/gtest.h"
 
 #include "gpu/base/unique_fd.h"
-#include "gtest/gtest.h"
 #include "server/metrics/exporter.h"
 #include "tests/support/status_matchers.h"
 
@@ -91,8 +91,7 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
   std::istringstream page(Get(exporter_->address()));
   const std::regex type("# TYPE (octavo_[a-z][a-z0-9_]*) (counter|gauge|histogram)");
   const std::regex label("[{,]([a-z_]+)=\"");
-  const std::set<std::string> labels = {"device", "kind",  "stage", "product", "policy",  "reason",
-                                        "state",  "root", "backend", "version", "le"};
+  const std::set<std::string> labels = {"device", "kind", "stage", "product", "policy", "reason", "state", "root", "backend", "version", "le"};
   std::set<std::string> families, helped;
   for (std::string line; std::getline(page, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -112,13 +111,31 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
     }
   }
   EXPECT_EQ(families, helped);
-  for (const char* name :
-       {"octavo_scans", "octavo_scans_finished_total", "octavo_scan_rejected_total", "octavo_records_total", "octavo_blocks_dropped_total",
-        "octavo_source_overruns_total", "octavo_ring_occupancy_ratio", "octavo_stage_seconds", "octavo_volume_latency_seconds",
-        "octavo_frame_latency_seconds", "octavo_volumes", "octavo_volumes_finished_total", "octavo_volume_missing_ascans_total",
-        "octavo_oldest_held_seconds", "octavo_commit_seconds", "octavo_commit_bytes_total", "octavo_commit_errors_total", "octavo_subscribers",
-        "octavo_frames_sent_total", "octavo_frames_dropped_total", "octavo_streams_cut_total", "octavo_allocation_failures_total",
-        "octavo_device_memory_bytes", "octavo_device_healthy", "octavo_build_info"}) {
+  for (const char* name : {"octavo_scans",
+                           "octavo_scans_finished_total",
+                           "octavo_scan_rejected_total",
+                           "octavo_records_total",
+                           "octavo_blocks_dropped_total",
+                           "octavo_source_overruns_total",
+                           "octavo_ring_occupancy_ratio",
+                           "octavo_stage_seconds",
+                           "octavo_volume_latency_seconds",
+                           "octavo_frame_latency_seconds",
+                           "octavo_volumes",
+                           "octavo_volumes_finished_total",
+                           "octavo_volume_missing_ascans_total",
+                           "octavo_oldest_held_seconds",
+                           "octavo_commit_seconds",
+                           "octavo_commit_bytes_total",
+                           "octavo_commit_errors_total",
+                           "octavo_subscribers",
+                           "octavo_frames_sent_total",
+                           "octavo_frames_dropped_total",
+                           "octavo_streams_cut_total",
+                           "octavo_allocation_failures_total",
+                           "octavo_device_memory_bytes",
+                           "octavo_device_healthy",
+                           "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";
   }
 }

@@ -1,11 +1,10 @@
 #include "server/watchdog.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <future>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -36,7 +35,8 @@ TEST(StallDetectorTest, OnlyAScanThatLeavesRecordsWaitingIsStuck) {
   EXPECT_THAT(problem, HasSubstr("100 % full"));
   // It goes on: fine again. An end is fine as well, and so is a source that was idle and has just filled a slot.
   EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0.1), Scan("scans/c", 2, 1)}, seconds(40)), "");
-  EXPECT_THAT(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 2, 1, engine::ScanState::kFailed)}, seconds(69)), HasSubstr("scans/a"));
+  EXPECT_THAT(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 2, 1, engine::ScanState::kFailed)}, seconds(69)),
+              HasSubstr("scans/a"));
   EXPECT_EQ(detector.Look({Scan("scans/b", 7, 0.1)}, seconds(72)), "");  // idle for 72 s, and now a slot is filled
   EXPECT_EQ(detector.Look({}, seconds(100)), "");
   EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1)}, seconds(200)), "");  // not seen for a while: a fresh start

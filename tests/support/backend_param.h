@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
 #include "gtest/gtest.h"
+
+#include "gpu/device.h"
 
 namespace octavo::testing {
 

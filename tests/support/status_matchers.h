@@ -1,8 +1,9 @@
 #pragma once
 
 #include "gmock/gmock.h"
-#include "gpu/base/status.h"
 #include "gtest/gtest.h"
+
+#include "gpu/base/status.h"
 
 namespace octavo::testing {
 
@@ -28,9 +29,8 @@ MATCHER_P2(IsError, code, part, "is an error with this code and text") {
 
 }  // namespace octavo::testing
 
-#define ASSERT_OK_AND_ASSIGN(lhs, expr)                                  \
-  ASSERT_OK_AND_ASSIGN_IMPL_(OCTAVO_STATUS_CONCAT_(result_, __LINE__), lhs, expr)
-#define ASSERT_OK_AND_ASSIGN_IMPL_(result, lhs, expr)  \
-  auto result = (expr);                                \
-  ASSERT_TRUE(result.ok()) << result.status();         \
+#define ASSERT_OK_AND_ASSIGN(lhs, expr) ASSERT_OK_AND_ASSIGN_IMPL_(OCTAVO_STATUS_CONCAT_(result_, __LINE__), lhs, expr)
+#define ASSERT_OK_AND_ASSIGN_IMPL_(result, lhs, expr) \
+  auto result = (expr);                               \
+  ASSERT_TRUE(result.ok()) << result.status();        \
   lhs = std::move(result).value()

@@ -2,15 +2,17 @@
 #include <cstring>
 #include <mutex>
 
-#include "client/cpp/liboctavo/convert.h"
-#include "client/cpp/liboctavo/frame_stream.h"
-#include "client/cpp/liboctavo/octavo.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
+
 #include "octavo/v1/scan.grpc.pb.h"
 #include "octavo/v1/stream.grpc.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
+
+#include "client/cpp/liboctavo/convert.h"
+#include "client/cpp/liboctavo/frame_stream.h"
+#include "client/cpp/liboctavo/octavo.h"
 
 namespace octavo::client {
 
@@ -92,8 +94,14 @@ Admission Client::PlanScan(const ScanSpec& spec) {
   Encode(spec, request.mutable_spec());
   const auto answer = impl_->Call<v1::PlanScanResponse>(*impl_->scans_, &v1::ScanService::Stub::PlanScan, request);
   const v1::AdmissionReport& report = answer.report();
-  return {.admitted = report.admitted(), .retryable = report.retryable(), .device = report.device(), .advice = report.advice(), .plan = answer.plan(),
-          .wanted_bytes = report.wanted_bytes(), .free_bytes = report.free_bytes(), .budget_bytes = report.budget_bytes(),
+  return {.admitted = report.admitted(),
+          .retryable = report.retryable(),
+          .device = report.device(),
+          .advice = report.advice(),
+          .plan = answer.plan(),
+          .wanted_bytes = report.wanted_bytes(),
+          .free_bytes = report.free_bytes(),
+          .budget_bytes = report.budget_bytes(),
           .volume_bytes = report.volume_bytes()};
 }
 
@@ -212,7 +220,10 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
       result = {.uri = r.uri(), .checksum = r.checksum(), .bytes = r.bytes(), .raw_bytes = r.raw_bytes(), .seconds = r.seconds()};
     }
     if (!wanted || !progress) continue;
-    wanted = progress({.done_bytes = step.done_bytes(), .total_bytes = step.total_bytes(), .disk_bytes = step.disk_bytes(), .seconds = step.seconds(),
+    wanted = progress({.done_bytes = step.done_bytes(),
+                       .total_bytes = step.total_bytes(),
+                       .disk_bytes = step.disk_bytes(),
+                       .seconds = step.seconds(),
                        .stage = step.stage()});
     if (!wanted) context.TryCancel();
   }
@@ -242,9 +253,7 @@ void Client::Subscribe(const SubscribeOptions& options, const std::function<bool
 
 // -- the server
 
-std::string Client::InfoJson() {
-  return ToJson(impl_->Call<v1::Info>(*impl_->system_, &v1::SystemService::Stub::GetInfo, v1::GetInfoRequest()));
-}
+std::string Client::InfoJson() { return ToJson(impl_->Call<v1::Info>(*impl_->system_, &v1::SystemService::Stub::GetInfo, v1::GetInfoRequest())); }
 
 // grpc.health.v1.Health/Check; its proto comes with no Debian package. An empty request asks for the whole server; the
 // answer's field 1 is 1 when it serves.

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "google/protobuf/util/json_util.h"
+
 #include "octavo/v1/types.pb.h"
 
 namespace octavo::client {
@@ -159,26 +160,65 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
 }
 
 Scan Decode(const v1::Scan& in) {
-  return {.name = in.name(), .state = static_cast<ScanState>(in.state()), .reason = in.reason(), .reason_code = in.reason_code(), .device = in.device(),
-          .plan = in.plan(), .records = in.records(), .volumes_done = in.volumes_done(), .volumes_held = in.volumes_held(),
-          .volumes_dropped = in.volumes_dropped(), .blocks_dropped = in.blocks_dropped(), .missing_ascans = in.missing_ascans(),
-          .records_per_second = in.records_per_second(), .volumes_per_second = in.volumes_per_second(), .bytes_per_second = in.bytes_per_second(),
-          .current_volume = in.current_volume(), .current_fraction = in.current_fraction(), .volumes = ListOf(in.volumes()), .json = ToJson(in)};
+  return {.name = in.name(),
+          .state = static_cast<ScanState>(in.state()),
+          .reason = in.reason(),
+          .reason_code = in.reason_code(),
+          .device = in.device(),
+          .plan = in.plan(),
+          .records = in.records(),
+          .volumes_done = in.volumes_done(),
+          .volumes_held = in.volumes_held(),
+          .volumes_dropped = in.volumes_dropped(),
+          .blocks_dropped = in.blocks_dropped(),
+          .missing_ascans = in.missing_ascans(),
+          .records_per_second = in.records_per_second(),
+          .volumes_per_second = in.volumes_per_second(),
+          .bytes_per_second = in.bytes_per_second(),
+          .current_volume = in.current_volume(),
+          .current_fraction = in.current_fraction(),
+          .volumes = ListOf(in.volumes()),
+          .json = ToJson(in)};
 }
 
 Volume Decode(const v1::Volume& in) {
-  return {.name = in.name(), .scan = in.scan(), .title = in.title(), .reason = in.reason(), .last_error = in.last_error(), .digest = in.digest(),
-          .index = in.index(), .state = static_cast<VolumeState>(in.state()), .shape = ListOf(in.shape()), .dtype = static_cast<DType>(in.dtype()),
-          .spacing_um = ListOf(in.spacing_um()), .complete = in.complete(), .missing_ascans = in.missing_ascans(), .bytes = in.bytes(),
-          .labels = {in.labels().begin(), in.labels().end()}, .committed_to = in.commit().uri(), .json = ToJson(in)};
+  return {.name = in.name(),
+          .scan = in.scan(),
+          .title = in.title(),
+          .reason = in.reason(),
+          .last_error = in.last_error(),
+          .digest = in.digest(),
+          .index = in.index(),
+          .state = static_cast<VolumeState>(in.state()),
+          .shape = ListOf(in.shape()),
+          .dtype = static_cast<DType>(in.dtype()),
+          .spacing_um = ListOf(in.spacing_um()),
+          .complete = in.complete(),
+          .missing_ascans = in.missing_ascans(),
+          .bytes = in.bytes(),
+          .labels = {in.labels().begin(), in.labels().end()},
+          .committed_to = in.commit().uri(),
+          .json = ToJson(in)};
 }
 
 Frame Decode(const v1::Frame& in) {
-  Frame out{.scan = in.scan(), .volume = in.volume(), .volume_index = in.volume_index(), .product = static_cast<Product>(in.product()),
-            .axis = static_cast<Axis>(in.axis()), .sequence = in.sequence(), .dropped_before = in.dropped_before(), .complete = in.complete(),
-            .encoding = static_cast<Encoding>(in.encoding()), .array = {}, .axes = ListOf(in.axes()), .spacing_um = ListOf(in.spacing_um()),
-            .display = {in.display().lo(), in.display().hi()}, .scale_bar_um = in.scale_bar_um(), .acquired_ns = in.acquired().monotonic_ns(),
-            .published_ns = in.published().monotonic_ns(), .event = in.event()};
+  Frame out{.scan = in.scan(),
+            .volume = in.volume(),
+            .volume_index = in.volume_index(),
+            .product = static_cast<Product>(in.product()),
+            .axis = static_cast<Axis>(in.axis()),
+            .sequence = in.sequence(),
+            .dropped_before = in.dropped_before(),
+            .complete = in.complete(),
+            .encoding = static_cast<Encoding>(in.encoding()),
+            .array = {},
+            .axes = ListOf(in.axes()),
+            .spacing_um = ListOf(in.spacing_um()),
+            .display = {in.display().lo(), in.display().hi()},
+            .scale_bar_um = in.scale_bar_um(),
+            .acquired_ns = in.acquired().monotonic_ns(),
+            .published_ns = in.published().monotonic_ns(),
+            .event = in.event()};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
   return out;

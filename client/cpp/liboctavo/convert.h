@@ -2,11 +2,13 @@
 
 #include <string>
 
-#include "client/cpp/liboctavo/octavo.h"
 #include "grpcpp/support/status.h"
+
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/volume.pb.h"
+
+#include "client/cpp/liboctavo/octavo.h"
 
 // Between the library's types and the contract's messages.
 namespace octavo::client {

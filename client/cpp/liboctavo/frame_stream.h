@@ -4,9 +4,11 @@
 #include <mutex>
 #include <optional>
 
-#include "client/cpp/liboctavo/octavo.h"
 #include "grpcpp/grpcpp.h"
+
 #include "octavo/v1/stream.grpc.pb.h"
+
+#include "client/cpp/liboctavo/octavo.h"
 
 namespace octavo::client {
 
@@ -29,8 +31,8 @@ class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
 
   grpc::ClientContext context_;
   const v1::SubscribeRequest request_;
-  v1::Frame part_;                     // of the read that is under way
-  Frame assembling_;                   // touched by the read callbacks only
+  v1::Frame part_;    // of the read that is under way
+  Frame assembling_;  // touched by the read callbacks only
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Frame> ready_;         // guarded by mutex_; no read is under way while it is set

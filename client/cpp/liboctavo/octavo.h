@@ -30,9 +30,22 @@ namespace octavo::client {
 
 /// gRPC's status codes.
 enum class Code {
-  kCancelled = 1, kUnknown = 2, kInvalidArgument = 3, kDeadlineExceeded = 4, kNotFound = 5, kAlreadyExists = 6, kPermissionDenied = 7,
-  kResourceExhausted = 8, kFailedPrecondition = 9, kAborted = 10, kOutOfRange = 11, kUnimplemented = 12, kInternal = 13, kUnavailable = 14,
-  kDataLoss = 15, kUnauthenticated = 16
+  kCancelled = 1,
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+  kDataLoss = 15,
+  kUnauthenticated = 16
 };
 
 /// A call failed; what() is the server's message.
@@ -40,8 +53,8 @@ class Error : public std::runtime_error {
  public:
   Error(Code of, const std::string& message) : std::runtime_error(message), code(of) {}
   Code code;
-  std::string reason;  // stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
-  std::string field;   // the request field at fault, dotted; empty if none
+  std::string reason;                          // stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
+  std::string field;                           // the request field at fault, dotted; empty if none
   std::map<std::string, std::string> numbers;  // values the message speaks of
 };
 
@@ -84,9 +97,9 @@ struct Raster {
 };
 /// The spectral chain. What is not set keeps the server's default.
 struct Processing {
-  std::vector<float> background;      // [S], subtracted; empty = rolling mean
-  std::vector<double> wavelength_nm;  // [S], strictly monotonic; excludes k_index
-  std::vector<float> k_index;         // [N], source position of each output sample
+  std::vector<float> background;                // [S], subtracted; empty = rolling mean
+  std::vector<double> wavelength_nm;            // [S], strictly monotonic; excludes k_index
+  std::vector<float> k_index;                   // [N], source position of each output sample
   double dispersion_a2 = 0, dispersion_a3 = 0;  // rad per sample^2, ^3
   uint32_t fft_length = 0, depth = 0;           // 0 = chosen
   Value value = Value::kDefault;
@@ -114,7 +127,7 @@ struct ScanSpec {
   std::string title;
   std::map<std::string, std::string> labels;
   std::string request_id;  // a retry with the same id and body returns the first answer
-  std::string json;  // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the contract; the fields above win
+  std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the contract; the fields above win
 };
 
 struct Scan {

@@ -6,10 +6,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/parallel_for.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/pattern/geometry.h"
 #include "server/engine/pattern/plan.h"
-#include "tbb/parallel_for.h"
 
 namespace octavo::engine {
 namespace {
@@ -55,7 +56,8 @@ class RadialTaps {
       for (int i = 0; seen[side] && i < 4; ++i) {
         const int64_t b = found[side][i].ascan / p_.ascans_per_bscan, a = found[side][i].ascan % p_.ascans_per_bscan;
         for (int64_t repeat = 0; repeat < p_.repeats(); ++repeat) {
-          *out++ = {.ascan = RepeatRow(p_, b, repeat) * p_.ascans_per_bscan + a, .weight = share * found[side][i].weight / static_cast<double>(p_.repeats())};
+          *out++ = {.ascan = RepeatRow(p_, b, repeat) * p_.ascans_per_bscan + a,
+                    .weight = share * found[side][i].weight / static_cast<double>(p_.repeats())};
         }
       }
     }
@@ -109,8 +111,12 @@ class RadialTaps {
 class SpiralTaps {
  public:
   explicit SpiralTaps(const Pattern& p)
-      : p_(p), turns_(static_cast<double>(p.bscans_per_volume)), pitch_((p.radius_end_mm - p.radius_begin_mm) / turns_), all_(p.ascans_per_bscan * p.bscans_per_volume),
-        last_(SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns_, p.spiral_sampling, static_cast<double>(all_ - 1) / static_cast<double>(all_))) {}
+      : p_(p),
+        turns_(static_cast<double>(p.bscans_per_volume)),
+        pitch_((p.radius_end_mm - p.radius_begin_mm) / turns_),
+        all_(p.ascans_per_bscan * p.bscans_per_volume),
+        last_(SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns_, p.spiral_sampling, static_cast<double>(all_ - 1) / static_cast<double>(all_))) {
+  }
   int64_t taps() const { return 4; }
 
   void At(Point own, Tap* out) const {
@@ -175,7 +181,8 @@ class NearestTaps {
   void At(Point own, Tap* out) const {
     double squares[kNearest];
     int found = 0;
-    const auto row = static_cast<int64_t>(std::floor((own.y - bottom_) / reach_)), column = static_cast<int64_t>(std::floor((own.x - left_) / reach_));
+    const auto row = static_cast<int64_t>(std::floor((own.y - bottom_) / reach_)),
+               column = static_cast<int64_t>(std::floor((own.x - left_) / reach_));
     for (int64_t r = std::max<int64_t>(row - 1, 0); r <= std::min(row + 1, rows_ - 1); ++r) {
       for (int64_t c = std::max<int64_t>(column - 1, 0); c <= std::min(column + 1, columns_ - 1); ++c) {
         const auto cell = static_cast<size_t>(r * columns_ + c);
@@ -230,8 +237,10 @@ CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid, const std::vecto
     std::vector<Tap> taps(static_cast<size_t>(result.taps));
     for (int64_t column = 0; column < grid.columns; ++column) {
       // Sample → the pattern's own frame: less the offset, turned back.
-      const double x = grid.centre_x_mm - p.offset_x_mm + ((static_cast<double>(column) + 0.5) / static_cast<double>(grid.columns) - 0.5) * grid.extent_x_mm;
-      const double y = grid.centre_y_mm - p.offset_y_mm + ((static_cast<double>(row) + 0.5) / static_cast<double>(grid.rows) - 0.5) * grid.extent_y_mm;
+      const double x =
+          grid.centre_x_mm - p.offset_x_mm + ((static_cast<double>(column) + 0.5) / static_cast<double>(grid.columns) - 0.5) * grid.extent_x_mm;
+      const double y =
+          grid.centre_y_mm - p.offset_y_mm + ((static_cast<double>(row) + 0.5) / static_cast<double>(grid.rows) - 0.5) * grid.extent_y_mm;
       std::fill(taps.begin(), taps.end(), Tap{});
       finder.At({.x = c * x + s * y, .y = -s * x + c * y}, taps.data());
       for (size_t t = 0; t < taps.size(); ++t) {
@@ -249,15 +258,18 @@ CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid, const std::vecto
 
 absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGrid* grid) {
   if (p.kind == PatternKind::kRaster || p.kind == PatternKind::kRepeatedRaster) {
-    return InvalidField(field.substr(0, field.size() - 1), absl::StrCat("makes no sense: the volume was scanned as ", Name(p.kind), ", which is Cartesian already"));
+    return InvalidField(field.substr(0, field.size() - 1),
+                        absl::StrCat("makes no sense: the volume was scanned as ", Name(p.kind), ", which is Cartesian already"));
   }
   for (const auto& [name, value] : {std::pair{"extent_x_mm", &grid->extent_x_mm}, std::pair{"extent_y_mm", &grid->extent_y_mm}}) {
     if (*value == 0) *value = std::string(name) == "extent_x_mm" ? p.extent_x_mm : p.extent_y_mm;
-    if (!std::isfinite(*value) || *value < 1e-6 || *value > 1e4) return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1e-6 to 1e4"));
+    if (!std::isfinite(*value) || *value < 1e-6 || *value > 1e4)
+      return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1e-6 to 1e4"));
   }
   const bool radial = p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial;
   const double pixels = radial ? p.extent_x_mm / std::abs(p.radius_end_mm - p.radius_begin_mm) * static_cast<double>(p.ascans_per_bscan)
-                        : p.kind == PatternKind::kSpiral ? 2 * static_cast<double>(p.bscans_per_volume) * p.radius_end_mm / std::max(p.radius_end_mm - p.radius_begin_mm, 1e-3 * p.radius_end_mm)
+                        : p.kind == PatternKind::kSpiral ? 2 * static_cast<double>(p.bscans_per_volume) * p.radius_end_mm /
+                                                               std::max(p.radius_end_mm - p.radius_begin_mm, 1e-3 * p.radius_end_mm)
                                                          : std::sqrt(static_cast<double>(p.ascans_per_bscan * p.bscans_per_volume));
   const auto side = static_cast<int64_t>(std::clamp(std::round(pixels), 1.0, 4096.0));
   for (const auto& [name, value] : {std::pair{"rows", &grid->rows}, std::pair{"columns", &grid->columns}}) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "server/engine/pattern/pattern.h"
 
 namespace octavo::engine {
@@ -12,10 +13,10 @@ namespace octavo::engine {
 /// A regular grid on the sample that a volume is resampled to. Zeros are chosen: the square around the pattern, about as many
 /// rows and columns as the pattern resolves.
 struct CartesianGrid {
-  int64_t rows = 0, columns = 0;           // y, x
+  int64_t rows = 0, columns = 0;  // y, x
   double extent_x_mm = 0, extent_y_mm = 0;
-  double centre_x_mm = 0, centre_y_mm = 0; // set by ResolveGrid: the pattern's offset
-  double reach_mm = 0;                     // Lissajous, freeform: records farther away do not count; 0 = 4 mean pitches
+  double centre_x_mm = 0, centre_y_mm = 0;  // set by ResolveGrid: the pattern's offset
+  double reach_mm = 0;                      // Lissajous, freeform: records farther away do not count; 0 = 4 mean pitches
 };
 
 /// The A-scans that each point of a grid is made of: [rows * columns, taps].

@@ -55,8 +55,8 @@ Point OwnPositionMm(const Pattern& p, int64_t bscan, int64_t ascan) {
     }
     case PatternKind::kSpiral: {
       const double turns = static_cast<double>(p.bscans_per_volume);
-      const double angle = SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns, p.spiral_sampling,
-                                       static_cast<double>(number) / static_cast<double>(all));
+      const double angle =
+          SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns, p.spiral_sampling, static_cast<double>(number) / static_cast<double>(all));
       const double radius = p.radius_begin_mm + (p.radius_end_mm - p.radius_begin_mm) * angle / (kTurn * turns);
       return {.x = radius * std::cos(angle), .y = radius * std::sin(angle)};
     }

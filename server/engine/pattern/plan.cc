@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/pattern/flyback.h"
 
@@ -95,8 +96,8 @@ absl::Status ResolveExtents(Pattern& p) {
     // Segments through the centre cover the circle in half a turn.
     if (p.angle_begin_deg == 0 && p.angle_end_deg == 0) p.angle_end_deg = p.radius_begin_mm * p.radius_end_mm < 0 ? 180 : 360;
     if (p.bscans_per_volume > 1 && (p.angle_begin_deg == p.angle_end_deg || std::abs(p.angle_end_deg - p.angle_begin_deg) > 360)) {
-      return InvalidField(at + "angle_end_deg", absl::StrCat("is ", p.angle_end_deg, " and angle_begin_deg ", p.angle_begin_deg,
-                                                             "; must differ by at most 360"));
+      return InvalidField(at + "angle_end_deg",
+                          absl::StrCat("is ", p.angle_end_deg, " and angle_begin_deg ", p.angle_begin_deg, "; must differ by at most 360"));
     }
   }
   if (p.kind == PatternKind::kSpiral) {
@@ -160,8 +161,8 @@ absl::Status ResolveScanner(Pattern& p, double rate_hz) {
       OCTAVO_RETURN_IF_ERROR(InRange(at + "acceleration", limits.acceleration, 1e-9, 1e15));
       if (limits.position_min == 0 && limits.position_max == 0) limits.position_min = -(limits.position_max = 12.5);
       if (!(std::isfinite(limits.position_min) && std::isfinite(limits.position_max) && limits.position_min < limits.position_max)) {
-        return InvalidField(at + "position_max", absl::StrCat("is ", limits.position_max, " and position_min ", limits.position_min,
-                                                              "; min must be less than max"));
+        return InvalidField(at + "position_max",
+                            absl::StrCat("is ", limits.position_max, " and position_min ", limits.position_min, "; min must be less than max"));
       }
     }
     if (!(rate_hz > 0)) return InvalidField("acquisition.record_rate_hz", "is not known; the limits of pattern.scanner need it");
@@ -175,7 +176,11 @@ absl::Status ResolveScanner(Pattern& p, double rate_hz) {
 std::vector<PatternSegment> OrderOf(const Pattern& p, bool odd) {
   std::vector<PatternSegment> order;
   if (IsPath(p)) {
-    order.push_back({.first_record = 0, .ascans = p.ascans_per_bscan * p.bscans_per_volume, .bscan = 0, .repeat = 0, .row = 0,
+    order.push_back({.first_record = 0,
+                     .ascans = p.ascans_per_bscan * p.bscans_per_volume,
+                     .bscan = 0,
+                     .repeat = 0,
+                     .row = 0,
                      .reversed = odd && p.bidirectional_volumes});
     return order;
   }
@@ -311,8 +316,8 @@ absl::StatusOr<PatternPlan> MakePlan(const Pattern& p, double rate_hz) {
   plan.columns = p.ascans_per_bscan;
   plan.kinds = p.bidirectional_volumes ? 2 : 1;
   const auto too_many = [&](int64_t records) {
-    return InvalidField(FieldsOf(p.kind) + (p.kind == PatternKind::kFreeform  ? "x_mm"
-                                            : p.kind == PatternKind::kSpiral  ? "rings"
+    return InvalidField(FieldsOf(p.kind) + (p.kind == PatternKind::kFreeform    ? "x_mm"
+                                            : p.kind == PatternKind::kSpiral    ? "rings"
                                             : p.kind == PatternKind::kLissajous ? "rows"
                                                                                 : "bscans_per_volume"),
                         absl::StrCat("makes ", records, " records a volume; allowed ", kMostPlanRecords, " for this kind of pattern"));
@@ -374,8 +379,8 @@ absl::Status ResolvePattern(Pattern& p, double rate_hz) {
   OCTAVO_RETURN_IF_ERROR(ResolveShape(p));
   OCTAVO_RETURN_IF_ERROR(ResolveExtents(p));
   OCTAVO_RETURN_IF_ERROR(ResolveScanner(p, rate_hz));
-  const bool plain = p.kind == PatternKind::kRaster && !p.bidirectional_volumes && !p.has_limits && p.offset_x_mm == 0 && p.offset_y_mm == 0 &&
-                     p.rotation_deg == 0;
+  const bool plain =
+      p.kind == PatternKind::kRaster && !p.bidirectional_volumes && !p.has_limits && p.offset_x_mm == 0 && p.offset_y_mm == 0 && p.rotation_deg == 0;
   if (plain) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(PatternPlan plan, MakePlan(p, rate_hz));
   p.plan = std::make_shared<const PatternPlan>(std::move(plan));
@@ -413,7 +418,7 @@ absl::StatusOr<PatternWaveform> MakeWaveform(const Pattern& p, const PatternPlan
       }
       for (int64_t r = begin; r < end; ++r) {
         const double u = static_cast<double>(r - begin + 1) / static_cast<double>(end - begin + 1);
-        out[static_cast<size_t>(r)] = limited                                      ? profile.At(u * seconds)
+        out[static_cast<size_t>(r)] = limited                                    ? profile.At(u * seconds)
                                       : p.flyback == FlybackPolicy::kFixedLinear ? moves[axis].from + u * (moves[axis].to - moves[axis].from)
                                                                                  : Smooth(moves[axis], seconds, u);
         const double at = out[static_cast<size_t>(r)];

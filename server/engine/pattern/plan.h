@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "server/engine/pattern/geometry.h"
 #include "server/engine/pattern/pattern.h"
 
@@ -15,17 +16,17 @@ namespace octavo::engine {
 struct PatternSegment {
   int64_t first_record = 0;  // within the volume
   int64_t ascans = 0;
-  int64_t bscan = 0;         // which segment, 0 ... bscans_per_volume-1
-  int64_t repeat = 0;        // its how-manieth pass
-  int64_t row = 0;           // of the stored volume where it (spiral, Lissajous: its first row) goes
-  bool reversed = false;     // runs from the last A-scan to the first
+  int64_t bscan = 0;      // which segment, 0 ... bscans_per_volume-1
+  int64_t repeat = 0;     // its how-manieth pass
+  int64_t row = 0;        // of the stored volume where it (spiral, Lissajous: its first row) goes
+  bool reversed = false;  // runs from the last A-scan to the first
 };
 
 /// What becomes of each record of a volume. Even and odd volumes differ with bidirectional_volumes.
 struct PatternPlan {
-  int64_t rows = 0, columns = 0;   // of the stored volume: y, x
-  int64_t volume_records = 0;      // flyback included; the same for all volumes
-  int kinds = 1;                   // 2: odd volumes differ
+  int64_t rows = 0, columns = 0;  // of the stored volume: y, x
+  int64_t volume_records = 0;     // flyback included; the same for all volumes
+  int kinds = 1;                  // 2: odd volumes differ
   struct Kind {
     std::vector<PatternSegment> segments;  // in the order of the scan
     std::vector<int32_t> placement;        // [volume_records]: A-scan index y * columns + x, or -1 for flyback
@@ -37,10 +38,10 @@ struct PatternPlan {
 
 /// Scanner positions of one volume, a sample a record, and which of them are A-scans.
 struct PatternWaveform {
-  std::vector<double> x, y;         // [volume_records], scanner units, in the scanner's own (warped) coordinates
-  std::vector<int32_t> placement;   // [volume_records]
-  double rate_hz = 0;               // 0: not known
-  const char* unit = "mm";          // "mm" or "deg"
+  std::vector<double> x, y;        // [volume_records], scanner units, in the scanner's own (warped) coordinates
+  std::vector<int32_t> placement;  // [volume_records]
+  double rate_hz = 0;              // 0: not known
+  const char* unit = "mm";         // "mm" or "deg"
 };
 
 /// Fills in the defaults, checks everything and makes the plan if one is needed. `rate_hz` is the record rate (0: unknown;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+
 #include "tests/support/status_matchers.h"
 
 namespace {
@@ -101,8 +102,8 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
   constexpr int64_t kBlocks = 20000;
   constexpr int kSlots = 4;
   BlockRing ring(kSlots);
-  std::vector<int64_t> memory(kSlots, -1);        // what the producer wrote: unsynchronised but for the ring
-  std::vector<std::atomic<int>> owner(kSlots);    // 0 free, 1 taken
+  std::vector<int64_t> memory(kSlots, -1);      // what the producer wrote: unsynchronised but for the ring
+  std::vector<std::atomic<int>> owner(kSlots);  // 0 free, 1 taken
   std::vector<int> retiring(kSlots);
   std::atomic<int64_t> popped{0}, retired{0};
   std::stop_source stop;

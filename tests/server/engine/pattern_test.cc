@@ -233,7 +233,8 @@ TEST(PatternGeometry, WarpsInvert) {
 
 TEST(Flyback, AProfileMeetsBothEndsWithinItsLimits) {
   const AxisLimits limits{.position_min = -10, .position_max = 10, .velocity = 50, .acceleration = 3e4};
-  for (const AxisMove& move : {AxisMove{1, 20, -1, 20}, AxisMove{0, 0, 2, 0}, AxisMove{0, -50, 0, 50}, AxisMove{1, 10, 1, 10}, AxisMove{-1, 40, 1, -30}}) {
+  for (const AxisMove& move :
+       {AxisMove{1, 20, -1, 20}, AxisMove{0, 0, 2, 0}, AxisMove{0, -50, 0, 50}, AxisMove{1, 10, 1, 10}, AxisMove{-1, 40, 1, -30}}) {
     const AxisMove both[2] = {move, {}};
     const AxisLimits axes[2] = {limits, limits};
     const double dt = 1e-5;

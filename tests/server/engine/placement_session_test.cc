@@ -87,17 +87,27 @@ class PlacementSessionTest : public testing::BackendTest {
     Publisher publisher(&clock);
     std::mutex mutex;
     std::condition_variable changed;
-    SessionContext context{.device = &device_, .ledger = &ledger, .store = &store, .publisher = &publisher,
-                           .frames = std::make_shared<FramePool>(&device_, 16 << 20), .clock = &clock, .server_id = "testtest",
+    SessionContext context{.device = &device_,
+                           .ledger = &ledger,
+                           .store = &store,
+                           .publisher = &publisher,
+                           .frames = std::make_shared<FramePool>(&device_, 16 << 20),
+                           .clock = &clock,
+                           .server_id = "testtest",
                            .auto_commit = [](const std::string&, const CommitOptions&) {},
                            .commits_pending = [](const std::string&) { return false; },
-                           .changed = [&] { std::lock_guard lock(mutex); changed.notify_all(); },
+                           .changed =
+                               [&] {
+                                 std::lock_guard lock(mutex);
+                                 changed.notify_all();
+                               },
                            .acquired = [] {}};
     auto charges = ledger.Reserve(0, "scans/x", "", ScanSession::Needs(scan, device_), nullptr);
     EXPECT_THAT(charges.status(), IsOk());
     Outcome outcome;
     {
-      auto session = ScanSession::Create("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)), *std::move(charges), std::move(context));
+      auto session =
+          ScanSession::Create("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)), *std::move(charges), std::move(context));
       EXPECT_THAT(session.status(), IsOk());
       (*session)->Start();
       std::unique_lock lock(mutex);
@@ -134,7 +144,8 @@ class PlacementSessionTest : public testing::BackendTest {
   static void ExpectPeaks(const std::vector<float>& got, const std::vector<float>& want) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t a = 0; a < got.size(); ++a) {
-      EXPECT_TRUE(std::isnan(want[a]) ? std::isnan(got[a]) : std::abs(got[a] - want[a]) < 1e-3f * want[a]) << a << ": " << got[a] << ", not " << want[a];
+      EXPECT_TRUE(std::isnan(want[a]) ? std::isnan(got[a]) : std::abs(got[a] - want[a]) < 1e-3f * want[a])
+          << a << ": " << got[a] << ", not " << want[a];
     }
   }
 

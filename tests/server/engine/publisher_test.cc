@@ -30,8 +30,8 @@ class PublisherTest : public ::testing::Test {
     }
   }
   std::shared_ptr<Subscription> Subscribe(Delivery delivery, int64_t queue = 16, double rate = 0) {
-    auto subscription = publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = queue, .max_rate_hz = rate},
-                                             [this] { ++notified_; });
+    auto subscription = publisher_.Subscribe(
+        {.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = queue, .max_rate_hz = rate}, [this] { ++notified_; });
     EXPECT_TRUE(subscription.ok()) << subscription.status();
     return *subscription;
   }
@@ -82,8 +82,11 @@ TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
     if (name == "resume_from") resume_from = value;
   }
   EXPECT_EQ(resume_from, "4");
-  ASSERT_OK_AND_ASSIGN(const auto again, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kLossless, .queue_length = 4,
-                                                               .resume = true, .from_sequence = 4}, [] {}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto again,
+      publisher_.Subscribe(
+          {.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kLossless, .queue_length = 4, .resume = true, .from_sequence = 4},
+          [] {}));
   Publish(1);
   EXPECT_EQ(TakeAll(*again), Strings({"4/0", "5/0", "6/0", "7/0"}));
 }
@@ -107,8 +110,10 @@ TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
     done(header->sequence == 4 ? nullptr : full);
   });
   Publish(6, Product::kVolume);
-  ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kVolume}, .delivery = Delivery::kLossless,
-                                                                      .resume = true, .from_sequence = 2}, [] {}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto subscription,
+      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kVolume}, .delivery = Delivery::kLossless, .resume = true, .from_sequence = 2},
+                           [] {}));
   EXPECT_EQ(TakeAll(*subscription), Strings({"2/0", "3/0"}));
   absl::Status status;
   ASSERT_TRUE(subscription->Ended(&status));
@@ -228,7 +233,9 @@ TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
 TEST_F(PublisherTest, NoNotificationAfterClose) {
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> closed{false}, late{false};
-    auto subscription = publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [&] { late = late || closed; }).value();
+    auto subscription =
+        publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [&] { late = late || closed; })
+            .value();
     std::thread producer([&] { Publish(20); });
     subscription->Close();
     closed = true;

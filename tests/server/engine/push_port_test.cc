@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/resolve.h"
 #include "tests/support/status_matchers.h"

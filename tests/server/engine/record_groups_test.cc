@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -17,7 +18,8 @@ class Blocks final : public Source {
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
     if (blocks_.empty()) return SourceBlock{};
     auto& [first, left] = blocks_.front();
-    const SourceBlock block{.first_record = first, .records = std::min(left, max_records), .acquired = {.monotonic_ns = first + std::min(left, max_records)}};
+    const SourceBlock block{
+        .first_record = first, .records = std::min(left, max_records), .acquired = {.monotonic_ns = first + std::min(left, max_records)}};
     for (int64_t i = 0; i < block.records; ++i) static_cast<uint8_t*>(slot)[i] = static_cast<uint8_t>(first + i);
     first += block.records;
     left -= block.records;

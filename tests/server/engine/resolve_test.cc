@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -241,7 +242,10 @@ std::vector<Bad> BadSpecs() {
       {"simulated.scatterers", [](ScanSpec& s) { Simulated(s).scatterers = 20000; }},
       {"simulated.layers", [](ScanSpec& s) { Simulated(s).layers.resize(100, {.depth_um = 5}); }},
       {"simulated.layers[0].depth_um", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 0}}; }},
-      {"simulated.layers[1].reflectivity", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9}, {.depth_um = 9, .reflectivity = 0.3}}; }},
+      {"simulated.layers[1].reflectivity",
+       [](ScanSpec& s) {
+         Simulated(s).layers = {{.depth_um = 9}, {.depth_um = 9, .reflectivity = 0.3}};
+       }},
       {"simulated.layers[0].reflectivity", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .reflectivity = 0}}; }},
       {"simulated.layers[0].tilt_um_per_mm", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .tilt_um_per_mm = kNan}}; }},
       {"processing.background.spectrum", [](ScanSpec& s) { s.processing.background = BackgroundMode::kStatic; }},
@@ -281,7 +285,10 @@ std::vector<Bad> BadSpecs() {
          s.processing.k_wavelength_nm.assign(1024, 800);
        }},
       {"processing.window", [](ScanSpec& s) { s.processing.window = 9; }},
-      {"processing.window_values", [](ScanSpec& s) { s.processing.window_values = {1, 2, 3}; }},
+      {"processing.window_values",
+       [](ScanSpec& s) {
+         s.processing.window_values = {1, 2, 3};
+       }},
       {"processing.window_values",
        [](ScanSpec& s) {
          s.processing.window = 1;

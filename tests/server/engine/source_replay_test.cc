@@ -1,15 +1,15 @@
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+
 #include "server/engine/npy_input.h"
 #include "server/engine/resolve.h"
 #include "server/engine/source.h"
@@ -109,7 +109,8 @@ TEST_F(ReplayTest, LoopsRunOnAcrossTheEndOfTheFile) {
     ASSERT_OK_AND_ASSIGN(const SourceBlock block, source->Next(slot.data(), 1000, stop_.get_token()));
     EXPECT_EQ(block.records, 1000);
   }
-  EXPECT_EQ(slot.substr(0, static_cast<size_t>(kSamples * 2)), Records(7).substr(static_cast<size_t>(49000 % 7 * kSamples * 2), static_cast<size_t>(kSamples * 2)));
+  EXPECT_EQ(slot.substr(0, static_cast<size_t>(kSamples * 2)),
+            Records(7).substr(static_cast<size_t>(49000 % 7 * kSamples * 2), static_cast<size_t>(kSamples * 2)));
   ASSERT_OK_AND_ASSIGN(const SourceTraits traits, InspectSource(Spec("a.raw", 0), roots_));
   EXPECT_EQ(traits.total_records, 0);
   ASSERT_OK_AND_ASSIGN(const SourceTraits many, InspectSource(Spec("a.raw", 0xFFFFFFFFu), roots_));

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tbb/global_control.h"
+
 #include "server/engine/resolve.h"
 #include "server/engine/simulated_model.h"
-#include "tbb/global_control.h"
 #include "tests/gpu/spectral_model.h"
 #include "tests/support/status_matchers.h"
 
@@ -116,7 +117,12 @@ TEST(SimulatedSourceTest, AllBitsOfTheSeedCount) {
 }
 
 TEST(SimulatedSourceTest, LayersLieWhereTheyShould) {
-  SimulatedSource source{.seed = 2, .nonlinearity = 0.05, .dispersion_a2 = 6e-5, .dispersion_a3 = 2e-8, .noise_counts = -1, .fixed_pattern = -1,
+  SimulatedSource source{.seed = 2,
+                         .nonlinearity = 0.05,
+                         .dispersion_a2 = 6e-5,
+                         .dispersion_a3 = 2e-8,
+                         .noise_counts = -1,
+                         .fixed_pattern = -1,
                          .layers = {{.depth_um = 300, .reflectivity = 0.05, .tilt_um_per_mm = 800},
                                     {.depth_um = 700, .reflectivity = 0.03, .waviness_um = 12},
                                     {.depth_um = 1400, .reflectivity = 0.02}}};
@@ -146,8 +152,8 @@ TEST(SimulatedSourceTest, LayersLieWhereTheyShould) {
 }
 
 TEST(SimulatedSourceTest, WithoutLinearisationOrDispersionPeaksAreBroad) {
-  SimulatedSource source{.nonlinearity = 0.05, .dispersion_a2 = 1e-4, .noise_counts = -1, .fixed_pattern = -1,
-                         .layers = {{.depth_um = 700, .reflectivity = 0.05}}};
+  SimulatedSource source{
+      .nonlinearity = 0.05, .dispersion_a2 = 1e-4, .noise_counts = -1, .fixed_pattern = -1, .layers = {{.depth_um = 700, .reflectivity = 0.05}}};
   ScanSpec spec = Spec(source, 1024, {.ascans_per_bscan = 4, .bscans_per_volume = 1, .volumes = 1});
   spec.processing.background = BackgroundMode::kNone;
   const auto raw = Take<uint16_t>(spec, 1, 1);
@@ -218,7 +224,8 @@ TEST(SimulatedSourceTest, PackedAndInterleavedRecordsHoldTheSameSamples) {
 TEST(SimulatedSourceTest, NoiseIsShotNoisePlusReadNoise) {
   constexpr int64_t kRecords = 4000, kSamples = 64;
   for (const double read : {-1.0, 5.0}) {
-    const auto raw = Take<uint16_t>(Spec({.noise_counts = read, .layers = {{.depth_um = 100, .reflectivity = 1e-8}}}, kSamples, kSmall), kRecords, kRecords);
+    const auto raw =
+        Take<uint16_t>(Spec({.noise_counts = read, .layers = {{.depth_um = 100, .reflectivity = 1e-8}}}, kSamples, kSmall), kRecords, kRecords);
     double means = 0, excess = 0;
     for (int64_t j = 0; j < kSamples; ++j) {
       double sum = 0, squares = 0;
@@ -250,8 +257,12 @@ TEST(SimulatedSourceTest, OddLinesRunBackwardsWhenBidirectional) {
 }
 
 TEST(SimulatedSourceTest, ScatterersDriftFromVolumeToVolume) {
-  ScanSpec spec = Spec({.seed = 3, .noise_counts = -1, .fixed_pattern = -1, .motion_um_per_volume = 10,
-                        .layers = {{.depth_um = 100, .reflectivity = 1e-8}}, .scatterers = 1},
+  ScanSpec spec = Spec({.seed = 3,
+                        .noise_counts = -1,
+                        .fixed_pattern = -1,
+                        .motion_um_per_volume = 10,
+                        .layers = {{.depth_um = 100, .reflectivity = 1e-8}},
+                        .scatterers = 1},
                        512, {.ascans_per_bscan = 64, .bscans_per_volume = 1, .volumes = 3});
   const auto raw = Take<uint16_t>(spec, 64 * 3, 64);
   std::vector<double> flat(512, 1e9);

@@ -40,7 +40,7 @@ class VolumeStoreTest : public ::testing::Test {
 
 TEST(VolumeTransitions, ExactlyThoseOfTheStateMachine) {
   using S = VolumeState;
-  const std::vector<std::pair<S, S>> allowed = {{S::kAcquiring, S::kHeld}, {S::kAcquiring, S::kFailed},      {S::kHeld, S::kCommitting},
+  const std::vector<std::pair<S, S>> allowed = {{S::kAcquiring, S::kHeld}, {S::kAcquiring, S::kFailed},     {S::kHeld, S::kCommitting},
                                                 {S::kHeld, S::kDiscarded}, {S::kCommitting, S::kCommitted}, {S::kCommitting, S::kHeld}};
   for (int from = 1; from <= 6; ++from) {
     for (int to = 1; to <= 6; ++to) {
@@ -130,8 +130,11 @@ TEST_F(VolumeStoreTest, TellsEveryChangeInOrder) {
   store_.EndCommit("volumes/a", absl::AbortedError("x"));
   ASSERT_THAT(store_.Discard("volumes/a", ""), IsOk());
   using S = VolumeState;
-  EXPECT_EQ(changes_, (std::vector<std::pair<std::string, S>>{{"volumes/a", S::kAcquiring}, {"volumes/a", S::kHeld}, {"volumes/a", S::kCommitting},
-                                                              {"volumes/a", S::kHeld}, {"volumes/a", S::kDiscarded}}));
+  EXPECT_EQ(changes_, (std::vector<std::pair<std::string, S>>{{"volumes/a", S::kAcquiring},
+                                                              {"volumes/a", S::kHeld},
+                                                              {"volumes/a", S::kCommitting},
+                                                              {"volumes/a", S::kHeld},
+                                                              {"volumes/a", S::kDiscarded}}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
+
 #include "server/rpc/paging.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/status.h"
@@ -72,8 +73,10 @@ class Filler {
         const int allowed = field->name() == "pyramid_levels" ? 16 : field->name() == "nifti_version" ? 2 : 4000;
         const auto value = static_cast<uint32_t>(1 + Below(allowed));
         // [y, x, z] of chunks and shards
-        if (many) for (int i = r->FieldSize(*message, field); i < 3; ++i) r->AddUInt32(message, field, value);
-        else r->SetUInt32(message, field, value);
+        if (many)
+          for (int i = r->FieldSize(*message, field); i < 3; ++i) r->AddUInt32(message, field, value);
+        else
+          r->SetUInt32(message, field, value);
         break;
       }
       case FieldDescriptor::CPPTYPE_UINT64: r->SetUInt64(message, field, random_()); break;
@@ -118,14 +121,18 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
       {"title", [](auto& s) { s.set_title(std::string(257, 'x')); }},
       {"labels", [](auto& s) { (*s.mutable_labels())["Not a key"] = "v"; }},
       {"labels", [](auto& s) { (*s.mutable_labels())["k"] = std::string(257, 'x'); }},
-      {"labels", [](auto& s) { for (int i = 0; i < 65; ++i) (*s.mutable_labels())[absl::StrCat("k", i)] = "v"; }},
+      {"labels",
+       [](auto& s) {
+         for (int i = 0; i < 65; ++i) (*s.mutable_labels())[absl::StrCat("k", i)] = "v";
+       }},
       {"subject.note", [](auto& s) { s.mutable_subject()->set_note(std::string(4097, 'x')); }},
       {"simulated.bandwidth_nm", [](auto& s) { s.mutable_simulated()->set_bandwidth_nm(NAN); }},
       {"replay.rate_hz", [](auto& s) { s.mutable_replay()->set_rate_hz(INFINITY); }},
       {"acquisition.raw_type", [](auto& s) { s.mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(99)); }},
       {"pattern", [](auto& s) { s.clear_pattern(); }},
       {"pattern.raster.extent_x_mm", [](auto& s) { s.mutable_pattern()->mutable_raster()->set_extent_x_mm(NAN); }},
-      {"processing.background.mode", [](auto& s) { s.mutable_processing()->mutable_background()->set_mode(static_cast<v1::Processing::Background::Mode>(9)); }},
+      {"processing.background.mode",
+       [](auto& s) { s.mutable_processing()->mutable_background()->set_mode(static_cast<v1::Processing::Background::Mode>(9)); }},
       {"processing.value", [](auto& s) { s.mutable_processing()->set_value(static_cast<v1::Value>(-1)); }},
       {"processing.levels.hi", [](auto& s) { s.mutable_processing()->mutable_levels()->set_hi(NAN); }},
       {"processing.dtype", [](auto& s) { s.mutable_processing()->set_dtype(v1::F64); }},
@@ -184,7 +191,8 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
 }
 
 TEST(ToGrpc, CarriesTheDetailAndTheReport) {
-  const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "retention", .numbers = {{"wanted", "7"}}});
+  const absl::Status status =
+      WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "retention", .numbers = {{"wanted", "7"}}});
   engine::AdmissionReport report;
   report.wanted_bytes = 7;
   const grpc::Status out = ToGrpc(status, &report);

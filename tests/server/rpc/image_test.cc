@@ -1,21 +1,21 @@
 #include "server/rpc/image.h"
 
-#include <png.h>
-#include <turbojpeg.h>
-
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <functional>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <png.h>
 #include <string>
 #include <tuple>
+#include <turbojpeg.h>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
 #include "server/rpc/convert.h"
 #include "tests/support/status_matchers.h"
 
@@ -67,7 +67,9 @@ Pixels Decoded(const engine::Bytes& file) {
   pixels.rows = height;
   pixels.columns = width;
   pixels.data.resize(static_cast<size_t>(width * height * pixels.channels));
-  EXPECT_EQ(tjDecompress2(reader, data, static_cast<size_t>(file.size), pixels.data.data(), width, 0, height, pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, 0), 0);
+  EXPECT_EQ(tjDecompress2(reader, data, static_cast<size_t>(file.size), pixels.data.data(), width, 0, height,
+                          pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, 0),
+            0);
   tjDestroy(reader);
   return pixels;
 }
@@ -122,8 +124,10 @@ TEST(ImageTest, PercentilesIgnoreWhatIsNotFinite) {
   EXPECT_EQ(all.display_lo, 0);
   EXPECT_EQ(all.display_hi, 200);
   // One value, and nothing at all: a dark picture, no division by zero.
-  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 3, {7, 7, 7}), {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}), (std::vector<uint8_t>{0, 0, 0}));
-  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 2, {kNan, kNan}), {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}), (std::vector<uint8_t>{0, 0}));
+  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 3, {7, 7, 7}), {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
+            (std::vector<uint8_t>{0, 0, 0}));
+  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 2, {kNan, kNan}), {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
+            (std::vector<uint8_t>{0, 0}));
 }
 
 TEST(ImageTest, ColourMapsAreThePublishedOnes) {
@@ -145,7 +149,8 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
     ASSERT_EQ(pixels.channels, 3);
     for (const auto& [level, colour] : colours) {
       const Rgb got = At(pixels, 0, level);
-      EXPECT_LE(Apart(got, colour), 2) << "map " << static_cast<int>(map) << " at " << level << ": " << +got.red << " " << +got.green << " " << +got.blue;
+      EXPECT_LE(Apart(got, colour), 2) << "map " << static_cast<int>(map) << " at " << level << ": " << +got.red << " " << +got.green << " "
+                                       << +got.blue;
     }
   }
   // The uniform ones get brighter all the way.
@@ -348,7 +353,9 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   request.mutable_image()->set_colour_map(v1::HOT);
   const auto fine = DecodeSubscribe(request);
   ASSERT_THAT(fine, IsOk());
-  EXPECT_EQ(*fine->image, (ImageOptions{.encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kHot, .contrast = Contrast::kPercentiles, .lo = 0.5, .hi = 100}));
+  EXPECT_EQ(*fine->image,
+            (ImageOptions{
+                .encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kHot, .contrast = Contrast::kPercentiles, .lo = 0.5, .hi = 100}));
 }
 
 }  // namespace

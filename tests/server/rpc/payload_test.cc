@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+
 #include "octavo/v1/source.pb.h"
 
 namespace octavo::rpc {

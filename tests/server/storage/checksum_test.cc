@@ -1,12 +1,12 @@
-#include "server/storage/checksum_stream.h"
-#include "server/storage/crc32c.h"
-
 #include <random>
 #include <string>
 #include <vector>
 
-#include "gpu/digest.h"
 #include "gtest/gtest.h"
+
+#include "gpu/digest.h"
+#include "server/storage/checksum_stream.h"
+#include "server/storage/crc32c.h"
 
 namespace octavo::storage {
 namespace {

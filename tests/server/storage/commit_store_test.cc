@@ -3,10 +3,11 @@
 #include <cstring>
 #include <set>
 
+#include "zstd.h"
+
 #include "server/storage/crc32c.h"
 #include "server/storage/manifest.h"
 #include "tests/server/storage/storage_test_base.h"
-#include "zstd.h"
 
 namespace octavo::storage {
 namespace {
@@ -150,9 +151,9 @@ TEST_F(CommitStoreTest, DestinationsAreConfined) {
   EXPECT_EQ(ResolveDestination(roots, "a//./b").value(), root() + "/a/b");
   EXPECT_EQ(ResolveDestination(roots, "within/x").value(), root() + "/in/x");
   EXPECT_EQ(ResolveDestination(roots, root() + "/abs").value(), root() + "/abs");
-  for (const std::string& bad : std::vector<std::string>{"", ".", "/", "..", "a/../../b", "../data/x", "/etc/passwd", "etc/passwd", "etc/x/y", root(), root() + "x/y",
-                                                         ".octavo-1.tmp/x", "a/.octavo-quarantine/x", std::string("a\0b", 3), "a\nb", "\xff\xfe", std::string(300, 'x'),
-                                                         std::string(9000, 'x')}) {
+  for (const std::string& bad : std::vector<std::string>{"", ".", "/", "..", "a/../../b", "../data/x", "/etc/passwd", "etc/passwd", "etc/x/y", root(),
+                                                         root() + "x/y", ".octavo-1.tmp/x", "a/.octavo-quarantine/x", std::string("a\0b", 3), "a\nb",
+                                                         "\xff\xfe", std::string(300, 'x'), std::string(9000, 'x')}) {
     EXPECT_THAT(ResolveDestination(roots, bad), IsError(absl::StatusCode::kInvalidArgument, "destination")) << bad;
   }
 }
@@ -235,7 +236,8 @@ TEST_F(CommitStoreTest, OneProcessHoldsTheStateDirectory) {
 
 // -- faults
 
-const char* const kPoints[] = {"journal_begin", "tmp_created", "chunk_written", "files_synced", "manifest_written", "before_rename", "after_rename", "parent_synced"};
+const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
+                               "manifest_written", "before_rename", "after_rename",  "parent_synced"};
 
 class CommitFault : public StorageTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {
  protected:
@@ -247,7 +249,8 @@ TEST_P(CommitFault, AnErrorLeavesNothingAndTheNextCommitWorks) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
   auto store = Open();
-  for (const auto& [error, code] : {std::pair{28, absl::StatusCode::kResourceExhausted}, {30, absl::StatusCode::kPermissionDenied}, {5, absl::StatusCode::kInternal}}) {
+  for (const auto& [error, code] :
+       {std::pair{28, absl::StatusCode::kResourceExhausted}, {30, absl::StatusCode::kPermissionDenied}, {5, absl::StatusCode::kInternal}}) {
     ArmFailpoint(absl::StrCat(point(), ":errno=", error));
     const auto failed = Commit(*store, "deep/er/x", meta, data, options());
     EXPECT_THAT(failed, IsError(code, "")) << point();
@@ -300,9 +303,7 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(kFormats)),
-                         [](const auto& item) {
-                           return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param)));
-                         });
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
 
 class Damage : public StorageTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {};
 
@@ -321,7 +322,8 @@ TEST_P(Damage, GoesToQuarantine) {
       ::testing::KilledBySignal(SIGKILL), "");
   std::string victim;
   for (const std::string& name : Files()) {
-    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name == absl::StrCat("x", Extension(format))) victim = root() + "/" + name;
+    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name == absl::StrCat("x", Extension(format)))
+      victim = root() + "/" + name;
   }
   ASSERT_FALSE(victim.empty());
   {
@@ -338,18 +340,19 @@ TEST_P(Damage, GoesToQuarantine) {
   EXPECT_FALSE(std::filesystem::is_empty(root() + "/.octavo-quarantine"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, Damage,
-                         ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(kFormats)),
-                         [](const auto& item) {
-                           return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(Points, Damage, ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(kFormats)),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
 
 TEST_F(CommitStoreTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);
   std::ofstream(root() + "/other.txt") << "theirs";
-  { auto store = Open(); ASSERT_THAT(Commit(*store, "x", meta, data, {}), IsOk()); }
-  std::ofstream(directory_ + "/state/commits.journal", std::ios::app) << "0badc0de {\"op\": \"begin\", \"final\": \"" << root() << "/other.txt\", \"tempor";
+  {
+    auto store = Open();
+    ASSERT_THAT(Commit(*store, "x", meta, data, {}), IsOk());
+  }
+  std::ofstream(directory_ + "/state/commits.journal", std::ios::app)
+      << "0badc0de {\"op\": \"begin\", \"final\": \"" << root() << "/other.txt\", \"tempor";
   auto store = Open();
   EXPECT_EQ(report_, std::vector<std::string>());
   EXPECT_THAT(Commit(*store, "y", meta, data, {}), IsOk());

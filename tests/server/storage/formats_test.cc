@@ -1,9 +1,8 @@
-#include <zlib.h>
-
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
+#include <zlib.h>
 
 #include "server/storage/chunk_codec.h"
 #include "server/storage/convert.h"
@@ -138,7 +137,8 @@ TEST_F(StorageTest, ResolvedOptionsResolveToThemselves) {
       ASSERT_OK_AND_ASSIGN(const WriterOptions once, ResolveOptions({.format = format, .compress = compress}, meta));
       ASSERT_OK_AND_ASSIGN(const WriterOptions twice, ResolveOptions(once, meta));
       EXPECT_EQ(std::memcmp(once.chunk, twice.chunk, sizeof once.chunk), 0);
-      EXPECT_EQ(std::tie(once.codec, once.level, once.compress, once.nifti_version), std::tie(twice.codec, twice.level, twice.compress, twice.nifti_version));
+      EXPECT_EQ(std::tie(once.codec, once.level, once.compress, once.nifti_version),
+                std::tie(twice.codec, twice.level, twice.compress, twice.nifti_version));
     }
   }
 }

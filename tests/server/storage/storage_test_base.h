@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/digest.h"
 #include "gtest/gtest.h"
+
+#include "gpu/digest.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
 #include "tests/support/status_matchers.h"
@@ -44,8 +45,16 @@ class StorageTest : public ::testing::Test {
   /// A random volume [y, x, z] and its metadata, digest included. Seeded by its shape: a death test's second run must see
   /// the same.
   static std::vector<uint8_t> MakeVolume(VolumeMeta* meta, int64_t y, int64_t x, int64_t z, DType dtype = DType::kU8) {
-    *meta = VolumeMeta{.volume_name = "volumes/test-1", .scan_name = "scans/test", .title = "eye", .index = 3, .shape = {y, x, z}, .dtype = dtype,
-                       .spacing_um = {12, 6, 3.5}, .value_kind = "db", .labels = {{"side", "left"}}, .missing_ranges = {{4, 2}}};
+    *meta = VolumeMeta{.volume_name = "volumes/test-1",
+                       .scan_name = "scans/test",
+                       .title = "eye",
+                       .index = 3,
+                       .shape = {y, x, z},
+                       .dtype = dtype,
+                       .spacing_um = {12, 6, 3.5},
+                       .value_kind = "db",
+                       .labels = {{"side", "left"}},
+                       .missing_ranges = {{4, 2}}};
     std::mt19937 random(static_cast<uint32_t>(y * 1000003 + x * 1009 + z));
     std::vector<uint8_t> data(static_cast<size_t>(y * x * z * SizeOf(dtype)));
     for (auto& b : data) b = static_cast<uint8_t>(random() % 61);
