@@ -1,67 +1,26 @@
-// GenICam cameras (GigE Vision, USB3 Vision) through Aravis. A line of an image is a record; frames are numbered by the camera, so
-// that a lost one leaves a gap and never shifts what follows.
+// What is done with a GenICam camera (GigE Vision, USB3 Vision) before it runs: find, open, check, configure. Its records: source_camera_aravis.cc.
+
+#include "server/engine/camera_aravis.h"
 
 #include <algorithm>
-#include <arv.h>
-#include <atomic>
-#include <chrono>
 #include <cmath>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "gpu/base/log.h"
-#include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/engine/camera.h"
-#include "server/engine/camera_pixels.h"
 #include "server/engine/sources.h"
 
 namespace octavo::engine {
-namespace {
+namespace aravis {
 
-struct Unref {
-  void operator()(gpointer object) const { g_object_unref(object); }
-};
-template <class T>
-using Object = std::unique_ptr<T, Unref>;
-
-/// GLib's out-parameter for errors.
-class Error {
- public:
-  ~Error() { g_clear_error(&error_); }
-  GError** out() {
-    g_clear_error(&error_);
-    return &error_;
-  }
-  bool is_set() const { return error_ != nullptr; }
-  std::string text() const { return error_ == nullptr ? "" : error_->message; }
-
- private:
-  GError* error_ = nullptr;
-};
-
-// Aravis keeps one list of interfaces and devices for the process, without a lock.
 Mutex library_mutex;
-std::set<std::string> cameras_in_use ABSL_GUARDED_BY(library_mutex);
+std::set<std::string> cameras_in_use;
 
-absl::Status Broken(const std::string& camera, const std::string& doing, const Error& error) {
-  return WithInfo(absl::UnavailableError(absl::StrCat("camera ", camera, ": ", doing, ": ", error.text())),
-                  {.reason = "CAMERA_ERROR", .field = "camera.id", .numbers = {{"retryable", "true"}}});
-}
-
-/// An open camera. `id` is what the list calls it.
-struct OpenedCamera {
-  std::string id;
-  Object<ArvCamera> camera;
-};
+namespace {
 
 std::vector<CameraInfo> ListLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
   arv_update_device_list();
@@ -101,25 +60,6 @@ absl::StatusOr<std::string> FindLocked(const std::string& wanted) ABSL_EXCLUSIVE
                   {.reason = "NO_CAMERA", .field = "camera.id", .numbers = {{"retryable", "true"}}});
 }
 
-absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
-  OCTAVO_ASSIGN_OR_RETURN(const std::string id, FindLocked(wanted));
-  if (cameras_in_use.count(id) > 0) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
-                    {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
-  }
-  Error error;
-  Object<ArvCamera> camera(arv_camera_new(id.c_str(), error.out()));
-  if (camera == nullptr || error.is_set()) return Broken(id, "cannot be opened", error);
-  return OpenedCamera{.id = id, .camera = std::move(camera)};
-}
-
-/// What the camera would deliver for a request.
-struct Shape {
-  int width = 0, height = 0, x = 0, y = 0;
-  const PixelFormat* format = nullptr;
-  double frame_rate_hz = 0;  // 0 = unknown
-};
-
 absl::Status Within(const char* field, int64_t value, int64_t lo, int64_t hi, int64_t step) {
   if (value >= lo && value <= hi && (step <= 1 || (value - lo) % step == 0)) return absl::OkStatus();
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi, step > 1 ? absl::StrCat(" in steps of ", step) : ""));
@@ -139,7 +79,25 @@ std::vector<std::string> Strings(const char** list, guint count) {
 
 bool Has(const std::vector<std::string>& list, const std::string& text) { return std::find(list.begin(), list.end(), text) != list.end(); }
 
-// Compares the request with what the camera says of itself. Writes nothing to it.
+}  // namespace
+
+absl::Status Broken(const std::string& camera, const std::string& doing, const Error& error) {
+  return WithInfo(absl::UnavailableError(absl::StrCat("camera ", camera, ": ", doing, ": ", error.text())),
+                  {.reason = "CAMERA_ERROR", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+}
+
+absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::string id, FindLocked(wanted));
+  if (cameras_in_use.count(id) > 0) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
+                    {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+  }
+  Error error;
+  Object<ArvCamera> camera(arv_camera_new(id.c_str(), error.out()));
+  if (camera == nullptr || error.is_set()) return Broken(id, "cannot be opened", error);
+  return OpenedCamera{.id = id, .camera = std::move(camera)};
+}
+
 absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, const CameraSource& s) {
   ArvCamera* camera = opened.camera.get();
   Error error;
@@ -223,7 +181,6 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, co
   return shape;
 }
 
-// Puts the camera into the state that the request asks for, and reads back that it is there.
 absl::Status Configure(const OpenedCamera& opened, const CameraSource& s, const Shape& shape) {
   ArvCamera* camera = opened.camera.get();
   Error error;
@@ -258,194 +215,7 @@ absl::Status Configure(const OpenedCamera& opened, const CameraSource& s, const 
   return absl::OkStatus();
 }
 
-constexpr guint64 kPopUs = 20'000;  // between looks at the stop token
-
-/// A camera that runs from the first Next to Close.
-class CameraRecords final : public Source {
- public:
-  CameraRecords(const ScanSpec& spec, CameraSource source, const Clock* clock) : spec_(spec), source_(std::move(source)), clock_(clock) {}
-  ~CameraRecords() override { Close(); }
-
-  absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
-    return Take(static_cast<char*>(slot), max_records, stop);
-  }
-  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(nullptr, records, stop); }
-  bool CanWait() const override { return false; }
-  void OnNews(std::function<void(const std::string&)> tell) override { news_ = std::move(tell); }
-  SourceCounts Counts() override {
-    MutexLock lock(mutex_);
-    return counts_;
-  }
-
-  void Close() override {
-    if (stream_ == nullptr) return;
-    GiveBack();
-    Error error;
-    arv_camera_stop_acquisition(opened_.camera.get(), error.out());  // one that has gone away cannot hear it
-    g_signal_handlers_disconnect_by_data(arv_camera_get_device(opened_.camera.get()), this);
-    stream_ = nullptr;
-    {
-      MutexLock lock(library_mutex);
-      opened_.camera = nullptr;
-      cameras_in_use.erase(opened_.id);
-    }
-    MutexLock lock(mutex_);
-    counts_.connected = false;
-  }
-
- private:
-  // Only now, not when the scan is submitted: until its turn comes, another scan of the queue may have the camera.
-  absl::Status Open() {
-    MutexLock lock(library_mutex);
-    OCTAVO_ASSIGN_OR_RETURN(opened_, OpenLocked(source_.id));
-    OCTAVO_ASSIGN_OR_RETURN(shape_, Check(opened_, spec_, source_));
-    OCTAVO_RETURN_IF_ERROR(Configure(opened_, source_, shape_));
-    if (shape_.width != spec_.acquisition.samples_per_record || shape_.format->stored != spec_.acquisition.raw_type) {
-      return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", opened_.id, " has changed since the scan was submitted: it delivers ",
-                                                                 shape_.width, " samples of ", shape_.format->name)),
-                      {.reason = "CAMERA_CHANGED", .field = "camera", .numbers = {}});
-    }
-    ArvCamera* camera = opened_.camera.get();
-    Error error;
-    Object<ArvStream> stream(arv_camera_create_stream(camera, nullptr, nullptr, error.out()));
-    if (stream == nullptr || error.is_set()) return Broken(opened_.id, "no stream", error);
-    const guint payload = arv_camera_get_payload(camera, error.out());
-    if (error.is_set()) return Broken(opened_.id, "payload", error);
-    for (int64_t i = 0; i < source_.buffers; ++i) arv_stream_push_buffer(stream.get(), arv_buffer_new(payload, nullptr));
-    g_signal_connect(arv_camera_get_device(camera), "control-lost", G_CALLBACK(&CameraRecords::OnControlLost), this);
-    arv_camera_start_acquisition(camera, error.out());
-    if (error.is_set()) {
-      g_signal_handlers_disconnect_by_data(arv_camera_get_device(camera), this);
-      return Broken(opened_.id, "cannot be started", error);
-    }
-    stream_ = std::move(stream);
-    cameras_in_use.insert(opened_.id);
-    last_frame_at_ = std::chrono::steady_clock::now();
-    Log(LogLevel::kInfo, "camera started",
-        {{"camera", opened_.id}, {"format", shape_.format->name}, {"width", shape_.width}, {"height", shape_.height}});
-    if (news_) news_(absl::StrCat("camera ", opened_.id, " runs: ", shape_.width, " x ", shape_.height, " ", shape_.format->name));
-    MutexLock counts_lock(mutex_);
-    counts_.connected = true;
-    return absl::OkStatus();
-  }
-
-  // Called by Aravis' heartbeat thread.
-  static void OnControlLost(ArvDevice*, CameraRecords* self) { self->control_lost_ = true; }
-
-  // Records into `slot`, or away if it is null.
-  absl::StatusOr<SourceBlock> Take(char* slot, int64_t max_records, const std::stop_token& stop) {
-    if (stream_ == nullptr) {
-      if (absl::Status status = Open(); !status.ok()) {
-        MutexLock lock(library_mutex);
-        opened_.camera = nullptr;
-        return status;
-      }
-    }
-    SourceBlock out;
-    while (out.records < max_records && !stop.stop_requested()) {
-      if (frame_ == nullptr) {
-        OCTAVO_RETURN_IF_ERROR(Pop(out.records == 0));
-        if (frame_ == nullptr) {
-          if (out.records > 0) break;  // what there is, now, rather than a full block later
-          continue;
-        }
-      }
-      const int64_t first = frame_record_ + frame_used_;
-      if (out.records == 0) {
-        out.first_record = first;
-      } else if (first != out.first_record + out.records) {
-        break;  // frames were lost in between
-      }
-      const int64_t count = std::min<int64_t>(max_records - out.records, shape_.height - frame_used_);
-      if (slot != nullptr) CopyLines(slot + out.records * RecordBytes(), count);
-      frame_used_ += count;
-      out.records += count;
-      out.acquired = clock_->Now();
-      if (frame_used_ == shape_.height) GiveBack();
-    }
-    MutexLock lock(mutex_);
-    counts_.records += out.records;
-    return out;
-  }
-
-  int64_t RecordBytes() const { return int64_t{shape_.width} * SizeOf(shape_.format->stored); }
-
-  void CopyLines(char* to, int64_t lines) {
-    size_t size = 0;
-    const auto* data = static_cast<const uint8_t*>(arv_buffer_get_data(frame_, &size));
-    const int64_t line_bytes = int64_t{shape_.width} * shape_.format->bits / 8;
-    shape_.format->copy(data + frame_used_ * line_bytes, to, lines * shape_.width);
-  }
-
-  // The next whole frame into frame_, if one comes in a moment.
-  absl::Status Pop(bool wait) {
-    ArvBuffer* buffer = wait ? arv_stream_timeout_pop_buffer(stream_.get(), kPopUs) : arv_stream_try_pop_buffer(stream_.get());
-    const auto now = std::chrono::steady_clock::now();
-    if (buffer == nullptr) {
-      if (control_lost_) {
-        return WithInfo(absl::UnavailableError(absl::StrCat("camera ", opened_.id, " has gone away")),
-                        {.reason = "SOURCE_LOST", .field = "camera.id", .numbers = {}});
-      }
-      if (wait && source_.frame_timeout_s > 0 && std::chrono::duration<double>(now - last_frame_at_).count() > source_.frame_timeout_s) {
-        return WithInfo(
-            absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id, " has sent no whole frame for ", source_.frame_timeout_s, " s")),
-            {.reason = "SOURCE_STALLED", .field = "camera.frame_timeout_s", .numbers = {}});
-      }
-      return absl::OkStatus();
-    }
-    size_t size = 0;
-    arv_buffer_get_data(buffer, &size);
-    const bool whole = arv_buffer_get_status(buffer) == ARV_BUFFER_STATUS_SUCCESS && arv_buffer_get_image_width(buffer) == shape_.width &&
-                       arv_buffer_get_image_height(buffer) == shape_.height &&
-                       size >= static_cast<size_t>(int64_t{shape_.width} * shape_.height * shape_.format->bits / 8);
-    // The id of a frame whose first packets were lost says nothing.
-    const std::optional<int64_t> frame = whole ? ids_.Number(arv_buffer_get_frame_id(buffer)) : std::nullopt;
-    MutexLock lock(mutex_);
-    if (!whole) {
-      ++counts_.frames_broken;
-      ++broken_since_;
-    }
-    if (!whole || !frame.has_value()) {  // its records are a gap before the next one
-      arv_stream_push_buffer(stream_.get(), buffer);
-      return absl::OkStatus();
-    }
-    last_frame_at_ = now;
-    if (*frame > next_frame_) {
-      ++counts_.gaps;
-      counts_.frames_lost += std::max<int64_t>(0, *frame - next_frame_ - broken_since_);
-      counts_.lost_records += (*frame - next_frame_) * shape_.height;
-    }
-    broken_since_ = 0;
-    next_frame_ = *frame + 1;
-    ++counts_.frames;
-    frame_ = buffer;
-    frame_record_ = *frame * shape_.height;
-    frame_used_ = 0;
-    return absl::OkStatus();
-  }
-
-  void GiveBack() {
-    if (frame_ != nullptr) arv_stream_push_buffer(stream_.get(), std::exchange(frame_, nullptr));
-  }
-
-  const ScanSpec spec_;
-  const CameraSource source_;
-  const Clock* const clock_;
-  std::function<void(const std::string&)> news_;
-  OpenedCamera opened_;
-  Shape shape_;
-  Object<ArvStream> stream_;
-  std::atomic<bool> control_lost_{false};
-  FrameNumbers ids_;
-  ArvBuffer* frame_ = nullptr;  // being copied
-  int64_t frame_record_ = 0, frame_used_ = 0, next_frame_ = 0;
-  int64_t broken_since_ = 0;  // broken frames since the last whole one
-  std::chrono::steady_clock::time_point last_frame_at_;
-  Mutex mutex_;
-  SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
-};
-
-}  // namespace
+}  // namespace aravis
 
 SourceKind CameraSupport() {
   return {.name = "camera",
@@ -454,10 +224,10 @@ SourceKind CameraSupport() {
 }
 
 void SetCameraInterfaces(const std::vector<std::string>& interfaces) {
-  MutexLock lock(library_mutex);
+  MutexLock lock(aravis::library_mutex);
   for (unsigned i = 0; i < arv_get_n_interfaces(); ++i) {
     const char* id = arv_get_interface_id(i);
-    if (Has(interfaces, id)) {
+    if (aravis::Has(interfaces, id)) {
       arv_enable_interface(id);
     } else {
       arv_disable_interface(id);
@@ -466,8 +236,8 @@ void SetCameraInterfaces(const std::vector<std::string>& interfaces) {
 }
 
 absl::StatusOr<std::vector<CameraInfo>> ListCameras() {
-  MutexLock lock(library_mutex);
-  return ListLocked();
+  MutexLock lock(aravis::library_mutex);
+  return aravis::ListLocked();
 }
 
 absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSource& given) {
@@ -484,10 +254,10 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
     return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels, "; a camera's lines have 1"));
   if (spec.acquisition.packing != math::Packing::kNone)
     return InvalidField("acquisition.raw_type", "is packed; a camera's packed pixels are stored as u16");
-  MutexLock lock(library_mutex);
-  OCTAVO_ASSIGN_OR_RETURN(const std::string id, FindLocked(s.id));
-  Shape shape;
-  if (cameras_in_use.count(id) > 0) {
+  MutexLock lock(aravis::library_mutex);
+  OCTAVO_ASSIGN_OR_RETURN(const std::string id, aravis::FindLocked(s.id));
+  aravis::Shape shape;
+  if (aravis::cameras_in_use.count(id) > 0) {
     // It cannot be asked while it runs for another scan; what it will do is then checked when this one's turn comes.
     const PixelFormat* format = FindPixelFormat(s.pixel_format);
     if (spec.queue.name.empty()) {
@@ -500,8 +270,8 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
     shape = {
         .width = static_cast<int>(s.width), .height = static_cast<int>(s.height), .x = 0, .y = 0, .format = format, .frame_rate_hz = s.frame_rate_hz};
   } else {
-    OCTAVO_ASSIGN_OR_RETURN(const OpenedCamera opened, OpenLocked(id));
-    OCTAVO_ASSIGN_OR_RETURN(shape, Check(opened, spec, s));
+    OCTAVO_ASSIGN_OR_RETURN(const aravis::OpenedCamera opened, aravis::OpenLocked(id));
+    OCTAVO_ASSIGN_OR_RETURN(shape, aravis::Check(opened, spec, s));
   }
   if (spec.acquisition.raw_type_given && spec.acquisition.raw_type != shape.format->stored) {
     return InvalidField("acquisition.raw_type",
@@ -513,10 +283,6 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
                       .full_scale_counts = shape.format->full_scale,
                       .total_records = 0,
                       .wavelength_nm = {}};
-}
-
-absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const ScanSpec& resolved, const CameraSource& source, const Clock* clock) {
-  return std::make_unique<CameraRecords>(resolved, WithDefaults(source), clock);
 }
 
 }  // namespace octavo::engine

@@ -20,7 +20,7 @@ absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource&
 std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& source, const Clock* clock);
 
 CameraSource WithDefaults(const CameraSource& given);
-/// camera_aravis.cc, or camera_none.cc where there is no Aravis.
+/// camera_aravis.cc and source_camera_aravis.cc, or camera_none.cc where there is no Aravis.
 absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSource& given);
 absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const ScanSpec& resolved, const CameraSource& source, const Clock* clock);
 

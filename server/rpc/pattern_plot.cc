@@ -1,7 +1,6 @@
 #include "server/rpc/pattern_plot.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <png.h>
@@ -9,28 +8,18 @@
 
 #include "absl/strings/str_format.h"
 
+#include "server/rpc/pixel_text.h"
+
 namespace octavo::rpc {
 namespace plot {  // unity builds: the names are this file's own
 namespace {
 
-constexpr int kWidth = 1120, kHeight = 600, kMostDrawn = 1 << 18;
+constexpr int kWidth = 1120, kHeight = 600, kMostDrawn = 1 << 18, kTextSize = 2;
 
 struct Colour {
   uint8_t r, g, b;
 };
 constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225}, kActive{31, 98, 180}, kFlyback{240, 140, 30};
-
-// Three columns by five rows, one octal digit a row.
-struct PlotGlyph {
-  char c;
-  uint16_t rows;
-};
-constexpr PlotGlyph kPlotGlyphs[] = {{'0', 075557}, {'1', 026227}, {'2', 071747}, {'3', 071717}, {'4', 055711}, {'5', 074717}, {'6', 074757},
-                                     {'7', 071111}, {'8', 075757}, {'9', 075717}, {'.', 000002}, {'-', 000700}, {'+', 002720}, {'/', 011244},
-                                     {'=', 007070}, {'A', 025755}, {'B', 065656}, {'C', 074447}, {'D', 065556}, {'E', 074647}, {'F', 074644},
-                                     {'G', 074557}, {'H', 055755}, {'I', 072227}, {'K', 055655}, {'L', 044447}, {'M', 057755}, {'N', 065555},
-                                     {'O', 075557}, {'P', 075744}, {'R', 065655}, {'S', 034216}, {'T', 072222}, {'U', 055557}, {'V', 055552},
-                                     {'X', 055255}, {'Y', 055222}, {'Z', 071247}};
 
 class Canvas {
  public:
@@ -49,19 +38,13 @@ class Canvas {
     }
   }
   void Text(int x, int y, const std::string& text, Colour c) {
-    for (const char letter : text) {
-      const char upper = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-      for (const PlotGlyph& glyph : kPlotGlyphs) {
-        if (glyph.c != upper) continue;
-        for (int i = 0; i < 15; ++i) {
-          if (((glyph.rows >> (14 - i)) & 1) == 0) continue;
-          for (int s = 0; s < 4; ++s) Dot(x + 2 * (i % 3) + (s & 1), y + 2 * (i / 3) + (s >> 1), c);
-        }
+    ForEachTextSquare(text, [&](int64_t row, int64_t column) {
+      for (int i = 0; i < kTextSize * kTextSize; ++i) {
+        Dot(x + static_cast<int>(column) * kTextSize + i % kTextSize, y + static_cast<int>(row) * kTextSize + i / kTextSize, c);
       }
-      x += 8;
-    }
+    });
   }
-  static int WidthOf(const std::string& text) { return 8 * static_cast<int>(text.size()) - 2; }
+  static int WidthOf(const std::string& text) { return static_cast<int>(TextWidth(text)) * kTextSize; }
 
   absl::StatusOr<std::string> Png() const {
     png_image image{};
@@ -107,12 +90,12 @@ struct Panel {
     for (double v = std::ceil(y_lo / step_y) * step_y; v <= y_hi; v += step_y) {
       canvas.Line(left, Y(v), left + width, Y(v), kGrid);
       const std::string text = absl::StrFormat("%g", std::abs(v) < 1e-9 * step_y ? 0.0 : v);
-      canvas.Text(left - Canvas::WidthOf(text) - 6, static_cast<int>(Y(v)) - 5, text, kInk);
+      canvas.Text(left - Canvas::WidthOf(text) - 6, static_cast<int>(Y(v)) - 7, text, kInk);
     }
     for (const int edge : {left, left + width}) canvas.Line(edge, top, edge, top + height, kInk);
     for (const int edge : {top, top + height}) canvas.Line(left, edge, left + width, edge, kInk);
-    canvas.Text(left + width - Canvas::WidthOf(x_name), top + height + 22, x_name, kInk);
-    canvas.Text(left, top - 16, y_name, kInk);
+    canvas.Text(left + width - Canvas::WidthOf(x_name), top + height + 26, x_name, kInk);
+    canvas.Text(left, top - 20, y_name, kInk);
   }
 };
 
@@ -144,7 +127,7 @@ absl::StatusOr<std::string> Plot(const engine::PatternWaveform& wave) {
   x_time.Frame(canvas, time, "x" + unit);
   y_time.Frame(canvas, time, "y" + unit);
   canvas.Text(300, 14, "A-scans", kActive);
-  canvas.Text(380, 14, "flyback", kFlyback);
+  canvas.Text(410, 14, "flyback", kFlyback);
   const size_t stride = wave.x.size() / kMostDrawn + 1;
   const double tick = span / static_cast<double>(wave.x.size());
   // Flyback first, so that it does not hide what is measured.

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+// The one small font that pictures are labelled with.
+namespace octavo::rpc {
+
+/// Squares that a character takes, the gap to the next one included in the pitch.
+constexpr int64_t kGlyphHeight = 7, kGlyphPitch = 6;
+
+/// Squares from the left of the first character to the right of the last.
+constexpr int64_t TextWidth(std::string_view text) { return static_cast<int64_t>(text.size()) * kGlyphPitch - 1; }
+
+/// Calls `square(row, column)` for every dark square of `text`, counted from the top left. Digits, lower case letters, `A`, `V` and
+/// `. - + / =`; `u` is drawn as the micro sign; a character that the font lacks is a full block, a space nothing.
+void ForEachTextSquare(std::string_view text, const std::function<void(int64_t row, int64_t column)>& square);
+
+}  // namespace octavo::rpc
