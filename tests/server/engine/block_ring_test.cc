@@ -1,28 +1,15 @@
 #include "server/engine/block_ring.h"
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "tests/support/allocation_counter.h"
 #include "tests/support/status_matchers.h"
-
-namespace {
-thread_local int64_t g_allocations = 0;
-}
-
-// Counts this thread's allocations, for the promise that the ring makes none.
-void* operator new(size_t bytes) {
-  ++g_allocations;
-  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace octavo::engine {
 namespace {
@@ -146,9 +133,10 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
 }
 
 TEST(BlockRingTest, AllocatesNothingOnceItExists) {
+  if (!testing::kCountsAllocations) GTEST_SKIP() << "a sanitizer has operator new";
   BlockRing ring(8);
   std::stop_source stop;
-  const int64_t before = g_allocations;
+  const int64_t before = testing::AllocationsOfThisThread();
   for (int64_t i = 0; i < 1000; ++i) {
     const int taken = ring.Acquire(stop.get_token());
     ring.Publish(taken, {.first_record = i, .records = 1});
@@ -161,7 +149,9 @@ TEST(BlockRingTest, AllocatesNothingOnceItExists) {
       }
     }
   }
-  EXPECT_EQ(g_allocations, before);
+  EXPECT_EQ(testing::AllocationsOfThisThread(), before);
+  const auto one = std::make_unique<int>(1);
+  EXPECT_GT(testing::AllocationsOfThisThread(), before) << "the counter does not count";
 }
 
 }  // namespace
