@@ -231,7 +231,10 @@ class EngineImpl final : public Engine {
       status.held_bytes = use.held;
       status.used_bytes = use.reserved + use.held;
       status.free_bytes = use.free();
-      for (const auto& session : sessions) status.running_scans += !session->finished() && session->Status().device == status.name;
+      for (const auto& session : sessions) {
+        const ScanStatus scan = session->Status();
+        status.running_scans += !IsFinal(scan.state) && scan.device == status.name;
+      }
       list.push_back(std::move(status));
     }
     return list;

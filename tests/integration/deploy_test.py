@@ -249,8 +249,10 @@ class Image(unittest.TestCase):
             dump = subprocess.run(["objdump", "-p", os.path.join(BUILD, "bin", program)], capture_output=True, text=True, check=True).stdout
             for library in re.findall(r"NEEDED +(\S+)", dump):
                 path = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+                if re.match(r"lib(asan|ubsan|tsan|lsan)\.so", library):
+                    self.skipTest(f"{program} is built with a sanitizer, which brings libraries of its own: {library}")
                 where = re.search(rf"^\s*{re.escape(library)} \(.*x86-64.*\) => (\S+)", path, re.M)
-                if where is None or re.match(r"lib[alut]+san\.so", library):
+                if where is None:
                     continue
                 owner = ""
                 for name in (where.group(1), os.path.realpath(where.group(1)), where.group(1).replace("/lib/", "/usr/lib/", 1)):
