@@ -112,7 +112,7 @@ class Cameras(DaemonTest):
         camera = FakeCamera("WRAP")
         try:
             # The fake camera begins a good hundred frames before its 16-bit ids wrap.
-            scan = self.submit(camera.id, volumes=20, frame_rate_hz=200)
+            scan = self.submit(camera.id, volumes=20)
             end = self.client.wait(scan)
             self.assertEqual(end.reason_code, "COMPLETED")
             self.assertEqual(end.missing_ascans, end.source.lost_records)
