@@ -64,7 +64,7 @@ Key Text(const char* name, const char* help, std::string Config::*member, Check 
             return absl::OkStatus();
           }};
 }
-Key Choice(const char* name, const char* help, std::string Config::*member, Values allowed) {
+Key Choice(const char* name, const char* help, std::string Config::*member, const Values& allowed) {
   return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
             if (std::find(allowed.begin(), allowed.end(), values[0]) == allowed.end()) return Bad(name, values[0], absl::StrJoin(allowed, ", "));
             config->*member = values[0];

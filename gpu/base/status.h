@@ -16,10 +16,12 @@
 
 #define OCTAVO_STATUS_CONCAT_INNER_(a, b) a##b
 #define OCTAVO_STATUS_CONCAT_(a, b) OCTAVO_STATUS_CONCAT_INNER_(a, b)
+// NOLINTBEGIN(bugprone-macro-parentheses): `lhs` may be a declaration.
 #define OCTAVO_ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr) \
   auto tmp = (expr);                                  \
   if (!tmp.ok()) return std::move(tmp).status();      \
   lhs = *std::move(tmp)
+// NOLINTEND(bugprone-macro-parentheses)
 
 // Evaluates `expr` (a StatusOr) and assigns its value to `lhs`, or returns its status.
 #define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)

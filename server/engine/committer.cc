@@ -209,7 +209,9 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
 
 absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned) {
   const VolumeStatus& volume = pinned.status;
-  const auto [device, pool] = context_.device_of(pinned.device);
+  const auto home = context_.device_of(pinned.device);
+  Device* const device = home.first;
+  const std::shared_ptr<FramePool>& pool = home.second;
   const int64_t begun = context_.clock->Now().monotonic_ns;
   CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "preparing"};
   job.Tell(progress, *context_.clock, /*force=*/true);  // before the first touch of a storage that may be slow

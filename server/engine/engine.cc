@@ -62,7 +62,7 @@ class EngineImpl final : public Engine {
         watches_([this](const std::string& name) { return GetScan(name); }, [this] { publisher_.Tick(); }) {
     for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
     SetCameraInterfaces(config_.camera_interfaces);
-    publisher_.SetLoader([this](FramePtr header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
+    publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   }
 
   ~EngineImpl() override {

@@ -44,6 +44,7 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes) {
     block = std::make_unique<PinnedBuffer>(*std::move(made));
   }
   void* data = block->data();
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter owns it, also where the control block cannot be made.
   return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release()](void*) { self->Return(raw); });
 }
 

@@ -86,7 +86,7 @@ class RadialTaps {
       if (steps > static_cast<double>(n - 1) + 1e-9) return false;
       first = n - 2, t = 1;
     }
-    for (int k = 0; k < 2; ++k) {
+    for (int64_t k = 0; k < 2; ++k) {
       const bool around = first + k >= n;
       const int64_t b = n == 1 ? 0 : around ? first + k - n : first + k;
       const double at = around && half ? -radius : radius;
