@@ -1,6 +1,7 @@
 #include "server/engine/scan_session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <pthread.h>
 #include <utility>
@@ -17,6 +18,8 @@ namespace octavo::engine {
 namespace {
 
 constexpr int64_t kAlign = 256;
+// How long a small block waits for more while the device is busy anyway.
+constexpr std::chrono::milliseconds kPatience(1);
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 struct SlotBytes {
@@ -75,7 +78,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
   const int64_t slots = VolumeSlots(scan);
   std::vector<AdmissionReport::Item> needs = {
       {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
-      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
+      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.chain.max_records_per_block * RecordBytes(scan.chain)), .count = 1},
       {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
       {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
@@ -84,7 +87,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
-  return scan.spec.acquisition.ring_blocks * scan.spec.acquisition.records_per_block * RecordBytes(scan.chain) +
+  return scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain) +
          8 * scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output);
 }
 
@@ -97,46 +100,69 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
   status_.spec = scan_.spec;
   status_.created = context_.clock->Now();
   status_.device = DeviceName(context_.device_index);
+  if (!context_.peers.empty()) status_.spread_devices.push_back(status_.device);
+  for (const SessionPeer& peer : context_.peers) status_.spread_devices.push_back(DeviceName(peer.index));
 }
 
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
                                                                  std::vector<Ledger::ChargeId> charges, SessionContext context) {
   Ledger* const ledger = context.ledger;
+  const std::vector<SessionPeer> peers = context.peers;
   std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
   if (absl::Status status = session->Allocate(charges); !status.ok()) {
     session.reset();  // frees first, then the charges end
     for (const auto id : charges) ledger->Release(id);
+    for (const SessionPeer& peer : peers) {
+      for (const auto id : peer.charges) ledger->Release(id);
+    }
     return status;
   }
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   return session;
 }
 
+absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
+  const SlotBytes bytes = BytesOfSlot(scan_);
+  OCTAVO_ASSIGN_OR_RETURN(slot->volume, device.Allocate(bytes.volume));
+  OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
+  if (bytes.aip > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(slot->aip, device.Allocate(bytes.aip));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(slot->digest, device.Allocate(bytes.digest));
+  return absl::OkStatus();
+}
+
+absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, DeviceBuffer* tables) const {
+  for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
+    const auto& table = scan_.spec.pattern.plan->kind[k].placement;
+    const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
+    OCTAVO_ASSIGN_OR_RETURN(tables[k], device.Allocate(table_bytes));
+    OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, tables[k].data(), table.data(), table_bytes));
+    OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
   record_bytes_ = RecordBytes(scan_.chain);
   record_average_ = scan_.chain.record_average;
   block_records_ = scan_.spec.acquisition.records_per_block;
-  const int64_t block_bytes = block_records_ * record_bytes_;
+  upload_records_ = scan_.chain.max_records_per_block;
+  const int64_t block_bytes = upload_records_ * record_bytes_;
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   slots_ = std::make_shared<SlotPool>(context_.ledger);
   std::vector<std::unique_ptr<VolumeSlot>> slots;
-  const SlotBytes bytes = BytesOfSlot(scan_);
   for (size_t i = 0; i < slot_count; ++i) {
     auto slot = std::make_unique<VolumeSlot>();
     slot->charge = charges[i];
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(bytes.volume));
-    OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(bytes.mip));
-    if (bytes.aip > 0) {
-      OCTAVO_ASSIGN_OR_RETURN(slot->aip, device_.Allocate(bytes.aip));
-    }
-    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(bytes.digest));
+    OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
     slots.push_back(std::move(slot));
   }
   for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
   }
-  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()));
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());
@@ -145,6 +171,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(scratch_, device_.Allocate(LargestPlane(scan_)));
   OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
+  OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
+  OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device_.NewEvent());
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
   if (const Pattern& p = scan_.spec.pattern; scan_.spec.products.angiography != 0) {
@@ -157,12 +185,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), repeat_rows_.data(), rows.data(), p.rows() * 4));
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
   }
+  OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), placement_));
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
-    const auto& table = scan_.spec.pattern.plan->kind[k].placement;
-    const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
-    OCTAVO_ASSIGN_OR_RETURN(placement_[k], device_.Allocate(table_bytes));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), placement_[k].data(), table.data(), table_bytes));
-    OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
     // A path is cut into its stored rows.
     const int64_t columns = scan_.spec.pattern.ascans_per_bscan;
     for (const PatternSegment& s : scan_.spec.pattern.plan->kind[k].segments) {
@@ -170,7 +194,9 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
         spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
     }
   }
-  const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
+  OCTAVO_RETURN_IF_ERROR(AllocatePeers());
+  // A slot of the ring may be taken in parts; more of them than this would wait for the device.
+  const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
@@ -178,10 +204,15 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     MutexLock lock(retire_mutex_);
     free_events_.push_back(static_cast<int>(i));
   }
+  {
+    MutexLock lock(retire_mutex_);
+    retiring_.resize(static_cast<size_t>(event_count));
+  }
   context_.frames->Prepare(scan_.shape[0] * scan_.shape[1] * SizeOf(scan_.chain.output), 4);
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
   charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());
+  for (const SessionPeer& peer : context_.peers) charges_.insert(charges_.end(), peer.charges.begin(), peer.charges.end());
   volume_records_ = scan_.volume_records;
   wanted_records_ = RecordsWanted(scan_);
   overrun_ = scan_.spec.overrun;
@@ -296,6 +327,23 @@ ResolvedScan ScanSession::Resolved() {
   return latest_;
 }
 
+// The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
+absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(const ResolvedScan& scan, Device& device, int index) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto charges,
+      context_.ledger->Reserve(index, name_, scan.spec.title,
+                               {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1}}, nullptr));
+  auto created = SpectralProcessor::Create(scan.chain, device);
+  if (!created.ok()) {
+    for (const auto id : charges) context_.ledger->Release(id);
+    return created.status();
+  }
+  return std::shared_ptr<SpectralProcessor>(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
+    delete p;
+    for (const auto id : charges) ledger->Release(id);
+  });
+}
+
 absl::Status ScanSession::Update(ResolvedScan updated) {
   {
     MutexLock lock(status_mutex_);
@@ -305,25 +353,18 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
           {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
     }
   }
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto charges,
-      context_.ledger->Reserve(context_.device_index, name_, updated.spec.title,
-                               {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(updated.chain, device_), .count = 1}}, nullptr));
-  auto created = SpectralProcessor::Create(updated.chain, device_);
-  if (!created.ok()) {
-    for (const auto id : charges) context_.ledger->Release(id);
-    return created.status();
+  OCTAVO_ASSIGN_OR_RETURN(auto processor, ProcessorFor(updated, device_, context_.device_index));
+  std::vector<std::shared_ptr<SpectralProcessor>> of_peers;
+  for (const SessionPeer& peer : context_.peers) {
+    OCTAVO_ASSIGN_OR_RETURN(auto of_peer, ProcessorFor(updated, *peer.device, peer.index));
+    of_peers.push_back(std::move(of_peer));
   }
-  // The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
-  std::shared_ptr<SpectralProcessor> processor(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
-    delete p;
-    for (const auto id : charges) ledger->Release(id);
-  });
   MutexLock lock(update_mutex_);
   if (finished_) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")), {.reason = "SCAN_STATE", .field = "name", .numbers = {}});
   }
   next_processor_.swap(processor);
+  next_peer_processors_.swap(of_peers);
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;

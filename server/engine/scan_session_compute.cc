@@ -15,7 +15,6 @@
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
-namespace {
 
 math::RasterPlacement RasterOf(const ResolvedScan& scan) {
   return {.ascans_per_bscan = scan.spec.pattern.ascans_per_bscan,
@@ -27,6 +26,8 @@ math::RasterPlacement RasterOf(const ResolvedScan& scan) {
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
   return {.volume = slot.volume.data(), .volume_ascans = scan.shape[0] * scan.shape[1], .mip = slot.mip.data(), .aip = slot.aip.as<float>()};
 }
+
+namespace {
 
 VolumeAssembly AssemblyOf(const ResolvedScan& scan, int64_t volume) {
   if (scan.spec.pattern.plan == nullptr) return VolumeAssembly(RasterOf(scan));
@@ -46,14 +47,21 @@ void ScanSession::Acquire(std::stop_token stop) {
   RecordGroups groups(record_average_, record_bytes_ / record_average_);
   int64_t next = 0;    // the first record that was neither taken nor skipped
   int64_t beyond = 0;  // records in a row past the last volume
+  int slot = -1;       // being filled
+  int64_t held = 0;    // records in it
+  const auto seal = [&] {
+    if (slot >= 0) ring_->Seal(slot);
+    slot = -1;
+    held = 0;
+  };
   while (!stop.stop_requested() && !abort_.stop_requested()) {
     // Not one record more than a counted scan wants: another scan may be waiting for the source.
-    const int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
+    int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
     if (records <= 0) {
       all_acquired_ = true;
       break;
     }
-    const int slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
+    if (slot < 0) slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
     if (slot < 0 && can_wait) break;
     if (slot < 0) {
       if (overrun_ == Overrun::kFailScan) {
@@ -71,9 +79,9 @@ void ScanSession::Acquire(std::stop_token stop) {
       next = skipped->first_record + skipped->records;
       continue;
     }
-    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].data(), records, stop);
+    records = std::min(records, upload_records_ - held);
+    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].as<uint8_t>() + held * record_bytes_, records, stop);
     if (!block.ok() || block->records == 0) {
-      ring_->Release(slot);
       ended = block.status();
       break;
     }
@@ -85,27 +93,31 @@ void ScanSession::Acquire(std::stop_token stop) {
     } else if (block->first_record >= wanted_records_ && (beyond += block->records) >= volume_records_) {
       next = wanted_records_;
     }
-    ring_->Publish(slot, *block);
+    ring_->PublishPart(slot, held, *block);
+    held += block->records;
+    // With its last record a volume goes on its way; nothing of the next one is worth waiting for.
+    const int64_t end = block->first_record + block->records;
+    if (held == upload_records_ || (block->first_record >= 0 && block->first_record / volume_records_ != end / volume_records_)) seal();
   }
+  seal();
   ring_->Close(ended);
 }
 
 void ScanSession::Compute() {
-  int slot = -1;
-  SourceBlock block;
-  while (!stop_reached_ && ring_->Pop(&slot, &block, abort_.get_token())) {
-    if (absl::Status status = ProcessBlock(slot, block); !status.ok()) {
-      EndWith(ScanState::kFailed, "DEVICE_ERROR", std::string(status.message()));
-      abort_.request_stop();
+  BlockRing::Part part;
+  while (!stop_reached_ && ring_->Pop(&part, abort_.get_token())) {
+    if (absl::Status status = ProcessUpload(part); !status.ok()) {
+      FailForDevice(status);
       break;
     }
   }
   End();
 }
 
-absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) {
+absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
+  const SourceBlock& block = part.block;
   Retiring item;
-  item.ring_slot = ring_slot;
+  item.ring_slot = part.slot;
   item.records = block.records * record_average_;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
@@ -116,17 +128,39 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   // Upload beside the kernels of the block before; the raw buffer is free once its last user is done.
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
-  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
-  OCTAVO_RETURN_IF_ERROR(
-      device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(), block.records * record_bytes_));
-  OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
-  OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
-  OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
-  raw_now_ = raw;
-  raw_records_now_ = block.records;
-  TellMarkers(block);
+  const uint8_t* from = ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
+  if (!peers_.empty()) {
+    raw_now_ = raw;
+    OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
+    raw_records_now_ = lane_records_[0];
+    OCTAVO_RETURN_IF_ERROR(ProcessBlock(raw, block));
+  } else {
+    OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, from, block.records * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
+    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
+    // A rolling background goes on from block to block: what was gathered is taken apart again.
+    const bool apart = scan_.chain.background == math::Background::kRolling;
+    for (int64_t at = 0; at < block.records && !stop_reached_;) {
+      const int64_t count = apart ? std::min(block_records_, block.records - at) : block.records;
+      raw_now_ = raw + at * record_bytes_;
+      raw_records_now_ = count;
+      OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw_now_, count));
+      OCTAVO_RETURN_IF_ERROR(
+          ProcessBlock(raw + at * record_bytes_, {.first_record = block.first_record + at, .records = count, .acquired = block.acquired}));
+      at += count;
+    }
+  }
+  OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
+  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
+  if (!peers_.empty()) OCTAVO_RETURN_IF_ERROR(FinishShares());
+  item.replaced = std::exchange(replaced_, {});
+  return PushRetire(std::move(item));
+}
 
-  // A block may span volumes: one call of the chain for each.
+// A block may span volumes: one call of the chain for each.
+absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const SourceBlock& block) {
+  TellMarkers(block);
   int64_t done = 0;
   while (done < block.records && !stop_reached_) {
     if (const int64_t without_place = TakeRecords(block, done); without_place > 0) {
@@ -147,10 +181,7 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
     done += count;
     awaited_record_ = record + count;
   }
-  OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
-  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
-  item.replaced = std::exchange(replaced_, {});
-  return PushRetire(std::move(item));
+  return absl::OkStatus();
 }
 
 // How many records of the block from `done` on have no place: those that came already (or too late, when their place was given
@@ -178,7 +209,9 @@ absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, 
   const DeviceBuffer& table = placement_[kind];
   const std::vector<BscanSpan>& spans = spans_[kind];
   if (active > 0) {
-    if (volume.slot != nullptr) {
+    if (volume.slot != nullptr && !peers_.empty()) {
+      OCTAVO_RETURN_IF_ERROR(ProcessShares(first_record, active, block));
+    } else if (volume.slot != nullptr) {
       OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
                                                  {.raster = RasterOf(scan_),
                                                   .first_record = first_record,
@@ -252,6 +285,8 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     status.value = scan_.spec.processing.value;
     status.acquired_begin = status.acquired_end = block.acquired;
     status.device = DeviceName(context_.device_index);
+    if (!context_.peers.empty()) status.spread_devices.push_back(status.device);
+    for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(DeviceName(peer.index));
     status.bytes = scan_.volume_bytes;
     status.labels = scan_.spec.labels;
     if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
@@ -266,6 +301,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->aip.data(), plane * 4, FillPattern(DType::kF32)));
     }
   }
+  OCTAVO_RETURN_IF_ERROR(BeginVolumeOnPeers());
   active_ = std::move(volume);
   MutexLock lock(status_mutex_);
   status_.current_volume = index;
@@ -278,12 +314,18 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
     MutexLock lock(update_mutex_);
     if (next_processor_ == nullptr) return absl::OkStatus();
     replaced_.push_back(std::exchange(processor_, std::exchange(next_processor_, nullptr)));
+    for (size_t i = 0; i < peers_.size(); ++i) replaced_.push_back(std::exchange(peers_[i]->processor, std::move(next_peer_processors_[i])));
+    next_peer_processors_.clear();
     scan_ = latest_;
     origin_ = nullptr;
   }
   Emit({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
   // The block began under the old one.
-  return processor_->BeginBlock(compute_.ref(), raw_now_, raw_records_now_);
+  for (size_t l = 1; l < lane_records_.size(); ++l) {
+    const Lane lane = LaneAt(l, raw_index_now_);
+    if (lane_records_[l] > 0) OCTAVO_RETURN_IF_ERROR(lane.processor.BeginBlock(lane.compute, lane.raw, lane_records_[l]));
+  }
+  return raw_records_now_ == 0 ? absl::OkStatus() : processor_->BeginBlock(compute_.ref(), raw_now_, raw_records_now_);
 }
 
 absl::Status ScanSession::EndVolume(const SourceBlock& block) {
@@ -305,6 +347,7 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   }
   // A B-scan that waited for its end.
   OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), TargetOf(scan_, *volume->slot)));
+  OCTAVO_RETURN_IF_ERROR(EndVolumeOnPeers(volume));
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   for (const auto& [first, count] : volume->assembly.missing()) {
     OCTAVO_RETURN_IF_ERROR(
@@ -320,6 +363,8 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   item.volume = volume;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
+  OCTAVO_RETURN_IF_ERROR(volume_ready_.Record(compute_.ref()));
+  OCTAVO_RETURN_IF_ERROR(volume_ready_.EnqueueWait(products_.ref()));
   OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*volume, /*complete=*/true, &item));
   return PushRetire(std::move(item));
 }
@@ -347,9 +392,9 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
       const int64_t extent = scan_.shape[static_cast<int>(axis)];
       const int64_t index = key.plane_index < 0 ? extent / 2 : key.plane_index;
       if (index >= extent) continue;
-      OCTAVO_RETURN_IF_ERROR(ExtractPlane(compute_.ref(), device_, view, axis, index, scratch_.data()));
+      OCTAVO_RETURN_IF_ERROR(ExtractPlane(products_.ref(), device_, view, axis, index, scratch_.data()));
     } else if (key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip)) {
-      OCTAVO_RETURN_IF_ERROR(Mip(compute_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
+      OCTAVO_RETURN_IF_ERROR(Mip(products_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
     } else {
       continue;
     }
@@ -360,7 +405,7 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
 
 absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {
   const Pattern& p = scan_.spec.pattern;
-  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(compute_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
+  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(products_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
                                          {.data = volume.slot->volume.data(),
                                           .dtype = scan_.chain.output,
                                           .rows = scan_.shape[0],
@@ -381,7 +426,7 @@ absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring*
     for (const auto& [first, count] : volume.assembly.missing()) {
       for (int64_t a = first; a < first + count; a = (a / columns + 1) * columns) {
         const int64_t end = std::min(first + count, (a / columns + 1) * columns);
-        OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(),
+        OCTAVO_RETURN_IF_ERROR(device_.Fill(products_.ref(),
                                             angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
                                             (end - a) * 4, FillPattern(DType::kF32)));
       }
@@ -424,7 +469,7 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
   if (memory == nullptr) {
     pending.lost = true;
   } else {
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), memory.get(), device_data, bytes));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(ProductStream(complete), memory.get(), device_data, bytes));
     frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
   }
   item->frames.push_back(std::move(pending));
@@ -441,6 +486,7 @@ absl::Status ScanSession::EnqueuePreview(const SourceBlock& block) {
   const int64_t now = context_.clock->Now().monotonic_ns;
   if (static_cast<double>(now - last_preview_ns_) < 1e9 / rate) return absl::OkStatus();
   last_preview_ns_ = now;
+  OCTAVO_RETURN_IF_ERROR(JoinPeers());
   Retiring item;
   item.acquired = block.acquired;
   item.enqueued_ns = now;
@@ -457,15 +503,15 @@ absl::Status ScanSession::PushRetire(Retiring item) {
     free_events_.pop_back();
   }
   const auto index = static_cast<size_t>(item.event);
+  const StreamRef stream = ProductStream(item.volume != nullptr);
   if (item.volume != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(
-        device_.Digest(compute_.ref(), item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
   }
-  OCTAVO_RETURN_IF_ERROR(events_[index].Record(compute_.ref()));
+  OCTAVO_RETURN_IF_ERROR(events_[index].Record(stream));
   MutexLock lock(retire_mutex_);
   volumes_retiring_ += item.volume != nullptr;
-  retiring_.push_back(std::move(item));
+  retiring_[(first_retiring_ + retiring_count_++) % retiring_.size()] = std::move(item);
   retire_cv_.NotifyAll();
   return absl::OkStatus();
 }
@@ -496,6 +542,7 @@ void ScanSession::End() {
     if (aborted || active_->slot == nullptr) {
       // Nothing may touch the slot any more when it goes back.
       (void)compute_.ref().Synchronize();
+      SynchronizePeers();
       if (active_->slot != nullptr) {
         MutexLock lock(status_mutex_);
         context_.store->Fail(active_->status.name, status_.reason);

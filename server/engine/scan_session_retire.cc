@@ -19,16 +19,15 @@ void ScanSession::Retire() {
     Retiring item;
     {
       MutexLock lock(retire_mutex_);
-      while (retiring_.empty() && !compute_done_) retire_cv_.Wait(lock);
-      if (retiring_.empty()) break;
-      item = std::move(retiring_.front());
-      retiring_.pop_front();
+      while (retiring_count_ == 0 && !compute_done_) retire_cv_.Wait(lock);
+      if (retiring_count_ == 0) break;
+      item = std::move(retiring_[first_retiring_]);
+      first_retiring_ = (first_retiring_ + 1) % retiring_.size();
+      --retiring_count_;
     }
-    const absl::Status status = events_[static_cast<size_t>(item.event)].Synchronize();
-    if (!status.ok()) {
-      EndWith(ScanState::kFailed, "DEVICE_ERROR", std::string(status.message()));
-      abort_.request_stop();
-    }
+    absl::Status status = events_[static_cast<size_t>(item.event)].Synchronize();
+    if (status.ok()) status = PeersStatus();
+    if (!status.ok()) FailForDevice(status);
     if (item.ring_slot >= 0) ring_->Release(item.ring_slot);
     const int64_t now = context_.clock->Now().monotonic_ns;
     {
@@ -148,12 +147,14 @@ void ScanSession::Finish() {
     copy_cv_.NotifyAll();
   }
   if (copy_thread_.joinable()) copy_thread_.join();
-  for (StreamRef stream : {upload_.ref(), compute_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  SynchronizePeers();
   context_.store->KeepAll(name_);
   {
     MutexLock lock(update_mutex_);
     finished_ = true;
     next_processor_ = nullptr;
+    next_peer_processors_.clear();
   }
   processor_ = nullptr;
   replaced_.clear();
@@ -161,13 +162,16 @@ void ScanSession::Finish() {
   scratch_ = DeviceBuffer();
   for (auto* buffer : {&repeat_rows_, &angiogram_}) *buffer = DeviceBuffer();
   for (auto& table : placement_) table = DeviceBuffer();
+  peers_.clear();
+  begun_ = Event();
   ring_memory_.clear();
   {
     MutexLock lock(retire_mutex_);
     events_.clear();
   }
   for (Event* event : {uploaded_, raw_free_}) std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
-  for (Stream* stream : {&upload_, &compute_, &copy_}) *stream = Stream();
+  volume_ready_ = Event();
+  for (Stream* stream : {&upload_, &compute_, &products_, &copy_}) *stream = Stream();
   slots_->Close();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
