@@ -64,6 +64,7 @@ class CorrectedReconstructor final : public Reconstructor {
     for (int64_t i = 0; i < sizes_.images; ++i) OCTAVO_RETURN_IF_ERROR(Take(sizes_.image * kFloat, images_[i]));
     for (int64_t i = 0; i < sizes_.sinograms; ++i) OCTAVO_RETURN_IF_ERROR(Take(sizes_.sinogram * kFloat, sinograms_[i]));
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.sums * 8, sums_));
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), sums_.data(), sums_.bytes(), 0));
     OCTAVO_ASSIGN_OR_RETURN(host_sums_, device_.AllocatePinned(sizes_.sums * 8));
     OCTAVO_ASSIGN_OR_RETURN(host_factors_, device_.AllocatePinned(2 * sizes_.groups * sizes_.lanes * kFloat));
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.forward, forward_));
@@ -108,9 +109,8 @@ class CorrectedReconstructor final : public Reconstructor {
     slices_ = input.slices;
     view_.groups = (slices_ + sizes_.lanes - 1) / sizes_.lanes;
     const int64_t angles = view_.angles, d = config_.detectors;
-    const SinogramView in{.data = input.data,
-                          .slice_stride = input.angle_first ? d : angles * d,
-                          .angle_stride = input.angle_first ? slices_ * d : d};
+    const SinogramView in{
+        .data = input.data, .slice_stride = input.angle_first ? d : angles * d, .angle_stride = input.angle_first ? slices_ * d : d};
     OCTAVO_RETURN_IF_ERROR(ops_.PackSinograms(stream, view_, in, order_.as<int32_t>(), slices_, Measured()));
     OCTAVO_RETURN_IF_ERROR(CheckData(stream));
     const float start = config_.algorithm == TomographyAlgorithm::kMlem ? 1.0f : 0.0f;
@@ -194,7 +194,8 @@ class CorrectedReconstructor final : public Reconstructor {
     if (counts[0] > 0) return InvalidField("projections", absl::StrCat(counts[0], " values are not finite; allowed are finite values"));
     if (config_.algorithm != TomographyAlgorithm::kMlem || counts[1] == 0) return absl::OkStatus();
     if (!config_.negative_data_to_zero) {
-      return InvalidField("projections", absl::StrCat(counts[1], " values are negative; mlem allows 0 or more, or ask for negative data to become 0"));
+      return InvalidField("projections",
+                          absl::StrCat(counts[1], " values are negative; mlem allows 0 or more, or ask for negative data to become 0"));
     }
     return ops_.DropNegative(stream, Measured(), view_.sinogram_elements());
   }
@@ -284,9 +285,7 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
-  absl::Status UploadFactors(StreamRef stream) {
-    return device_.CopyToDevice(stream, factors_.data(), host_factors_.data(), factors_.bytes());
-  }
+  absl::Status UploadFactors(StreamRef stream) { return device_.CopyToDevice(stream, factors_.data(), host_factors_.data(), factors_.bytes()); }
   float* Factors(int64_t kind) const { return factors_.as<float>() + kind * sizes_.groups * sizes_.lanes; }
   float& Factor(int64_t kind, int64_t slice) const { return host_factors_.as<float>()[kind * sizes_.groups * sizes_.lanes + slice]; }
 

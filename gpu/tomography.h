@@ -35,7 +35,7 @@ struct TomographyConfig {
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;
 
   /// Pixels added on every side while iterating and cut off at the end, for what lies in the rays but outside of the result;
-  /// kAutomaticPadding: as many as the rays of the detector reach to.
+  /// kAutomaticPadding: up to where the detector sees from every direction: the nearer of its ends, the farther one for scans over 360°.
   static constexpr int64_t kAutomaticPadding = -1;
   int64_t padding = kAutomaticPadding;
   double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts; 0 = the whole grid
@@ -43,11 +43,11 @@ struct TomographyConfig {
   double min_value = 0, max_value = 0;  // bounds of every pixel after every update
 
   int64_t iterations = 1;
-  double relaxation = 1;            // sirt: 0 < λ < 2
-  int64_t subsets = 1;              // sirt, mlem: ordered subsets of the angles, updated one after the other
-  double stop_change = 0;           // stop when ‖x − x before‖ / ‖x before‖ of every slice is below; 0 = never
-  double stop_residual = 0;         // stop when ‖b − A x‖ / ‖b‖ of every slice is below; 0 = never
-  double ratio_floor = 1e-6;        // mlem: least value of A x in b / A x, > 0
+  double relaxation = 1;               // sirt: 0 < λ < 2
+  int64_t subsets = 1;                 // sirt, mlem: ordered subsets of the angles, updated one after the other
+  double stop_change = 0;              // stop when ‖x − x before‖ / ‖x before‖ of every slice is below; 0 = never
+  double stop_residual = 0;            // stop when ‖b − A x‖ / ‖b‖ of every slice is below; 0 = never
+  double ratio_floor = 1e-6;           // mlem: least value of A x in b / A x, > 0
   bool negative_data_to_zero = false;  // mlem: negative data become 0; otherwise they are refused
 
   ProjectionFilter filter = ProjectionFilter::kRamp;  // fbp
@@ -61,7 +61,7 @@ struct IterationReport {
   int64_t iteration = 0;               // from 1
   int64_t iterations = 0;              // asked for
   std::vector<double> residual_norms;  // ‖b − A x‖ of the image before this iteration's update (with subsets: each with the image it met)
-  std::vector<double> changes;         // ‖x − x before‖ / ‖x before‖, infinite from zero; with subsets over all their updates; none in tomopy form
+  std::vector<double> changes;  // ‖x − x before‖ / ‖x before‖, infinite from zero; with subsets over all their updates; none in tomopy form
 };
 
 enum class TomographyStop { kIterations, kChange, kResidual, kCallback };

@@ -39,7 +39,7 @@ struct AngleRange {
 
 /// Sinograms as they come: f32, strides in elements.
 struct SinogramView {
-  const float* data = nullptr;  // device
+  const float* data = nullptr;                 // device
   int64_t slice_stride = 0, angle_stride = 0;  // detectors are neighbours
 };
 
@@ -59,7 +59,7 @@ struct UpdateOptions {
 inline constexpr int64_t kFilterSlack = 64;  // taps that a vector may read too many
 /// Filter of a projection by direct convolution; the row goes on with its end values over `edge_left`, `edge_right`.
 struct RowFilter {
-  const float* taps = nullptr;  // device [2 · detectors − 1 and kFilterSlack zeros], tap of distance 0 in the middle
+  const float* taps = nullptr;       // device [2 · detectors − 1 and kFilterSlack zeros], tap of distance 0 in the middle
   const float* edge_left = nullptr;  // device [detectors]: weight of the first bin for what lies left of it; null = zeros there
   const float* edge_right = nullptr;
 };
@@ -124,8 +124,8 @@ class TomographyOps {
   virtual absl::Status Turn(StreamRef stream, const TurnedGrid& grid, const float* in, bool add, float* out) = 0;
   /// Adds to every pixel of row d of a slice data[slice · stride + d] − sum of the row (or data/sum where `ratio`); sums[slice, row] +=
   /// (data − sum)².
-  virtual absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data, int64_t slice_stride, bool ratio,
-                                      float* turned, double* sums) = 0;
+  virtual absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data, int64_t slice_stride, bool ratio, float* turned,
+                                      double* sums) = 0;
   /// image += update/cover/n, or image *= that where `ratio`; where cover is not 0 and the update finite.
   virtual absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update, const float* cover, bool ratio,
                                     float* image) = 0;

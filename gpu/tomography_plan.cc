@@ -30,7 +30,8 @@ absl::Status CheckGeometry(const TomographyConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Between("slices", c.slices, 1, kMaxSlices));
   OCTAVO_RETURN_IF_ERROR(Between("angles_rad", static_cast<int64_t>(c.angles_rad.size()), 1, kMaxAngles));
   for (size_t i = 0; i < c.angles_rad.size(); ++i) {
-    if (!std::isfinite(c.angles_rad[i])) return InvalidField("angles_rad", absl::StrCat("angle ", i, " is ", c.angles_rad[i], "; allowed are finite values"));
+    if (!std::isfinite(c.angles_rad[i]))
+      return InvalidField("angles_rad", absl::StrCat("angle ", i, " is ", c.angles_rad[i], "; allowed are finite values"));
   }
   OCTAVO_RETURN_IF_ERROR(Between("image_size", c.image_size, 0, kMaxDetectors));
   OCTAVO_RETURN_IF_ERROR(Finite("pixel_size", c.pixel_size, c.pixel_size >= 1e-12 && c.pixel_size <= 1e12, "1e-12 to 1e12"));
@@ -84,6 +85,16 @@ absl::Status CheckIteration(const TomographyConfig& c) {
   return Finite("ratio_floor", c.ratio_floor, c.ratio_floor >= 1e-30, "1e-30 or more");
 }
 
+// Whether each ray's mirror image is measured too, as in scans over 360°: no gap of a quarter turn.
+bool CoversFullTurn(const std::vector<double>& angles) {
+  std::vector<double> turned;
+  for (const double angle : angles) turned.push_back(angle - 2 * kPi * std::floor(angle / (2 * kPi)));
+  std::sort(turned.begin(), turned.end());
+  double gap = turned.front() + 2 * kPi - turned.back();
+  for (size_t i = 1; i < turned.size(); ++i) gap = std::max(gap, turned[i] - turned[i - 1]);
+  return gap < kPi / 2;
+}
+
 double WindowAt(const TomographyConfig& c, double part) {  // part of the cut-off frequency, 0 … 1
   switch (c.filter) {
     case ProjectionFilter::kRamp: return 1;
@@ -117,10 +128,12 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
   if (centers.empty()) centers.push_back(0.5 * static_cast<double>(c.detectors - 1));
   plan.shared_center = std::all_of(centers.begin(), centers.end(), [&](double center) { return center == centers[0]; });
   if (plan.shared_center) centers.resize(1);
+  const bool full_turn = CoversFullTurn(c.angles_rad);
   double reach = 0;
   for (const double center : centers) {
     plan.centers.push_back(static_cast<float>(center));
-    reach = std::max({reach, center, static_cast<double>(c.detectors - 1) - center});
+    const double left = center, right = static_cast<double>(c.detectors - 1) - center;
+    reach = std::max(reach, full_turn ? std::max(left, right) : std::min(left, right));
   }
   // Rays at the reach touch the circle of this grid's half width; an even number of pixels more keeps the middle where it is.
   int64_t padding = c.padding;

@@ -248,9 +248,8 @@ class CudaTomographyOps final : public TomographyOps {
     });
   }
   absl::Status SquareSum(StreamRef stream, const RayView& v, const float* a, int64_t elements, double* sums) override {
-    return Launch([&] {
-      ForLanes(v, [&]<int kLanes>() { SquareSumKernel<kLanes><<<Parts(v), kThreads, 0, Of(stream)>>>(v.groups, a, elements, sums); });
-    });
+    return Launch(
+        [&] { ForLanes(v, [&]<int kLanes>() { SquareSumKernel<kLanes><<<Parts(v), kThreads, 0, Of(stream)>>>(v.groups, a, elements, sums); }); });
   }
   absl::Status ScaledAdd(StreamRef stream, const RayView& v, const float* alpha, const float* x, const float* beta, float* y,
                          int64_t elements) override {
@@ -267,9 +266,8 @@ class CudaTomographyOps final : public TomographyOps {
   }
   absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data, int64_t slice_stride, bool ratio, float* turned,
                               double* sums) override {
-    return Launch([&] {
-      SpreadResidualKernel<<<static_cast<unsigned>(slices * n), kThreads, 0, Of(stream)>>>(n, data, slice_stride, ratio, turned, sums);
-    });
+    return Launch(
+        [&] { SpreadResidualKernel<<<static_cast<unsigned>(slices * n), kThreads, 0, Of(stream)>>>(n, data, slice_stride, ratio, turned, sums); });
   }
   absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update, const float* cover, bool ratio, float* image) override {
     const auto width = static_cast<float>(n);

@@ -1,8 +1,7 @@
-#include "gpu/cuda/tomography_projectors.h"
-
 #include <algorithm>
 
 #include "gpu/cuda/tomography_lanes.cuh"
+#include "gpu/cuda/tomography_projectors.h"
 
 namespace octavo::cuda {
 namespace {

@@ -181,7 +181,8 @@ class HostTomographyOps final : public TomographyOps {
           for (int64_t i = part; i < v.groups * range.count(); i += kSumParts) {
             const int64_t group = i / range.count(), angle = range.begin + i % range.count();
             const int64_t start = ((group * v.angles + angle) * pitch + kRayMargin) * kLanes;
-            const float *b = measured + start, *w = rows.data == nullptr ? nullptr : rows.data + group * rows.group_stride + angle * pitch + kRayMargin;
+            const float *b = measured + start,
+                        *w = rows.data == nullptr ? nullptr : rows.data + group * rows.group_stride + angle * pitch + kRayMargin;
             float* p = projected + start;
             double totals[kLanes] = {};
             for (int64_t d = 0; d < v.detectors; ++d) {

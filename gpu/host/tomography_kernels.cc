@@ -50,15 +50,33 @@ HWY_INLINE void BackTaps(const math::BackAngle& t, float x, float y, float cente
 // Sums of kBlock positions. One lane: vectors across positions, values gathered. Many lanes: vectors across slices.
 template <int64_t kLanes>
 struct Sums {
-  static constexpr int64_t kParts = kLanes == 1 ? 1 : kLanes / kN;    // vectors of a position's lanes
+  static constexpr int64_t kParts = kLanes == 1 ? 1 : kLanes / kN;   // vectors of a position's lanes
   static constexpr int64_t kVectors = kLanes == 1 ? kWide : kBlock;  // vectors of one part
 };
 
+// `count`: values of the line between its margins.
 template <RayInterpolation kHow, int64_t kLanes>
-HWY_INLINE void AddLine(const float* HWY_RESTRICT line, const BlockTaps<kHow>& taps, int64_t part, V* HWY_RESTRICT sum) {
+HWY_INLINE void AddLine(const float* HWY_RESTRICT line, int64_t count, const BlockTaps<kHow>& taps, int64_t part, V* HWY_RESTRICT sum) {
   const D d;
   const DI di;
   if constexpr (kLanes == 1) {
+#if HWY_TARGET <= HWY_AVX3
+    // Neighbours lie at most √2 apart, so all taps of a block are within 32 values: two loads and permutations instead of gathers.
+    if (const auto last = static_cast<int32_t>(count + math::kRayMargin - 2 * kBlock); last >= -math::kRayMargin) {
+      const int32_t base = std::min({taps.first[0], taps.first[kBlock - 1], last});
+      const V low = hn::LoadU(d, line + base), high = hn::LoadU(d, line + base + kBlock);
+      const auto first = hn::Sub(hn::Load(di, taps.first), hn::Set(di, base));
+#pragma GCC unroll 4
+      for (int k = 0; k < RayTaps<kHow>::kCount; ++k) {
+        const auto at = hn::Add(first, hn::Set(di, k));
+        const auto lane = hn::IndicesFromVec(d, hn::And(at, hn::Set(di, kBlock - 1)));
+        const V value =
+            hn::IfThenElse(hn::RebindMask(d, hn::Gt(at, hn::Set(di, kBlock - 1))), hn::TableLookupLanes(high, lane), hn::TableLookupLanes(low, lane));
+        sum[0] = hn::MulAdd(hn::Load(d, taps.weight[k]), value, sum[0]);
+      }
+      return;
+    }
+#endif
 #pragma GCC unroll 16
     for (int i = 0; i < kWide; ++i) {
       const auto first = hn::Load(di, taps.first + i * kN);
@@ -133,7 +151,7 @@ void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
         LoadSums<kLanes>(sums[a - begin], part, sum);
         for (int32_t j = from_line; j < to_line; ++j) {
           ForwardTaps<kHow>(offsets[a - begin], static_cast<float>(j) - middle, slope, n, taps);
-          AddLine<kHow, kLanes>(lines + j * pitch + math::kRayMargin * kLanes, taps, part, sum);
+          AddLine<kHow, kLanes>(lines + j * pitch + math::kRayMargin * kLanes, v.size, taps, part, sum);
         }
         StoreSums<kLanes>(sum, part, sums[a - begin]);
       }
@@ -156,7 +174,8 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
   const float middle = 0.5f * (static_cast<float>(v.size) - 1.0f), center = v.centers[group], detectors = static_cast<float>(v.detectors);
   const int64_t rows = std::min(kBlockRows, v.size - row), columns = std::min(kBlock, v.size - column);
   const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) - middle;
-  const float nearest_x = std::max({0.0f, x, -(x + static_cast<float>(kBlock))}), nearest_y = std::max({0.0f, y, -(y + static_cast<float>(kBlockRows))});
+  const float nearest_x = std::max({0.0f, x, -(x + static_cast<float>(kBlock))}),
+              nearest_y = std::max({0.0f, y, -(y + static_cast<float>(kBlockRows))});
   if (math::InCircle(nearest_x, nearest_y, v.radius)) {
     BlockTaps<kHow> taps;
     const int64_t pitch = v.sinogram_pitch() * kLanes;
@@ -169,7 +188,7 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
           LoadSums<kLanes>(sums[r], part, sum);
           for (int64_t a = from; a < to; ++a) {
             BackTaps<kHow>(v.back[a], x, y + static_cast<float>(r), center, detectors, taps);
-            AddLine<kHow, kLanes>(sinogram + a * pitch + math::kRayMargin * kLanes, taps, part, sum);
+            AddLine<kHow, kLanes>(sinogram + a * pitch + math::kRayMargin * kLanes, v.detectors, taps, part, sum);
           }
           StoreSums<kLanes>(sum, part, sums[r]);
         }

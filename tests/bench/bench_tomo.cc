@@ -83,7 +83,8 @@ struct Checker {
 
   // One pixel after the step from `before`.
   double Step(int64_t row, int64_t column, const std::vector<float>& before, const Doubles& filter) const {
-    const double middle = static_cast<double>(plan.image_size - 1) / 2, x = static_cast<double>(column) - middle, y = middle - static_cast<double>(row);
+    const double middle = static_cast<double>(plan.image_size - 1) / 2, x = static_cast<double>(column) - middle,
+                 y = middle - static_cast<double>(row);
     const bool fbp = config.algorithm == TomographyAlgorithm::kFbp, mlem = config.algorithm == TomographyAlgorithm::kMlem;
     double back = 0, columns = 0;
     for (size_t a = 0; a < config.angles_rad.size(); ++a) {
@@ -95,7 +96,8 @@ struct Checker {
         const float* row_data = measured.data() + a * static_cast<size_t>(config.detectors);
         double value = 0;
         if (fbp) {
-          for (int64_t k = 0; k < config.detectors; ++k) value += static_cast<double>(row_data[k]) * filter[static_cast<size_t>(d - k + config.detectors - 1)];
+          for (int64_t k = 0; k < config.detectors; ++k)
+            value += static_cast<double>(row_data[k]) * filter[static_cast<size_t>(d - k + config.detectors - 1)];
         } else {
           const double projected = Ray(cosine, sine, d, &before), b = static_cast<double>(row_data[d]);
           const double sum = mlem ? 0 : Ray(cosine, sine, d, nullptr);
@@ -130,7 +132,10 @@ int Run(int argc, char** argv) {
   Device& device = *opened.devices[0];
   const bool cuda = device.info().backend == "cuda";
   TomographyConfig c;
-  c.algorithm = algorithm == "mlem" ? TomographyAlgorithm::kMlem : algorithm == "cgls" ? TomographyAlgorithm::kCgls : algorithm == "fbp" ? TomographyAlgorithm::kFbp : TomographyAlgorithm::kSirt;
+  c.algorithm = algorithm == "mlem"   ? TomographyAlgorithm::kMlem
+                : algorithm == "cgls" ? TomographyAlgorithm::kCgls
+                : algorithm == "fbp"  ? TomographyAlgorithm::kFbp
+                                      : TomographyAlgorithm::kSirt;
   c.detectors = size != 0 ? size : cuda ? 2048 : 256;
   c.angles_rad = testing::HalfTurn(angles != 0 ? angles : cuda ? 1501 : 90);
   c.slices = slices != 0 ? slices : 16;
@@ -142,7 +147,8 @@ int Run(int argc, char** argv) {
   const std::vector<float> one = Sinogram(c.angles_rad, n);
   const auto rays = static_cast<int64_t>(one.size());
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));
-  const DeviceBuffer in = Take(device.Allocate(c.slices * rays * 4)), out = Take(device.Allocate(c.slices * pixels * 4)), before = Take(device.Allocate(pixels * 4));
+  const DeviceBuffer in = Take(device.Allocate(c.slices * rays * 4)), out = Take(device.Allocate(c.slices * pixels * 4)),
+                     before = Take(device.Allocate(pixels * 4));
   PinnedBuffer staging = Take(device.AllocatePinned(std::max(rays, pixels) * 4));
   for (int64_t s = 0; s < c.slices; ++s) {
     for (int64_t i = 0; i < rays; ++i) staging.as<float>()[i] = static_cast<float>(SliceFactor(s)) * one[static_cast<size_t>(i)];
@@ -180,25 +186,31 @@ int Run(int argc, char** argv) {
     const Doubles filter(taps.taps.begin(), taps.taps.end());
     for (const auto& [r, k] : {std::pair{0.5, 0.5}, {0.31, 0.62}, {0.77, 0.4}, {0.12, 0.5}}) {
       const auto row = static_cast<int64_t>(r * static_cast<double>(n)), column = static_cast<int64_t>(k * static_cast<double>(n));
-      off = std::max(off, std::abs(checker.Step(row, column, last_but_one, filter) - static_cast<double>(first[static_cast<size_t>(row * n + column)])) / peak);
+      off = std::max(
+          off, std::abs(checker.Step(row, column, last_but_one, filter) - static_cast<double>(first[static_cast<size_t>(row * n + column)])) / peak);
     }
     if (!(off < 1e-4)) Die("a pixel is off by " + std::to_string(off) + " of the largest value");
   }
   for (int64_t s = 1; s < c.slices; ++s) {
     const std::vector<float> other = fetch(out.as<float>() + s * pixels);
     double most = 0;
-    for (size_t i = 0; i < other.size(); ++i) most = std::max(most, std::abs(static_cast<double>(other[i]) / SliceFactor(s) - static_cast<double>(first[i])));
+    for (size_t i = 0; i < other.size(); ++i)
+      most = std::max(most, std::abs(static_cast<double>(other[i]) / SliceFactor(s) - static_cast<double>(first[i])));
     if (!(most < 2e-3 * peak)) Die("slice " + std::to_string(s) + " is off by " + std::to_string(most / peak));
   }
-  const double updates = static_cast<double>(c.iterations * c.slices), samples = 2.0 * static_cast<double>(pixels) * static_cast<double>(c.angles_rad.size());
+  const double updates = static_cast<double>(c.iterations * c.slices),
+               samples = 2.0 * static_cast<double>(pixels) * static_cast<double>(c.angles_rad.size());
   std::printf(
-      "{\"name\": \"tomo\", \"backend\": \"%s\", \"device\": \"%s\", \"algorithm\": \"%s\", \"size\": %lld, \"angles\": %zu, \"slices\": %lld, \"iterations\": %lld, "
-      "\"mask\": %s, \"s_per_slice\": %.4f, \"ms_per_slice_iteration\": %.4f, \"gsamples_per_s\": %.1f, \"plan_s\": %.3f, \"device_gb\": %.2f, \"psnr_db\": %.2f, "
+      "{\"name\": \"tomo\", \"backend\": \"%s\", \"device\": \"%s\", \"algorithm\": \"%s\", \"size\": %lld, \"angles\": %zu, \"slices\": %lld, "
+      "\"iterations\": %lld, "
+      "\"mask\": %s, \"s_per_slice\": %.4f, \"ms_per_slice_iteration\": %.4f, \"gsamples_per_s\": %.1f, \"plan_s\": %.3f, \"device_gb\": %.2f, "
+      "\"psnr_db\": %.2f, "
       "\"residual\": %.4g, \"off\": %.2g, \"checked\": true}\n",
       device.info().backend.c_str(), device.info().model.c_str(), algorithm.c_str(), static_cast<long long>(n), c.angles_rad.size(),
-      static_cast<long long>(c.slices), static_cast<long long>(c.iterations), mask ? "true" : "false", seconds / static_cast<double>(c.slices), 1e3 * seconds / updates,
-      samples * updates / seconds * 1e-9, plan_seconds, static_cast<double>(Take(Reconstructor::DeviceBytes(c, device))) * 1e-9,
-      testing::Psnr(first, testing::Phantom(n)), result.last.residual_norms.empty() ? 0 : result.last.residual_norms[0], off);
+      static_cast<long long>(c.slices), static_cast<long long>(c.iterations), mask ? "true" : "false", seconds / static_cast<double>(c.slices),
+      1e3 * seconds / updates, samples * updates / seconds * 1e-9, plan_seconds,
+      static_cast<double>(Take(Reconstructor::DeviceBytes(c, device))) * 1e-9, testing::Psnr(first, testing::Phantom(n)),
+      result.last.residual_norms.empty() ? 0 : result.last.residual_norms[0], off);
   std::fflush(stdout);
 
   if (peer) {  // rotation-based as TomoPy's accelerated code does it, linear, on the same threads
@@ -206,12 +218,12 @@ int Run(int argc, char** argv) {
     p.form = TomographyForm::kTomopy;
     p.angles_rad = c.angles_rad;
     p.detectors = n;
-    p.slices = 2;
+    p.slices = std::min<int64_t>(c.slices, 2);
     p.iterations = 1;
     auto form = Take(Reconstructor::Create(p, device));
     const auto begin = Clock::now();
-    (void)Take(form->Run(stream.ref(), {.data = in.as<float>(), .angle_first = false, .slices = 2}, nullptr, out.as<float>(), {}));
-    const double each = std::chrono::duration<double>(Clock::now() - begin).count() / 2;
+    (void)Take(form->Run(stream.ref(), {.data = in.as<float>(), .angle_first = false, .slices = p.slices}, nullptr, out.as<float>(), {}));
+    const double each = std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(p.slices);
     std::printf("{\"name\": \"tomo_rotation_peer\", \"ms_per_slice_iteration\": %.3f, \"ratio\": %.1f}\n", 1e3 * each, each / (seconds / updates));
   }
   return 0;

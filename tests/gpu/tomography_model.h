@@ -24,8 +24,9 @@ struct Ellipse {
 };
 inline const std::vector<Ellipse>& SheppLogan() {
   static const auto& ellipses = *new std::vector<Ellipse>{
-      {1, .69, .92, 0, 0, 0},      {-.8, .6624, .874, 0, -.0184, 0}, {-.2, .11, .31, .22, 0, -18},   {-.2, .16, .41, -.22, 0, 18},    {.1, .21, .25, 0, .35, 0},
-      {.1, .046, .046, 0, .1, 0},  {.1, .046, .046, 0, -.1, 0},      {.1, .046, .023, -.08, -.605, 0}, {.1, .023, .023, 0, -.606, 0}, {.1, .023, .046, .06, -.605, 0}};
+      {1, .69, .92, 0, 0, 0},        {-.8, .6624, .874, 0, -.0184, 0}, {-.2, .11, .31, .22, 0, -18}, {-.2, .16, .41, -.22, 0, 18},
+      {.1, .21, .25, 0, .35, 0},     {.1, .046, .046, 0, .1, 0},       {.1, .046, .046, 0, -.1, 0},  {.1, .046, .023, -.08, -.605, 0},
+      {.1, .023, .023, 0, -.606, 0}, {.1, .023, .046, .06, -.605, 0}};
   return ellipses;
 }
 inline Doubles Phantom(int64_t n) {
@@ -34,7 +35,8 @@ inline Doubles Phantom(int64_t n) {
     const double cosine = std::cos(e.degrees * std::numbers::pi / 180), sine = std::sin(e.degrees * std::numbers::pi / 180);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t c = 0; c < n; ++c) {
-        const double x = 2.0 * static_cast<double>(c) / static_cast<double>(n - 1) - 1 - e.x, y = 1 - 2.0 * static_cast<double>(r) / static_cast<double>(n - 1) - e.y;
+        const double x = 2.0 * static_cast<double>(c) / static_cast<double>(n - 1) - 1 - e.x,
+                     y = 1 - 2.0 * static_cast<double>(r) / static_cast<double>(n - 1) - e.y;
         const double u = (x * cosine + y * sine) / e.a, v = (-x * sine + y * cosine) / e.b;
         if (u * u + v * v <= 1) image[static_cast<size_t>(r * n + c)] += e.value;
       }
@@ -51,7 +53,7 @@ inline Doubles ExactProjections(const Doubles& image, int64_t n, const std::vect
     const double cosine = std::cos(angle), sine = std::sin(angle);
     for (int64_t d = 0; d < detectors; ++d) {
       const double s = static_cast<double>(d) - center + 1e-9;  // off the pixels' common edges
-      std::vector<double> cuts;  // along the ray: x = s cos − t sin, y = s sin + t cos
+      std::vector<double> cuts;                                 // along the ray: x = s cos − t sin, y = s sin + t cos
       for (int64_t i = 0; i <= n; ++i) {
         const double edge = static_cast<double>(i) - half;
         if (std::abs(sine) > 1e-12) cuts.push_back((s * cosine - edge) / sine);

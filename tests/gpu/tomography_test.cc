@@ -64,11 +64,13 @@ class TomographyTest : public testing::TomographyFixture {
     pair.y = Random(slices * v.angles * v.detectors, -1, 1);
     const DeviceBuffer x = Upload(pair.x), y = Upload(pair.y);
     const DeviceBuffer image = Zeros(v.image_elements()), turned = Zeros(v.image_elements()), sinogram = Zeros(v.sinogram_elements()),
-                       given = Zeros(v.sinogram_elements()), back = Zeros(v.image_elements()), out = Poisoned(static_cast<int64_t>(pair.x.size()) * 4);
+                       given = Zeros(v.sinogram_elements()), back = Zeros(v.image_elements()),
+                       out = Poisoned(static_cast<int64_t>(pair.x.size()) * 4);
     const StreamRef s = stream_.ref();
     EXPECT_THAT(ops.PackImages(s, v, x.as<float>(), 0, v.size, slices, image.as<float>()), IsOk());
     EXPECT_THAT(ops.Transpose(s, v, image.as<float>(), turned.as<float>()), IsOk());
-    EXPECT_THAT(ops.PackSinograms(s, v, {y.as<float>(), v.angles * v.detectors, v.detectors}, t.order.as<int32_t>(), slices, given.as<float>()), IsOk());
+    EXPECT_THAT(ops.PackSinograms(s, v, {y.as<float>(), v.angles * v.detectors, v.detectors}, t.order.as<int32_t>(), slices, given.as<float>()),
+                IsOk());
     for (const AngleRange& range : t.plan.subsets) {
       EXPECT_THAT(ops.Forward(s, v, range, image.as<float>(), turned.as<float>(), sinogram.as<float>()), IsOk());
     }
@@ -140,7 +142,8 @@ TEST_P(TomographyTest, BackIsTheAdjointOfForward) {
   for (const auto how : {RayInterpolation::kNearest, RayInterpolation::kLinear, RayInterpolation::kCubic}) {
     const Pair pair = Project(Odd(how), 3, 1);
     double forward = 0, back = 0, scale = 0;
-    for (size_t i = 0; i < pair.ax.size(); ++i) forward += pair.ax[i] * static_cast<double>(pair.y[i]), scale += std::abs(pair.ax[i] * static_cast<double>(pair.y[i]));
+    for (size_t i = 0; i < pair.ax.size(); ++i)
+      forward += pair.ax[i] * static_cast<double>(pair.y[i]), scale += std::abs(pair.ax[i] * static_cast<double>(pair.y[i]));
     for (size_t i = 0; i < pair.aty.size(); ++i) back += pair.aty[i] * static_cast<double>(pair.x[i]);
     EXPECT_NEAR(forward, back, 1e-6 * scale) << static_cast<int>(how);
   }
@@ -153,7 +156,8 @@ Doubles Reference(const TomographyConfig& c, const Doubles& b, const Doubles& in
   const double radius = c.mask_ratio == 0 ? 0 : 0.5 * c.mask_ratio * static_cast<double>(n);
   const bool mlem = c.algorithm == TomographyAlgorithm::kMlem;
   const auto inside = [&](size_t i) {
-    const double x = static_cast<double>(static_cast<int64_t>(i) % n) - static_cast<double>(n - 1) / 2, y = static_cast<double>(static_cast<int64_t>(i) / n) - static_cast<double>(n - 1) / 2;
+    const double x = static_cast<double>(static_cast<int64_t>(i) % n) - static_cast<double>(n - 1) / 2,
+                 y = static_cast<double>(static_cast<int64_t>(i) / n) - static_cast<double>(n - 1) / 2;
     return radius == 0 || x * x + y * y <= radius * radius;
   };
   const int64_t border = (n - plan.image_size) / 2;
@@ -168,7 +172,11 @@ Doubles Reference(const TomographyConfig& c, const Doubles& b, const Doubles& in
     Doubles r = all.Forward(x);
     for (size_t i = 0; i < r.size(); ++i) r[i] = b[i] - r[i];
     Doubles s = all.Back(r), p = s;
-    const auto square = [](const Doubles& v) { double sum = 0; for (const double e : v) sum += e * e; return sum; };
+    const auto square = [](const Doubles& v) {
+      double sum = 0;
+      for (const double e : v) sum += e * e;
+      return sum;
+    };
     double gamma = square(s);
     for (int64_t it = 0; it < c.iterations; ++it) {
       const Doubles q = all.Forward(p);
@@ -298,7 +306,8 @@ TEST_P(TomographyTest, ReportsAndStops) {
   c.iterations = 300;
   const int64_t n = c.image_size;
   Doubles disc(static_cast<size_t>(n * n), 0.0);
-  for (int64_t i = 0; i < n * n; ++i) disc[static_cast<size_t>(i)] = std::hypot(static_cast<double>(i % n - n / 2), static_cast<double>(i / n - n / 2)) < 8 ? 1 : 0;
+  for (int64_t i = 0; i < n * n; ++i)
+    disc[static_cast<size_t>(i)] = std::hypot(static_cast<double>(i % n - n / 2), static_cast<double>(i / n - n / 2)) < 8 ? 1 : 0;
   std::vector<float> b = Floats(testing::ExactProjections(disc, n, c.angles_rad, c.detectors, c.centers[0]));
   b.insert(b.end(), b.begin(), b.end());
   double norm = 0;
@@ -338,10 +347,12 @@ TEST_P(TomographyTest, ShowsTheImageWhileItGrows) {
   TomographyConfig c = Small(TomographyAlgorithm::kMlem, 6);
   ASSERT_OK_AND_ASSIGN(auto reconstructor, Reconstructor::Create(c, device_));
   const int64_t pixels = c.image_size * c.image_size;
-  const DeviceBuffer in = Upload(Random(c.slices * 15 * c.detectors, 0.5f, 2.0f)), out = Poisoned(c.slices * pixels * 4), shown = Poisoned(pixels * 4);
+  const DeviceBuffer in = Upload(Random(c.slices * 15 * c.detectors, 0.5f, 2.0f)), out = Poisoned(c.slices * pixels * 4),
+                     shown = Poisoned(pixels * 4);
   const auto watch = [&](const IterationReport& r) {
     EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 5, shown.as<float>()), IsOk());
-    EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 6, shown.as<float>()), IsError(absl::StatusCode::kInvalidArgument, "slice: is 6; allowed 0 to 5"));
+    EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 6, shown.as<float>()),
+                IsError(absl::StatusCode::kInvalidArgument, "slice: is 6; allowed 0 to 5"));
     return r.iteration < 2;
   };
   ASSERT_THAT(reconstructor->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = 6}, nullptr, out.as<float>(), watch), IsOk());
@@ -349,7 +360,7 @@ TEST_P(TomographyTest, ShowsTheImageWhileItGrows) {
   EXPECT_EQ(Download<float>(shown, static_cast<size_t>(pixels)), std::vector<float>(all.begin() + 5 * pixels, all.end()));
 }
 
-TEST_P(TomographyTest, DeviceBytesIsWhatIsTaken) {
+TEST_P(TomographyTest, DeviceBytesCoversTheArrays) {
   // What the host takes cannot be asked; the pool of a GPU grows by pieces. So: the formula covers what the buffers must hold at least.
   for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
     TomographyConfig c = Small(algorithm, 32);

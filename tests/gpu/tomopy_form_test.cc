@@ -119,7 +119,8 @@ TEST_P(TomopyFormTest, LinearAgreesWithRotationInDoublePrecision) {
             double sum = 0;
             for (int64_t i = 0; i < n; ++i) sum += r[static_cast<size_t>(d * n + i)];
             const double measured = b[a * static_cast<size_t>(n) + static_cast<size_t>(d)];
-            for (int64_t i = 0; i < n; ++i) r[static_cast<size_t>(d * n + i)] += algorithm == TomographyAlgorithm::kSirt ? measured - sum : measured / sum;
+            for (int64_t i = 0; i < n; ++i)
+              r[static_cast<size_t>(d * n + i)] += algorithm == TomographyAlgorithm::kSirt ? measured - sum : measured / sum;
           }
           const Doubles t = Rotated(r, n, c.angles_rad[a] + std::numbers::pi / 2);
           for (size_t i = 0; i < t.size(); ++i) update[i] += t[i];
