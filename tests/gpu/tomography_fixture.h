@@ -13,6 +13,20 @@
 
 namespace octavo::testing {
 
+/// A configuration small enough for a dense matrix, its axis off the middle.
+inline TomographyConfig Small(TomographyAlgorithm algorithm, int64_t slices) {
+  TomographyConfig c;
+  c.algorithm = algorithm;
+  c.angles_rad = HalfTurn(15);
+  c.detectors = 33;
+  c.slices = slices;
+  c.centers = {16.4};
+  c.image_size = 29;
+  c.pixel_size = 0.5;
+  c.iterations = 4;
+  return c;
+}
+
 class TomographyFixture : public BackendTest {
  protected:
   std::vector<float> Random(int64_t count, float lo, float hi) {
