@@ -56,7 +56,8 @@ struct Sums {
 
 // `count`: values of the line between its margins.
 template <RayInterpolation kHow, int64_t kLanes>
-HWY_INLINE void AddLine(const float* HWY_RESTRICT line, int64_t count, const BlockTaps<kHow>& taps, int64_t part, V* HWY_RESTRICT sum) {
+HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t count, const BlockTaps<kHow>& taps, int64_t part,
+                        V* HWY_RESTRICT sum) {
   const D d;
   const DI di;
   if constexpr (kLanes == 1) {
