@@ -17,6 +17,7 @@ class SpectralOps;
 class ProjectOps;
 class ResampleOps;
 class RepeatOps;
+class TomographyOps;
 
 struct DeviceInfo {
   int index = 0;            // n of devices/<n>, over all opened devices
@@ -84,6 +85,7 @@ class Device {
   virtual ProjectOps& project() = 0;
   virtual ResampleOps& resample() = 0;
   virtual RepeatOps& repeats() = 0;
+  virtual TomographyOps& tomography() = 0;
 };
 
 /// What was found of a backend and why it was or was not chosen.

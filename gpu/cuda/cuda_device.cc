@@ -54,6 +54,7 @@ class CudaDevice final : public Device {
         project_(MakeCudaProjectOps(ordinal, health_)),
         resample_(MakeCudaResampleOps(ordinal, health_)),
         repeats_(MakeCudaRepeatOps(ordinal, health_)),
+        tomography_(MakeCudaTomographyOps(ordinal, health_)),
         spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -161,6 +162,7 @@ class CudaDevice final : public Device {
   ProjectOps& project() override { return *project_; }
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
+  TomographyOps& tomography() override { return *tomography_; }
 
  private:
   absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind) {
@@ -177,6 +179,7 @@ class CudaDevice final : public Device {
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
+  const std::unique_ptr<TomographyOps> tomography_;
   const std::unique_ptr<SpectralOps> spectral_;
 };
 

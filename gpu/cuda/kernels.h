@@ -10,6 +10,7 @@
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
 #include "gpu/spectral.h"
+#include "gpu/tomography_ops.h"
 
 namespace octavo::cuda {
 
@@ -23,6 +24,7 @@ void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t*
 std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
 /// `device` gives memory for plans; must outlive the ops.
 std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);

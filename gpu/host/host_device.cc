@@ -25,6 +25,7 @@
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
 #include "gpu/spectral.h"
+#include "gpu/tomography_ops.h"
 
 namespace octavo::host {
 namespace {
@@ -69,7 +70,8 @@ class HostDevice final : public Device {
         spectral_(MakeHostSpectralOps()),
         project_(MakeHostProjectOps()),
         resample_(MakeHostResampleOps()),
-        repeats_(MakeHostRepeatOps()) {
+        repeats_(MakeHostRepeatOps()),
+        tomography_(MakeHostTomographyOps()) {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
@@ -171,6 +173,7 @@ class HostDevice final : public Device {
   ProjectOps& project() override { return *project_; }
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
+  TomographyOps& tomography() override { return *tomography_; }
 
  private:
   static absl::StatusOr<void*> Aligned(int64_t bytes) {
@@ -207,6 +210,7 @@ class HostDevice final : public Device {
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
+  const std::unique_ptr<TomographyOps> tomography_;
 };
 
 }  // namespace

@@ -14,10 +14,15 @@ verdict() { if [ "$1" -eq 0 ]; then echo ok; else echo "FAILED ($1)"; fi; }
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$logs/gpu.txt"
 run "$bundle/bin/gpu_test" --gtest_filter='*' >"$logs/gpu_test.log" 2>&1
 row "gpu_test" "$(verdict $?) $(grep -E '^\[  (PASSED|FAILED)' "$logs/gpu_test.log" | head -2 | tr '\n' ' ')"
+run "$bundle/bin/tomography_test" >"$logs/tomography_test.log" 2>&1
+row "tomography_test" "$(verdict $?) $(grep -E '^\[  (PASSED|FAILED)' "$logs/tomography_test.log" | head -2 | tr '\n' ' ')"
 for tool in memcheck racecheck initcheck synccheck; do
   run compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/bin/gpu_test" \
     --gtest_filter='*CosineByHand/cuda:*RollingBackground*/cuda:*TablePlacement*/cuda:*Project*/cuda:*SpectralOptions*/cuda:*Repeats*/cuda:*Resample*/cuda:*DeviceTest*/cuda-*NeverWaits*:*TooMuchMemory*' >"$logs/$tool.log" 2>&1
   row "compute-sanitizer $tool" "$(verdict $?) $(grep 'ERROR SUMMARY' "$logs/$tool.log" | tail -1)"
+  run compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/bin/tomography_test" \
+    --gtest_filter='*Tomo*/cuda-*SirtIsAsGood*:*CglsIs*:*Subsets*:*AxisOff*' >"$logs/tomography_$tool.log" 2>&1
+  row "compute-sanitizer $tool, tomography" "$(verdict $?) $(grep 'ERROR SUMMARY' "$logs/tomography_$tool.log" | tail -1)"
 done
 # The daemon with its own libraries, Python with the machine's.
 if [ ! -e "$bundle/bin/octavod.real" ]; then
@@ -34,4 +39,7 @@ for test in real_spectra chain main_path streaming storage; do
 done
 run "$bundle/bin/bench_chain" --backend cuda --seconds 0.5 | tee "$logs/bench_chain.jsonl"
 run "$bundle/bin/bench_chain" --backend host --seconds 0.5 >>"$logs/bench_chain.jsonl"
+for options in "sirt" "sirt --slices 1" "mlem" "mlem --slices 1" "fbp" "cgls --iterations 20"; do
+  run "$bundle/bin/bench_tomo" --backend cuda --algorithm $options | tee -a "$logs/bench_tomo.jsonl"
+done
 python3 tests/bench/bench_service.py | tee "$logs/bench_service.jsonl"

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gpu/tomography.h"
+#include "gpu/tomography_ops.h"
+
+namespace octavo {
+
+/// A configuration checked and turned into tables. Angles are reordered: subset after subset in the order of their use, in each
+/// first those that step along rows, neighbours side by side.
+struct TomographyPlan {
+  int64_t image_size = 0;  // of the result
+  int64_t grid_size = 0;   // while iterating
+  float radius = 0;
+  bool shared_center = true;
+  std::vector<float> centers;  // one, or one per slice
+  std::vector<int32_t> order;  // the configuration's index of each angle
+  std::vector<math::ForwardAngle> forward;
+  std::vector<math::BackAngle> back;
+  std::vector<AngleRange> subsets;
+};
+
+/// InvalidArgument naming the field of `config`.
+absl::Status CheckTomography(const TomographyConfig& config);
+
+/// Of a configuration that was checked.
+TomographyPlan PlanTomography(const TomographyConfig& config);
+
+/// Filter of fbp in space, [2 · detectors − 1] taps, the middle one of distance 0; the edge sums are empty unless the edges are extended.
+struct ProjectionFilterTaps {
+  std::vector<float> taps, edge_left, edge_right;
+};
+ProjectionFilterTaps DesignProjectionFilter(const TomographyConfig& config);
+
+}  // namespace octavo
