@@ -78,7 +78,7 @@ struct TomographyInput {
   int64_t slices = 0;        // 1 … config.slices
 };
 
-/// Plans once, runs often; memory is taken by Create only.
+/// Plans once, runs often, one run at a time; memory is taken by Create only.
 class Reconstructor {
  public:
   /// Called on the running thread after every iteration; false = stop here (the image so far is the result).
