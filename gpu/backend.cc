@@ -11,10 +11,11 @@
 
 namespace octavo {
 
-absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice) {
+absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices) {
   if (choice != "auto" && choice != "host" && choice != "cuda") {
     return InvalidField("backend", absl::StrCat("is '", choice, "'; allowed are auto, host, cuda"));
   }
+  if (host_devices < 1 || host_devices > 16) return InvalidField("host_devices", absl::StrCat("is ", host_devices, "; allowed 1 to 16"));
   OpenedDevices opened;
   BackendReport cuda{.name = "cuda", .available = false, .chosen = false, .reason = "", .devices = 0};
 #if OCTAVO_WITH_CUDA
@@ -34,9 +35,9 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice) {
   if (choice == "cuda" && !cuda.chosen) {
     return absl::FailedPreconditionError(absl::StrCat("backend cuda cannot be used: ", cuda.reason));
   }
-  BackendReport host{.name = "host", .available = true, .chosen = !cuda.chosen, .reason = "", .devices = 1};
+  BackendReport host{.name = "host", .available = true, .chosen = !cuda.chosen, .reason = "", .devices = host_devices};
   host.reason = cuda.chosen ? "not needed: cuda is used" : choice == "host" ? "the configuration says host" : absl::StrCat("no GPU: ", cuda.reason);
-  if (host.chosen) opened.devices.push_back(host::MakeHostDevice(0));
+  for (int i = 0; host.chosen && i < host_devices; ++i) opened.devices.push_back(host::MakeHostDevice(i, host_devices));
   opened.reports = {cuda, host};
   return opened;
 }

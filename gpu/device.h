@@ -61,6 +61,9 @@ class Device {
   virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  /// Enqueues a copy from this device's memory into that of another device of the same backend, directly where the machine has a
+  /// way between them. `stream` is one of this device.
+  virtual absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
   virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
                                      const Box3& box) = 0;
@@ -69,6 +72,13 @@ class Device {
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
   /// Enqueues the sum64 digest (gpu/digest.h) of `bytes` at `src` into the device word `out`.
   virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
+
+  // -- so that tests can show what disorder and failure lead to
+  /// Enqueues doing nothing for `ns`, at most 1 s. Does not synchronise.
+  virtual absl::Status Delay(StreamRef stream, int64_t ns) = 0;
+  /// The device is lost from here on, as by a sticky error of its driver: Health, every call and what waits in streams fail with
+  /// Unavailable (DEVICE_LOST). There is no way back.
+  virtual void InjectFault(const std::string& reason) = 0;
 
   virtual SpectralOps& spectral() = 0;
   virtual ProjectOps& project() = 0;
@@ -91,7 +101,8 @@ struct OpenedDevices {
 };
 
 /// Opens the devices of `choice`: "auto" (cuda if a usable GPU is there, else host), "host", "cuda".
-/// FailedPrecondition with the reason if the named backend cannot be used; InvalidArgument for another name.
-absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice);
+/// The host shows itself as `host_devices` devices (1 ... 16) that share its cores and its memory, as several GPUs would be seen.
+/// FailedPrecondition with the reason if the named backend cannot be used; InvalidArgument for another name or number.
+absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices = 1);
 
 }  // namespace octavo

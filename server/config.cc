@@ -106,6 +106,8 @@ const std::vector<Key>& Keys() {
       List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),
       List("storage.replay_roots", "directories that replay files are confined to; default: the storage roots", &Config::replay_roots),
       Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend, {"auto", "host", "cuda"}),
+      Integer("device.host_devices", "as how many devices the host shows itself where no GPU is used, 1 to 16; they share its cores and memory",
+              &Config::host_devices, 1, 16),
       Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
       Integer("device.frame_pool_bytes", "page-locked host memory for frames and reads per device, bytes", &Config::frame_pool_bytes, 16 << 20,

@@ -18,6 +18,7 @@ struct Config {
   std::vector<std::string> storage_roots;                                     // commits are confined to these
   std::vector<std::string> replay_roots;                                      // replay files are confined to these; empty = the storage roots
   std::string backend = "auto";                                               // auto, host, cuda
+  int64_t host_devices = 1;                                                   // 1 ... 16
   double memory_fraction = 0.6;                                               // 0.05 ... 0.95
   int64_t memory_bytes = 0;                                                   // overrides the fraction
   int64_t frame_pool_bytes = int64_t{1} << 30;                                // 16 MiB ... 1 TiB

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   daemon->config_ = config;
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
-  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened, OpenDevices(config.backend));
+  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened, OpenDevices(config.backend, static_cast<int>(config.host_devices)));
   std::string backend;
   for (const auto& report : opened.reports) {
     if (report.chosen) backend = report.name;

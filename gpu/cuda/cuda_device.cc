@@ -64,9 +64,10 @@ class CudaDevice final : public Device {
     return DeviceMemory{.total_bytes = static_cast<int64_t>(total), .free_bytes = static_cast<int64_t>(free)};
   }
   absl::Status Health() override {
-    const cudaError_t sticky = health_->sticky;
-    if (sticky == cudaSuccess) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat(cudaGetErrorName(sticky), ": ", cudaGetErrorString(sticky)));
+    const DeviceGuard guard(ordinal_);
+    // A look at any stream tells whether the context is still alive; that it is busy does not matter.
+    if (const cudaError_t error = cudaStreamQuery(memory_->stream()); error != cudaErrorNotReady) OCTAVO_CUDA(health_.get(), error);
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Stream> NewStream(StreamPriority priority) override {
@@ -109,6 +110,10 @@ class CudaDevice final : public Device {
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToDevice);
   }
+  // Which devices the addresses belong to the driver knows.
+  absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes, cudaMemcpyDefault);
+  }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     const DeviceGuard guard(ordinal_);
@@ -144,6 +149,14 @@ class CudaDevice final : public Device {
     return absl::OkStatus();
   }
 
+  absl::Status Delay(StreamRef stream, int64_t ns) override {
+    const DeviceGuard guard(ordinal_);
+    LaunchDelay(Of(stream), std::min<int64_t>(ns, 1'000'000'000));
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
+  }
+  void InjectFault(const std::string& reason) override { health_->Lose(cudaErrorDevicesUnavailable, reason); }
+
   SpectralOps& spectral() override { return *spectral_; }
   ProjectOps& project() override { return *project_; }
   ResampleOps& resample() override { return *resample_; }
@@ -167,7 +180,7 @@ class CudaDevice final : public Device {
   const std::unique_ptr<SpectralOps> spectral_;
 };
 
-absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index) {
+absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index, std::vector<cudaMemPool_t>* pools) {
   cudaDeviceProp properties{};
   OCTAVO_CUDA(nullptr, cudaGetDeviceProperties(&properties, ordinal));
   const DeviceGuard guard(ordinal);
@@ -185,7 +198,25 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index) {
   for (const char byte : properties.uuid.bytes) absl::StrAppendFormat(&uuid, "%02x", static_cast<unsigned char>(byte));
   DeviceInfo info{
       .index = index, .backend = "cuda", .model = properties.name, .uuid = uuid, .total_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+  pools->push_back(pool);
   return std::make_unique<CudaDevice>(std::move(info), ordinal, std::make_shared<PoolMemory>(ordinal, pool, stream));
+}
+
+// Every device may write the memory of the others where there is a way between them; copies between the rest go through the host.
+void LetPeersWrite(const std::vector<cudaMemPool_t>& pools) {
+  const int count = static_cast<int>(pools.size());
+  for (int owner = 0; owner < count; ++owner) {
+    for (int peer = 0; peer < count; ++peer) {
+      int can = 0;
+      if (peer == owner || cudaDeviceCanAccessPeer(&can, peer, owner) != cudaSuccess || can == 0) continue;
+      cudaMemAccessDesc access = {};
+      access.location.type = cudaMemLocationTypeDevice;
+      access.location.id = peer;
+      access.flags = cudaMemAccessFlagsProtReadWrite;
+      (void)cudaMemPoolSetAccess(pools[static_cast<size_t>(owner)], &access, 1);
+    }
+  }
+  (void)cudaGetLastError();
 }
 
 }  // namespace
@@ -195,10 +226,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenCudaDevices(int first_i
   OCTAVO_CUDA(nullptr, cudaGetDeviceCount(&count));
   if (count == 0) return absl::NotFoundError("the driver sees no GPU");
   std::vector<std::unique_ptr<Device>> devices;
+  std::vector<cudaMemPool_t> pools;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
-    OCTAVO_ASSIGN_OR_RETURN(auto device, OpenOne(ordinal, first_index + ordinal));
+    OCTAVO_ASSIGN_OR_RETURN(auto device, OpenOne(ordinal, first_index + ordinal, &pools));
     devices.push_back(std::move(device));
   }
+  LetPeersWrite(pools);
   return devices;
 }
 

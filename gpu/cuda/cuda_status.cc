@@ -6,8 +6,13 @@
 
 namespace octavo::cuda {
 
+absl::Status DeviceHealth::Lost() {
+  MutexLock lock(mutex);
+  return WithInfo(absl::UnavailableError(reason), {.reason = "DEVICE_LOST", .field = "", .numbers = {}});
+}
+
 absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line, DeviceHealth* health) {
-  if (error == cudaSuccess) return absl::OkStatus();
+  if (error == cudaSuccess) return health == nullptr || health->sticky == cudaSuccess ? absl::OkStatus() : health->Lost();
   const std::string text = absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", call, " at ", file, ":", line);
   switch (error) {
     case cudaErrorMemoryAllocation:
@@ -19,8 +24,9 @@ absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int
     case cudaErrorInvalidValue:
     case cudaErrorInvalidConfiguration: (void)cudaGetLastError(); return absl::InternalError(text);
     default:
-      if (health != nullptr) health->sticky = error;
-      return absl::InternalError(text);
+      if (health == nullptr) return absl::InternalError(text);
+      health->Lose(error, text);
+      return health->Lost();
   }
 }
 

@@ -8,14 +8,28 @@
 
 #include "absl/status/status.h"
 
+#include "gpu/base/mutex.h"
+
 namespace octavo::cuda {
 
 /// Whether a device may still be used; shared by everything made on it. Sticky errors end it.
 struct DeviceHealth {
+  /// The first reason stays.
+  void Lose(cudaError_t error, const std::string& why) {
+    MutexLock lock(mutex);
+    if (sticky != cudaSuccess) return;
+    reason = why;
+    sticky = error;
+  }
+  absl::Status Lost();  // Unavailable (DEVICE_LOST), with the reason
+
   std::atomic<cudaError_t> sticky{cudaSuccess};
+  Mutex mutex;
+  std::string reason ABSL_GUARDED_BY(mutex);
 };
 
-/// Status of a CUDA call, with its text and place. Sticky errors (illegal address and the like) also mark `health`.
+/// Status of a CUDA call, with its text and place. Sticky errors (illegal address and the like) also mark `health`; of a device
+/// that is lost no call is fine any more.
 absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line, DeviceHealth* health);
 absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line, DeviceHealth* health);
 

@@ -15,6 +15,8 @@ namespace octavo::cuda {
 
 /// memory.cu. Launches only; the caller reads the last error.
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern);
+/// Keeps `stream` busy for `ns`, with one thread.
+void LaunchDelay(cudaStream_t stream, int64_t ns);
 /// *out must be zero before.
 void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t* out);
 

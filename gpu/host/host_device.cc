@@ -1,6 +1,8 @@
 #include "gpu/host/host_device.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -28,6 +30,7 @@ namespace octavo::host {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
+constexpr int64_t kLongestDelayNs = 1'000'000'000;
 
 class HostMemory final : public MemorySource {
  public:
@@ -50,17 +53,19 @@ std::string CpuModel() {
   return "CPU";
 }
 
-std::string MachineId() {
+std::string MachineId(int index) {
   std::ifstream file("/etc/machine-id");
   std::string id;
   file >> id;
-  return id.empty() ? "host-0" : absl::StrCat("host-", id.substr(0, 12));
+  const std::string host = id.empty() ? "host-0" : absl::StrCat("host-", id.substr(0, 12));
+  return index == 0 ? host : absl::StrCat(host, "-", index);
 }
 
 class HostDevice final : public Device {
  public:
-  explicit HostDevice(int index)
-      : memory_(std::make_shared<HostMemory>()),
+  HostDevice(int index, int shares)
+      : shares_(shares),
+        memory_(std::make_shared<HostMemory>()),
         spectral_(MakeHostSpectralOps()),
         project_(MakeHostProjectOps()),
         resample_(MakeHostResampleOps()),
@@ -68,17 +73,27 @@ class HostDevice final : public Device {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
-             .uuid = MachineId(),
-             .total_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)};
+             .uuid = MachineId(index),
+             .total_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / shares};
   }
 
   const DeviceInfo& info() const override { return info_; }
-  absl::StatusOr<DeviceMemory> Memory() override { return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = MemInfo("MemAvailable")}; }
-  absl::Status Health() override { return absl::OkStatus(); }
-  absl::StatusOr<Stream> NewStream(StreamPriority) override { return Stream(std::make_unique<HostStream>()); }
-  absl::StatusOr<Event> NewEvent() override { return Event(std::make_unique<HostEvent>()); }
+  absl::StatusOr<DeviceMemory> Memory() override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = MemInfo("MemAvailable") / shares_};
+  }
+  absl::Status Health() override { return health_->Check(); }
+  absl::StatusOr<Stream> NewStream(StreamPriority) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    return Stream(std::make_unique<HostStream>(health_));
+  }
+  absl::StatusOr<Event> NewEvent() override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    return Event(std::make_unique<HostEvent>(health_));
+  }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
     OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
     return DeviceBuffer(memory_, data, bytes);
   }
@@ -90,8 +105,10 @@ class HostDevice final : public Device {
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+  absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
     const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
     Of(stream).Enqueue(Task([=] {
       const size_t count = static_cast<size_t>(box.count[2] * element_bytes);
@@ -108,6 +125,7 @@ class HostDevice final : public Device {
   }
 
   absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
     Of(stream).Enqueue(Task([=] {
       auto* out = static_cast<char*>(dst);
       int64_t i = 0;
@@ -119,6 +137,7 @@ class HostDevice final : public Device {
   }
 
   absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
     Of(stream).Enqueue(Task([=] {
       constexpr int64_t kPart = 1 << 20;  // a multiple of 8: parts add up
       const auto* data = static_cast<const char*>(src);
@@ -134,6 +153,18 @@ class HostDevice final : public Device {
       return absl::OkStatus();
     }));
     return absl::OkStatus();
+  }
+
+  absl::Status Delay(StreamRef stream, int64_t ns) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    Of(stream).Enqueue(Task([ns] {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(ns, kLongestDelayNs)));
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+  void InjectFault(const std::string& reason) override {
+    health_->Lose(WithInfo(absl::UnavailableError(reason), {.reason = "DEVICE_LOST", .field = "", .numbers = {}}));
   }
 
   SpectralOps& spectral() override { return *spectral_; }
@@ -155,8 +186,9 @@ class HostDevice final : public Device {
     return data;
   }
 
-  static absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes) {
-    Of(stream).Enqueue(Task([=] {
+  absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes) {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    Of(stream).Enqueue(Task([dst, src, bytes] {
       constexpr int64_t kPart = 4 << 20;
       tbb::parallel_for(int64_t{0}, (bytes + kPart - 1) / kPart, [&](int64_t part) {
         std::memcpy(static_cast<char*>(dst) + part * kPart, static_cast<const char*>(src) + part * kPart,
@@ -168,6 +200,8 @@ class HostDevice final : public Device {
   }
 
   DeviceInfo info_;
+  const int shares_;
+  const std::shared_ptr<HostHealth> health_ = std::make_shared<HostHealth>();
   const std::shared_ptr<MemorySource> memory_;
   const std::unique_ptr<SpectralOps> spectral_;
   const std::unique_ptr<ProjectOps> project_;
@@ -177,6 +211,6 @@ class HostDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeHostDevice(int index) { return std::make_unique<HostDevice>(index); }
+std::unique_ptr<Device> MakeHostDevice(int index, int shares) { return std::make_unique<HostDevice>(index, shares); }
 
 }  // namespace octavo::host

@@ -6,8 +6,8 @@
 
 namespace octavo::host {
 
-/// The host as a device: always there.
-std::unique_ptr<Device> MakeHostDevice(int index);
+/// The host as a device: always there. One of `shares` that divide its memory among them.
+std::unique_ptr<Device> MakeHostDevice(int index, int shares);
 
 std::unique_ptr<SpectralOps> MakeHostSpectralOps();
 std::unique_ptr<ProjectOps> MakeHostProjectOps();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -59,9 +60,31 @@ class Task {
   void (*move_)(void*, void*) = nullptr;
 };
 
+/// Whether a host device may still be used; shared by everything made on it. The host does not fail by itself: a test says so.
+class HostHealth {
+ public:
+  absl::Status Check() {
+    if (!lost_.load(std::memory_order_acquire)) return absl::OkStatus();
+    MutexLock lock(mutex_);
+    return status_;
+  }
+  /// The first reason stays.
+  void Lose(const absl::Status& status) {
+    MutexLock lock(mutex_);
+    if (status_.ok()) status_ = status;
+    lost_.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> lost_{false};
+  Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
 /// Where an event stands: recorded `wanted` times, passed `passed` times.
 class HostEvent final : public EventBase {
  public:
+  explicit HostEvent(std::shared_ptr<HostHealth> health) : health_(std::move(health)) {}
   absl::StatusOr<bool> Query() override;
   absl::Status Synchronize() override;
 
@@ -74,6 +97,7 @@ class HostEvent final : public EventBase {
   const std::shared_ptr<State>& state() const { return state_; }
 
  private:
+  const std::shared_ptr<HostHealth> health_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
@@ -81,19 +105,25 @@ class HostEvent final : public EventBase {
 /// error of a task sticks: later tasks are skipped, and events and Synchronize return it.
 class HostStream final : public StreamBase {
  public:
-  HostStream();
+  explicit HostStream(std::shared_ptr<HostHealth> health);
   ~HostStream() override;
   absl::Status Record(EventBase& event) override;
   absl::Status Wait(EventBase& event) override;
   absl::Status Synchronize() override;
   /// Returns at once. Allocates only while the queue grows beyond what it ever held.
-  void Enqueue(Task task);
+  void Enqueue(Task task) { Push({std::move(task), /*always=*/false}); }
 
  private:
+  struct Entry {
+    Task task;
+    bool always = false;  // also behind an error: events must pass
+  };
+  void Push(Entry entry);
   void Run();
+  const std::shared_ptr<HostHealth> health_;
   Mutex mutex_;
   CondVar cv_;
-  std::vector<Task> ring_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Entry> ring_ ABSL_GUARDED_BY(mutex_);
   size_t head_ ABSL_GUARDED_BY(mutex_) = 0, count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool end_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_;  // stream thread only

@@ -26,6 +26,14 @@ inline Device& SharedDevice(const std::string& backend) {
   return *it->second.devices[0];
 }
 
+/// Fresh devices of a backend, at least two of them, or none where the machine has fewer. A test may lose them.
+inline std::vector<std::unique_ptr<Device>> SeveralDevices(const std::string& backend, int count = 2) {
+  auto opened = OpenDevices(backend, count);
+  if (!opened.ok() || static_cast<int>(opened->devices.size()) < count) return {};
+  opened->devices.resize(static_cast<size_t>(count));
+  return std::move(opened->devices);
+}
+
 class BackendTest : public ::testing::TestWithParam<std::string> {
  protected:
   BackendTest() : device_(SharedDevice(GetParam())), stream_(device_.NewStream(StreamPriority::kNormal).value()) {}
