@@ -14,6 +14,8 @@
 #include "gpu/base/status.h"
 #include "server/engine/admission.h"
 #include "server/engine/committer.h"
+#include "server/engine/device_choice.h"
+#include "server/engine/device_watch.h"
 #include "server/engine/names.h"
 #include "server/engine/provenance.h"
 #include "server/engine/publisher.h"
@@ -59,10 +61,15 @@ class EngineImpl final : public Engine {
                     .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
                     .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
                    std::max(1, config_.commit_threads)),
-        watches_([this](const std::string& name) { return GetScan(name); }, [this] { publisher_.Tick(); }) {
+        watches_([this](const std::string& name) { return GetScan(name); },
+                 [this] {
+                   publisher_.Tick();
+                   if (ready_) LookAtDevices();
+                 }) {
     for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
     SetCameraInterfaces(config_.camera_interfaces);
     publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
+    ready_ = true;
   }
 
   ~EngineImpl() override {
@@ -107,8 +114,12 @@ class EngineImpl final : public Engine {
   absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override {
     OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
-    OCTAVO_ASSIGN_OR_RETURN(const int device, ChooseDevice(scan));
-    AdmissionReport report = ledger_.Plan(device, ScanSession::Needs(scan, *devices_[At(device)]));
+    OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
+    AdmissionReport report = ledger_.Plan(chosen[0], ScanSession::Needs(scan, *devices_[At(chosen[0])]));
+    for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
+      AdmissionReport of_peer = ledger_.Plan(chosen[i], ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
+      if (!of_peer.admitted) report = std::move(of_peer);
+    }
     AddRunFigures(scan, storage_->roots(), &report);
     if (plan != nullptr) *plan = DescribeChain(scan.chain);
     return report;
@@ -182,6 +193,11 @@ class EngineImpl final : public Engine {
                                                            const std::vector<int64_t>& count) override {
     OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes_.Pin(name));
     const size_t d = At(pinned.device);
+    if (const absl::Status health = devices_[d]->Health(); !health.ok()) {
+      return WithInfo(
+          absl::DataLossError(absl::StrCat(name, " was in the memory of ", DeviceName(pinned.device), ", which is lost: ", health.message())),
+          {.reason = "LOST", .field = "name", .numbers = {{"device", DeviceName(pinned.device)}}});
+    }
     return MakeVolumeReader(std::move(pinned), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
   }
 
@@ -231,13 +247,14 @@ class EngineImpl final : public Engine {
       status.held_bytes = use.held;
       status.used_bytes = use.reserved + use.held;
       status.free_bytes = use.free();
-      for (const auto& session : sessions) {
-        const ScanStatus scan = session->Status();
-        status.running_scans += !IsFinal(scan.state) && scan.device == status.name;
-      }
+      for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->Status().state);
       list.push_back(std::move(status));
     }
     return list;
+  }
+
+  std::unique_ptr<Handle> WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) override {
+    return device_watch_.Add(std::move(callback), ListDevices());
   }
 
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
@@ -305,31 +322,52 @@ class EngineImpl final : public Engine {
     return list;
   }
 
-  absl::StatusOr<int> ChooseDevice(const ResolvedScan& scan) {
-    const std::string& wanted = scan.spec.device;
-    int best = -1;
+  static int64_t BytesOf(const std::vector<AdmissionReport::Item>& needs) {
+    int64_t bytes = 0;
+    for (const auto& need : needs) bytes += need.bytes;
+    return bytes;
+  }
+
+  /// The devices that a scan would run on now, home first.
+  absl::StatusOr<std::vector<int>> DevicesFor(const ResolvedScan& scan) {
+    std::vector<DeviceLoad> loads;
+    const auto sessions = Sessions();
     for (size_t d = 0; d < devices_.size(); ++d) {
-      const int index = static_cast<int>(d);
-      const bool named = wanted == DeviceName(index);
-      if (!wanted.empty() && wanted != "auto" && !named) continue;
-      if (absl::Status health = devices_[d]->Health(); !health.ok()) {
-        if (!named) continue;
-        return WithInfo(absl::UnavailableError(absl::StrCat(wanted, " is down: ", health.message())),
-                        {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
+      DeviceLoad load{.health = devices_[d]->Health(), .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
+      for (const auto& session : sessions) {
+        if (session->finished() || !session->Uses(static_cast<int>(d))) continue;
+        ++(session->Status().state == ScanState::kQueued ? load.waiting : load.running);
       }
-      if (best < 0 || ledger_.UseOf(index).free() > ledger_.UseOf(best).free()) best = index;
+      loads.push_back(std::move(load));
     }
-    if (best >= 0) return best;
-    if (wanted.empty() || wanted == "auto") {
-      return WithInfo(absl::UnavailableError("no device is healthy"), {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
+    DeviceWish wish{.device = scan.spec.device, .spread = scan.spec.spread};
+    for (const auto& device : devices_) {  // what one needs, they all need
+      if (!device->Health().ok()) continue;
+      wish.home_bytes = BytesOf(ScanSession::Needs(scan, *device));
+      wish.peer_bytes = BytesOf(ScanSession::PeerNeeds(scan, *device));
+      break;
     }
-    return InvalidField("device", absl::StrCat("is '", wanted, "'; allowed are auto, devices/0 to devices/", devices_.size() - 1));
+    return ChooseDevices(wish, loads);
+  }
+
+  // Devices that were lost since the last look: their scans end, whoever watches is told.
+  void LookAtDevices() {
+    for (size_t d = 0; d < devices_.size(); ++d) {
+      const absl::Status health = devices_[d]->Health();
+      if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;
+      Log(LogLevel::kError, "device lost", {{"device", DeviceName(static_cast<int>(d))}, {"reason", std::string(health.message())}});
+      for (const auto& session : Sessions()) {
+        if (session->Uses(static_cast<int>(d))) session->DeviceLost();
+      }
+      device_watch_.Tell(ListDevices());
+    }
   }
 
   absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report) {
     OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
-    OCTAVO_ASSIGN_OR_RETURN(const int index, ChooseDevice(scan));
+    OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
+    const int index = chosen[0];
     OCTAVO_ASSIGN_OR_RETURN(auto source, OpenSource(scan.spec, config_.replay_roots, clock_));
     Device& device = *devices_[At(index)];
     const std::string name = absl::StrCat("scans/", NewId(config_.server_id));
@@ -338,9 +376,13 @@ class EngineImpl final : public Engine {
     AddRunFigures(scan, storage_->roots(), &admission);
     if (report != nullptr) *report = admission;
     if (!charges.ok()) return charges.status();
+    OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, *charges, report));
     scan.spec.device = DeviceName(index);
+    scan.spec.spread = {.given = !peers.empty()};
+    for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(DeviceName(chosen[i]));
     SessionContext context{.device = &device,
                            .device_index = index,
+                           .peers = std::move(peers),
                            .ledger = &ledger_,
                            .store = &volumes_,
                            .publisher = &publisher_,
@@ -368,6 +410,27 @@ class EngineImpl final : public Engine {
     queues_.Add(session, queue);
     if (draining_) session->Stop("DRAINED", "the server is draining");  // it may have begun since this scan was let in
     return session;
+  }
+
+  // What a spread scan needs on its further devices; all of them or nothing, what the home device was charged included.
+  absl::StatusOr<std::vector<SessionPeer>> ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
+                                                        const std::vector<Ledger::ChargeId>& home, AdmissionReport* report) {
+    std::vector<SessionPeer> peers;
+    for (size_t i = 1; i < chosen.size(); ++i) {
+      Device& device = *devices_[At(chosen[i])];
+      AdmissionReport of_peer;
+      auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, ScanSession::PeerNeeds(scan, device), &of_peer);
+      if (!charges.ok()) {
+        for (const auto id : home) ledger_.Release(id);
+        for (const SessionPeer& peer : peers) {
+          for (const auto id : peer.charges) ledger_.Release(id);
+        }
+        if (report != nullptr) *report = std::move(of_peer);
+        return charges.status();
+      }
+      peers.push_back({.device = &device, .index = chosen[i], .charges = *std::move(charges)});
+    }
+    return peers;
   }
 
   // Ended scans stay listed, the oldest go when there are very many; what they counted is kept.
@@ -470,6 +533,8 @@ class EngineImpl final : public Engine {
   const std::vector<std::unique_ptr<Device>> devices_;
   const std::vector<Stream> read_streams_;
   std::vector<std::shared_ptr<FramePool>> frames_;
+  std::atomic<bool> ready_{false};  // all members are there
+  DeviceWatch device_watch_;
   Ledger ledger_;
   Publisher publisher_;
   VolumeStore volumes_;

@@ -117,6 +117,8 @@ class Engine {
 
   // -- the whole
   virtual std::vector<DeviceStatus> ListDevices() = 0;
+  /// Calls `callback` at once with how the devices are, and from an engine thread when one of them is lost.
+  virtual std::unique_ptr<Handle> WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
   virtual Stats Snapshot() = 0;
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.

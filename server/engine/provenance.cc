@@ -152,6 +152,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
       meta.display_hi = volume.display_hi;
     }
     meta.acquisition = AcquisitionJson(spec);
+    if (!volume.spread_devices.empty()) meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", "home"}};
   }
   return meta;
 }

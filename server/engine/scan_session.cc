@@ -97,19 +97,47 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
   status_.spec = scan_.spec;
   status_.created = context_.clock->Now();
   status_.device = DeviceName(context_.device_index);
+  if (!context_.peers.empty()) status_.spread_devices.push_back(status_.device);
+  for (const SessionPeer& peer : context_.peers) status_.spread_devices.push_back(DeviceName(peer.index));
 }
 
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
                                                                  std::vector<Ledger::ChargeId> charges, SessionContext context) {
   Ledger* const ledger = context.ledger;
+  const std::vector<SessionPeer> peers = context.peers;
   std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
   if (absl::Status status = session->Allocate(charges); !status.ok()) {
     session.reset();  // frees first, then the charges end
     for (const auto id : charges) ledger->Release(id);
+    for (const SessionPeer& peer : peers) {
+      for (const auto id : peer.charges) ledger->Release(id);
+    }
     return status;
   }
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   return session;
+}
+
+absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
+  const SlotBytes bytes = BytesOfSlot(scan_);
+  OCTAVO_ASSIGN_OR_RETURN(slot->volume, device.Allocate(bytes.volume));
+  OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
+  if (bytes.aip > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(slot->aip, device.Allocate(bytes.aip));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(slot->digest, device.Allocate(bytes.digest));
+  return absl::OkStatus();
+}
+
+absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, DeviceBuffer* tables) const {
+  for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
+    const auto& table = scan_.spec.pattern.plan->kind[k].placement;
+    const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
+    OCTAVO_ASSIGN_OR_RETURN(tables[k], device.Allocate(table_bytes));
+    OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, tables[k].data(), table.data(), table_bytes));
+    OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
@@ -120,16 +148,10 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   slots_ = std::make_shared<SlotPool>(context_.ledger);
   std::vector<std::unique_ptr<VolumeSlot>> slots;
-  const SlotBytes bytes = BytesOfSlot(scan_);
   for (size_t i = 0; i < slot_count; ++i) {
     auto slot = std::make_unique<VolumeSlot>();
     slot->charge = charges[i];
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(bytes.volume));
-    OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(bytes.mip));
-    if (bytes.aip > 0) {
-      OCTAVO_ASSIGN_OR_RETURN(slot->aip, device_.Allocate(bytes.aip));
-    }
-    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(bytes.digest));
+    OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
     slots.push_back(std::move(slot));
   }
   for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
@@ -157,12 +179,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), repeat_rows_.data(), rows.data(), p.rows() * 4));
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
   }
+  OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), placement_));
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
-    const auto& table = scan_.spec.pattern.plan->kind[k].placement;
-    const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
-    OCTAVO_ASSIGN_OR_RETURN(placement_[k], device_.Allocate(table_bytes));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), placement_[k].data(), table.data(), table_bytes));
-    OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
     // A path is cut into its stored rows.
     const int64_t columns = scan_.spec.pattern.ascans_per_bscan;
     for (const PatternSegment& s : scan_.spec.pattern.plan->kind[k].segments) {
@@ -170,6 +188,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
         spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
     }
   }
+  OCTAVO_RETURN_IF_ERROR(AllocatePeers());
   const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
   for (int64_t i = 0; i < event_count; ++i) {
@@ -182,6 +201,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
   charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());
+  for (const SessionPeer& peer : context_.peers) charges_.insert(charges_.end(), peer.charges.begin(), peer.charges.end());
   volume_records_ = scan_.volume_records;
   wanted_records_ = RecordsWanted(scan_);
   overrun_ = scan_.spec.overrun;
@@ -296,6 +316,23 @@ ResolvedScan ScanSession::Resolved() {
   return latest_;
 }
 
+// The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
+absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(const ResolvedScan& scan, Device& device, int index) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto charges,
+      context_.ledger->Reserve(index, name_, scan.spec.title,
+                               {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1}}, nullptr));
+  auto created = SpectralProcessor::Create(scan.chain, device);
+  if (!created.ok()) {
+    for (const auto id : charges) context_.ledger->Release(id);
+    return created.status();
+  }
+  return std::shared_ptr<SpectralProcessor>(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
+    delete p;
+    for (const auto id : charges) ledger->Release(id);
+  });
+}
+
 absl::Status ScanSession::Update(ResolvedScan updated) {
   {
     MutexLock lock(status_mutex_);
@@ -305,25 +342,18 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
           {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
     }
   }
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto charges,
-      context_.ledger->Reserve(context_.device_index, name_, updated.spec.title,
-                               {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(updated.chain, device_), .count = 1}}, nullptr));
-  auto created = SpectralProcessor::Create(updated.chain, device_);
-  if (!created.ok()) {
-    for (const auto id : charges) context_.ledger->Release(id);
-    return created.status();
+  OCTAVO_ASSIGN_OR_RETURN(auto processor, ProcessorFor(updated, device_, context_.device_index));
+  std::vector<std::shared_ptr<SpectralProcessor>> of_peers;
+  for (const SessionPeer& peer : context_.peers) {
+    OCTAVO_ASSIGN_OR_RETURN(auto of_peer, ProcessorFor(updated, *peer.device, peer.index));
+    of_peers.push_back(std::move(of_peer));
   }
-  // The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
-  std::shared_ptr<SpectralProcessor> processor(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
-    delete p;
-    for (const auto id : charges) ledger->Release(id);
-  });
   MutexLock lock(update_mutex_);
   if (finished_) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")), {.reason = "SCAN_STATE", .field = "name", .numbers = {}});
   }
   next_processor_.swap(processor);
+  next_peer_processors_.swap(of_peers);
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;

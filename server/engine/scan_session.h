@@ -34,10 +34,18 @@
 
 namespace octavo::engine {
 
+/// A further device of a scan that is spread, and what the scan is charged there.
+struct SessionPeer {
+  Device* device = nullptr;
+  int index = 0;
+  std::vector<Ledger::ChargeId> charges;  // as reserved for PeerNeeds
+};
+
 /// What a session needs from the engine around it. All must outlive the session.
 struct SessionContext {
   Device* device = nullptr;
   int device_index = 0;
+  std::vector<SessionPeer> peers;
   Ledger* ledger = nullptr;
   VolumeStore* store = nullptr;
   Publisher* publisher = nullptr;
@@ -58,6 +66,8 @@ class ScanSession {
  public:
   /// What a scan needs of device memory, in the order that Create takes its charges.
   static std::vector<AdmissionReport::Item> Needs(const ResolvedScan& scan, Device& device);
+  /// The same of a device that only takes its share of the B-scans.
+  static std::vector<AdmissionReport::Item> PeerNeeds(const ResolvedScan& scan, Device& device);
   static int64_t VolumeSlots(const ResolvedScan& scan);
   static int64_t PinnedBytes(const ResolvedScan& scan);
 
@@ -77,6 +87,10 @@ class ScanSession {
   ResolvedScan Resolved();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
+  /// Whether the scan runs on devices/<device>, as home or as a peer.
+  bool Uses(int device) const;
+  /// A device of the scan cannot be used any more: the scan ends at once, FAILED with DEVICE_LOST.
+  void DeviceLost();
   /// Marks the record that is being processed now. FailedPrecondition unless RUNNING or DRAINING.
   absl::StatusOr<ScanEvent> Mark(const std::string& marker);
   /// Where clients push records. FailedPrecondition if the scan has another source.
@@ -101,10 +115,16 @@ class ScanSession {
   struct PendingFrame;
   struct Retiring;
   struct VolumeFrameJob;
+  struct Peer;
+  struct Lane;
 
   ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context);
   absl::Status Allocate(const std::vector<Ledger::ChargeId>& charges);
+  absl::Status AllocateSlot(Device& device, VolumeSlot* slot) const;
+  absl::Status AllocatePlacement(Device& device, StreamRef stream, DeviceBuffer* tables) const;
+  absl::Status AllocatePeers();
   void Begin();
+  absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
 
   // acquisition thread
   void Acquire(std::stop_token stop);
@@ -128,6 +148,30 @@ class ScanSession {
   ScanStatus StatusWithoutEvents();
   absl::Status PushRetire(Retiring item);
   bool VolumesRetiring();
+  // compute thread, of a scan that is spread
+  struct Share {  // records of the block now that go to one device
+    size_t lane;
+    int64_t offset, count;  // within the block
+    int64_t raw_offset;     // within the lane's raw buffer
+  };
+  struct BscanPlace {
+    int64_t row;  // of the stored volume
+    int64_t end;  // one past its records, what is flown back behind it included
+  };
+  BscanPlace PlaceAt(int64_t volume, int64_t record) const;
+  Lane LaneAt(size_t lane, size_t raw_index);
+  absl::Status UploadShares(size_t raw_index, int ring_slot, const SourceBlock& block);
+  absl::Status ProcessShares(int64_t first_record, int64_t records, const SourceBlock& block);
+  absl::Status FinishShares();
+  void NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last);
+  absl::Status SendRows(Peer& peer);
+  absl::Status BeginVolumeOnPeers();
+  absl::Status EndVolumeOnPeers(const std::shared_ptr<ActiveVolume>& volume);
+  absl::Status JoinPeers();  // the home stream goes on when the peers are where they are now
+  void SynchronizePeers();
+  absl::Status PeersStatus();
+  /// The scan ends at once: DEVICE_LOST if one of its devices is, else DEVICE_ERROR.
+  void FailForDevice(const absl::Status& status);
   // retire thread
   void Retire();
   void SealVolume(Retiring& item);
@@ -161,6 +205,10 @@ class ScanSession {
   DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography
   DeviceBuffer placement_[2];             // of even and odd volumes; empty: the raster rule
   std::vector<BscanSpan> spans_[2];       // their B-scans in the order of the scan
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<int64_t> span_rows_[2];  // the stored row of each of spans_; if spread
+  int64_t spread_rows_ = 1;            // neighbouring rows that one device takes
+  Event begun_;                        // the home device has prepared the volume
   std::shared_ptr<SlotPool> slots_;
   PinnedBuffer digests_;                   // one u64 per event
   std::vector<Ledger::ChargeId> charges_;  // less those of the slots
@@ -171,7 +219,10 @@ class ScanSession {
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
-  int64_t awaited_record_ = 0;     // records before this one have had their place
+  int64_t awaited_record_ = 0;         // records before this one have had their place
+  std::vector<Share> shares_;          // of the block now
+  std::vector<int64_t> lane_records_;  // the records of each lane in it
+  size_t raw_index_now_ = 0;
   const void* raw_now_ = nullptr;  // the block on the device that is being processed
   int64_t raw_records_now_ = 0;
   bool stop_reached_ = false;                                 // no further volume will begin
@@ -180,6 +231,7 @@ class ScanSession {
   Mutex update_mutex_;
   ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
   std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);  // its charges end with it
+  std::vector<std::shared_ptr<SpectralProcessor>> next_peer_processors_ ABSL_GUARDED_BY(update_mutex_);
 
   Mutex retire_mutex_;
   CondVar retire_cv_;

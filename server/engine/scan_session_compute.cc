@@ -15,7 +15,6 @@
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
-namespace {
 
 math::RasterPlacement RasterOf(const ResolvedScan& scan) {
   return {.ascans_per_bscan = scan.spec.pattern.ascans_per_bscan,
@@ -27,6 +26,8 @@ math::RasterPlacement RasterOf(const ResolvedScan& scan) {
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
   return {.volume = slot.volume.data(), .volume_ascans = scan.shape[0] * scan.shape[1], .mip = slot.mip.data(), .aip = slot.aip.as<float>()};
 }
+
+namespace {
 
 VolumeAssembly AssemblyOf(const ResolvedScan& scan, int64_t volume) {
   if (scan.spec.pattern.plan == nullptr) return VolumeAssembly(RasterOf(scan));
@@ -95,8 +96,7 @@ void ScanSession::Compute() {
   SourceBlock block;
   while (!stop_reached_ && ring_->Pop(&slot, &block, abort_.get_token())) {
     if (absl::Status status = ProcessBlock(slot, block); !status.ok()) {
-      EndWith(ScanState::kFailed, "DEVICE_ERROR", std::string(status.message()));
-      abort_.request_stop();
+      FailForDevice(status);
       break;
     }
   }
@@ -116,14 +116,19 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   // Upload beside the kernels of the block before; the raw buffer is free once its last user is done.
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
-  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
-  OCTAVO_RETURN_IF_ERROR(
-      device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(), block.records * record_bytes_));
-  OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
-  OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
-  OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
   raw_now_ = raw;
   raw_records_now_ = block.records;
+  if (!peers_.empty()) {
+    OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, ring_slot, block));
+    raw_records_now_ = lane_records_[0];
+  } else {
+    OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(), block.records * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
+    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
+    OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
+  }
   TellMarkers(block);
 
   // A block may span volumes: one call of the chain for each.
@@ -149,6 +154,7 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   }
   OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
   OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
+  if (!peers_.empty()) OCTAVO_RETURN_IF_ERROR(FinishShares());
   item.replaced = std::exchange(replaced_, {});
   return PushRetire(std::move(item));
 }
@@ -178,7 +184,9 @@ absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, 
   const DeviceBuffer& table = placement_[kind];
   const std::vector<BscanSpan>& spans = spans_[kind];
   if (active > 0) {
-    if (volume.slot != nullptr) {
+    if (volume.slot != nullptr && !peers_.empty()) {
+      OCTAVO_RETURN_IF_ERROR(ProcessShares(first_record, active, block));
+    } else if (volume.slot != nullptr) {
       OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
                                                  {.raster = RasterOf(scan_),
                                                   .first_record = first_record,
@@ -252,6 +260,8 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     status.value = scan_.spec.processing.value;
     status.acquired_begin = status.acquired_end = block.acquired;
     status.device = DeviceName(context_.device_index);
+    if (!context_.peers.empty()) status.spread_devices.push_back(status.device);
+    for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(DeviceName(peer.index));
     status.bytes = scan_.volume_bytes;
     status.labels = scan_.spec.labels;
     if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
@@ -266,6 +276,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->aip.data(), plane * 4, FillPattern(DType::kF32)));
     }
   }
+  OCTAVO_RETURN_IF_ERROR(BeginVolumeOnPeers());
   active_ = std::move(volume);
   MutexLock lock(status_mutex_);
   status_.current_volume = index;
@@ -278,12 +289,18 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
     MutexLock lock(update_mutex_);
     if (next_processor_ == nullptr) return absl::OkStatus();
     replaced_.push_back(std::exchange(processor_, std::exchange(next_processor_, nullptr)));
+    for (size_t i = 0; i < peers_.size(); ++i) replaced_.push_back(std::exchange(peers_[i]->processor, std::move(next_peer_processors_[i])));
+    next_peer_processors_.clear();
     scan_ = latest_;
     origin_ = nullptr;
   }
   Emit({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
   // The block began under the old one.
-  return processor_->BeginBlock(compute_.ref(), raw_now_, raw_records_now_);
+  for (size_t l = 1; l < lane_records_.size(); ++l) {
+    const Lane lane = LaneAt(l, raw_index_now_);
+    if (lane_records_[l] > 0) OCTAVO_RETURN_IF_ERROR(lane.processor.BeginBlock(lane.compute, lane.raw, lane_records_[l]));
+  }
+  return raw_records_now_ == 0 ? absl::OkStatus() : processor_->BeginBlock(compute_.ref(), raw_now_, raw_records_now_);
 }
 
 absl::Status ScanSession::EndVolume(const SourceBlock& block) {
@@ -305,6 +322,7 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   }
   // A B-scan that waited for its end.
   OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), TargetOf(scan_, *volume->slot)));
+  OCTAVO_RETURN_IF_ERROR(EndVolumeOnPeers(volume));
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   for (const auto& [first, count] : volume->assembly.missing()) {
     OCTAVO_RETURN_IF_ERROR(
@@ -441,6 +459,7 @@ absl::Status ScanSession::EnqueuePreview(const SourceBlock& block) {
   const int64_t now = context_.clock->Now().monotonic_ns;
   if (static_cast<double>(now - last_preview_ns_) < 1e9 / rate) return absl::OkStatus();
   last_preview_ns_ = now;
+  OCTAVO_RETURN_IF_ERROR(JoinPeers());
   Retiring item;
   item.acquired = block.acquired;
   item.enqueued_ns = now;
@@ -496,6 +515,7 @@ void ScanSession::End() {
     if (aborted || active_->slot == nullptr) {
       // Nothing may touch the slot any more when it goes back.
       (void)compute_.ref().Synchronize();
+      SynchronizePeers();
       if (active_->slot != nullptr) {
         MutexLock lock(status_mutex_);
         context_.store->Fail(active_->status.name, status_.reason);

@@ -40,6 +40,36 @@ struct ScanSession::VolumeFrameJob {
   double display_lo = 0, display_hi = 255;
 };
 
+/// A device that takes some B-scans of the scan beside the home device.
+struct ScanSession::Peer {
+  Peer(Device& of, int at) : device(of), index(at) {}
+  Device& device;
+  const int index;
+  VolumeSlot part;  // its B-scans in their places; the others' are stale
+  DeviceBuffer raw[kRawBuffers];
+  DeviceBuffer placement[2];
+  std::shared_ptr<SpectralProcessor> processor;
+  Stream upload, compute, copy;
+  Event uploaded[kRawBuffers], raw_free[kRawBuffers];
+  Event processed, copied;                        // of compute and copy
+  int64_t kept_row = -1;                          // a B-scan whose beginning the processor may have kept; -1 = none
+  std::vector<std::pair<int64_t, int64_t>> rows;  // first, count: to be sent home
+};
+
+/// One device of the scan and the raw block on it: home or a peer.
+struct ScanSession::Lane {
+  Device& device;
+  StreamRef upload, compute;
+  uint8_t* raw;
+  Event& uploaded;
+  Event& raw_free;
+  SpectralProcessor& processor;
+  const DeviceBuffer* placement;  // [2]
+};
+
+math::RasterPlacement RasterOf(const ResolvedScan& scan);
+SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot);
+
 /// Header of a VOLUME frame, without payload.
 Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi);
 /// Copies a whole volume into page-locked memory of `pool`; waits for it.

@@ -24,11 +24,9 @@ void ScanSession::Retire() {
       item = std::move(retiring_.front());
       retiring_.pop_front();
     }
-    const absl::Status status = events_[static_cast<size_t>(item.event)].Synchronize();
-    if (!status.ok()) {
-      EndWith(ScanState::kFailed, "DEVICE_ERROR", std::string(status.message()));
-      abort_.request_stop();
-    }
+    absl::Status status = events_[static_cast<size_t>(item.event)].Synchronize();
+    if (status.ok()) status = PeersStatus();
+    if (!status.ok()) FailForDevice(status);
     if (item.ring_slot >= 0) ring_->Release(item.ring_slot);
     const int64_t now = context_.clock->Now().monotonic_ns;
     {
@@ -149,11 +147,13 @@ void ScanSession::Finish() {
   }
   if (copy_thread_.joinable()) copy_thread_.join();
   for (StreamRef stream : {upload_.ref(), compute_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  SynchronizePeers();
   context_.store->KeepAll(name_);
   {
     MutexLock lock(update_mutex_);
     finished_ = true;
     next_processor_ = nullptr;
+    next_peer_processors_.clear();
   }
   processor_ = nullptr;
   replaced_.clear();
@@ -161,6 +161,8 @@ void ScanSession::Finish() {
   scratch_ = DeviceBuffer();
   for (auto* buffer : {&repeat_rows_, &angiogram_}) *buffer = DeviceBuffer();
   for (auto& table : placement_) table = DeviceBuffer();
+  peers_.clear();
+  begun_ = Event();
   ring_memory_.clear();
   {
     MutexLock lock(retire_mutex_);

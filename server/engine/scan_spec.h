@@ -156,6 +156,13 @@ struct Subject {
   std::string id, site, note;
 };
 
+/// Several devices for one scan. All fields as in octavo.v1.Spread.
+struct Spread {
+  bool given = false;
+  int64_t count = 0;                 // 0 = all
+  std::vector<std::string> devices;  // devices/<n>, home first; empty = chosen
+};
+
 struct ScanSpec {
   std::string request_id;
   std::string request_digest;  // of the request body: tells a retry from another request with the same id
@@ -169,6 +176,7 @@ struct ScanSpec {
   Products products;
   Retention retention;
   std::string device;  // "", "auto", "devices/<n>"
+  Spread spread;
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;

@@ -68,6 +68,7 @@ struct ScanStatus {
   int64_t volumes_committed = 0, volumes_discarded = 0, commit_failures = 0;
   int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0;
   std::string device;
+  std::vector<std::string> spread_devices;  // home first; empty: `device` alone
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;
   int64_t current_volume = -1;
   double current_fraction = 0;
@@ -96,6 +97,7 @@ struct VolumeStatus {
   int64_t missing_ascans = 0;
   std::vector<std::pair<int64_t, int64_t>> missing;  // first 32 ranges: first, count
   std::string device;
+  std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
   int64_t bytes = 0;
   std::string digest;
   std::map<std::string, std::string> labels;

@@ -294,6 +294,9 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
                   .preview_rate_hz = products.preview_rate_hz()};
   OCTAVO_ASSIGN_OR_RETURN(out.retention, DecodeRetention(in.retention()));
   out.device = in.device();
+  out.spread = {.given = in.has_spread(),
+                .count = static_cast<int64_t>(in.spread().count()),
+                .devices = {in.spread().devices().begin(), in.spread().devices().end()}};
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
   out.overrun = static_cast<engine::Overrun>(in.overrun());
   return out;
@@ -390,6 +393,10 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   r->set_disposition(static_cast<v1::Disposition>(in.retention.disposition));
   EncodeCommitOptions(in.retention.auto_commit, r->mutable_auto_commit());
   out->set_device(in.device);
+  if (in.spread.given) {
+    out->mutable_spread()->set_count(static_cast<uint32_t>(in.spread.count));
+    for (const auto& device : in.spread.devices) out->mutable_spread()->add_devices(device);
+  }
   out->set_overrun(static_cast<v1::Overrun>(in.overrun));
 }
 
@@ -410,6 +417,7 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_blocks_dropped(in.blocks_dropped);
   out->set_missing_ascans(in.missing_ascans);
   out->set_device(in.device);
+  for (const auto& device : in.spread_devices) out->add_spread_devices(device);
   out->set_records_per_second(in.records_per_second);
   out->set_volumes_per_second(in.volumes_per_second);
   out->set_bytes_per_second(in.bytes_per_second);
