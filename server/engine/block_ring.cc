@@ -1,11 +1,12 @@
 #include "server/engine/block_ring.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace octavo::engine {
 
-BlockRing::BlockRing(int slots) : slots_(slots), full_(static_cast<size_t>(slots)) {
-  free_.reserve(full_.size());
+BlockRing::BlockRing(int slots, GatherRule gather) : gather_(gather), slots_(static_cast<size_t>(slots)), full_(2 * static_cast<size_t>(slots)) {
+  free_.reserve(slots_.size());
   for (int i = slots; i-- > 0;) free_.push_back(i);
 }
 
@@ -32,8 +33,47 @@ int BlockRing::Acquire(std::stop_token stop) {
 
 void BlockRing::Publish(int slot, const SourceBlock& block) {
   MutexLock lock(mutex_);
-  full_[(first_full_ + full_count_++) % full_.size()] = {slot, block};
+  PublishLocked(slot, 0, block);
+  slots_[static_cast<size_t>(slot)].sealed = true;
+}
+
+void BlockRing::PublishPart(int slot, int64_t offset, const SourceBlock& block) {
+  MutexLock lock(mutex_);
+  PublishLocked(slot, offset, block);
+}
+
+void BlockRing::PublishLocked(int slot, int64_t offset, const SourceBlock& block) {
   cv_.NotifyAll();
+  if (full_count_ > 0) {
+    Part& last = full_[(first_full_ + full_count_ - 1) % full_.size()].part;
+    if (last.slot == slot && last.offset + last.block.records == offset && last.block.first_record + last.block.records == block.first_record) {
+      last.block.records += block.records;
+      last.block.acquired = block.acquired;
+      return;
+    }
+  }
+  if (full_count_ == full_.size()) {
+    std::vector<Full> larger(2 * full_.size());
+    for (size_t i = 0; i < full_count_; ++i) larger[i] = full_[(first_full_ + i) % full_.size()];
+    full_ = std::move(larger);
+    first_full_ = 0;
+  }
+  full_[(first_full_ + full_count_++) % full_.size()] = {.part = {.slot = slot, .offset = offset, .block = block}, .since = Clock::now()};
+  ++slots_[static_cast<size_t>(slot)].parts;
+}
+
+void BlockRing::Seal(int slot) {
+  MutexLock lock(mutex_);
+  slots_[static_cast<size_t>(slot)].sealed = true;
+  FreeIfDone(slot);
+  cv_.NotifyAll();
+}
+
+void BlockRing::FreeIfDone(int slot) {
+  Slot& of = slots_[static_cast<size_t>(slot)];
+  if (of.parts > 0 || !of.sealed) return;
+  of.sealed = false;
+  free_.push_back(slot);
 }
 
 void BlockRing::Close(absl::Status status) {
@@ -43,24 +83,48 @@ void BlockRing::Close(absl::Status status) {
   cv_.NotifyAll();
 }
 
-bool BlockRing::Pop(int* slot, SourceBlock* block, std::stop_token stop) {
+std::chrono::nanoseconds BlockRing::StillToWait() const {
+  const Full& first = full_[first_full_];
+  const bool no_more = closed_ || full_count_ > 1 || slots_[static_cast<size_t>(first.part.slot)].sealed;
+  // With two uploads before it a part waits for the device in any case: it may as well grow.
+  if (no_more || taken_ < 2 || first.part.block.records >= gather_.enough_records) return {};
+  return std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(first.since + gather_.patience - Clock::now()));
+}
+
+bool BlockRing::Pop(Part* part, std::stop_token stop) {
   std::stop_callback wake(stop, [this] {
     MutexLock lock(mutex_);
     cv_.NotifyAll();
   });
   MutexLock lock(mutex_);
-  while (full_count_ == 0 && !closed_ && !stop.stop_requested()) cv_.Wait(lock);
-  if (stop.stop_requested() || full_count_ == 0) return false;
-  *slot = full_[first_full_].slot;
-  *block = full_[first_full_].block;
+  while (!stop.stop_requested()) {
+    if (full_count_ == 0) {
+      if (closed_) return false;
+      cv_.Wait(lock);
+      continue;
+    }
+    const auto wait = StillToWait();
+    if (wait.count() == 0) break;
+    cv_.WaitFor(lock, wait);
+  }
+  if (stop.stop_requested()) return false;
+  *part = full_[first_full_].part;
   first_full_ = (first_full_ + 1) % full_.size();
   --full_count_;
+  ++taken_;
   return true;
 }
 
 void BlockRing::Release(int slot) {
   MutexLock lock(mutex_);
-  free_.push_back(slot);
+  Slot& of = slots_[static_cast<size_t>(slot)];
+  if (of.parts > 0) {
+    --of.parts;
+    --taken_;
+  } else {
+    of.sealed = true;  // acquired and never filled
+  }
+  FreeIfDone(slot);
   cv_.NotifyAll();
 }
 
@@ -71,7 +135,7 @@ absl::Status BlockRing::close_status() {
 
 double BlockRing::Occupancy() {
   MutexLock lock(mutex_);
-  return 1.0 - static_cast<double>(free_.size()) / slots_;
+  return 1.0 - static_cast<double>(free_.size()) / static_cast<double>(slots_.size());
 }
 
 }  // namespace octavo::engine

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <stop_token>
 #include <vector>
@@ -11,25 +12,44 @@
 
 namespace octavo::engine {
 
+/// How small blocks are gathered: what has come of a slot waits until there is enough of it for one upload.
+struct GatherRule {
+  int64_t enough_records = 1;            // so many need not wait for more
+  std::chrono::nanoseconds patience{0};  // nothing waits longer than this
+};
+
 /// Slots of page-locked memory on their way from the acquisition thread (Acquire, Publish) to the compute thread (Pop) and
-/// back from the retire thread (Release). Order is kept. Nothing is allocated after construction.
+/// back from the retire thread (Release). Order is kept. A slot may be filled and taken in parts, one behind the other: small
+/// blocks of a source are gathered while the device has enough to do. Nothing is allocated after construction, but where parts of
+/// slots pile up with gaps between them.
 class BlockRing {
  public:
   /// slots >= 1, numbered from 0, all free.
-  explicit BlockRing(int slots);
+  explicit BlockRing(int slots, GatherRule gather = {});
 
   /// A free slot, or -1.
   int TryAcquire();
   /// Waits for a free slot; -1 on stop.
   int Acquire(std::stop_token stop);
-  /// `slot` was acquired and is full now; each slot at most once until it is released.
+  /// `slot` was acquired and is full now.
   void Publish(int slot, const SourceBlock& block);
+  /// `block` lies in the acquired `slot` from its record `offset` on, behind what was published of it before, which it joins if it
+  /// follows on in the scan and that was not taken yet.
+  void PublishPart(int slot, int64_t offset, const SourceBlock& block);
+  /// No further part of `slot` will be published; it is free again if there was none.
+  void Seal(int slot);
   /// The source has ended, with OK or why.
   void Close(absl::Status status);
 
-  /// Waits for the next block. False when closed and empty, or on stop.
-  bool Pop(int* slot, SourceBlock* block, std::stop_token stop);
-  /// The device has passed the last use of the slot (or it was never filled).
+  struct Part {
+    int slot = -1;
+    int64_t offset = 0;  // records into the slot
+    SourceBlock block;
+  };
+  /// Waits for the next part, and for more of it while the device has two others to do, there is not enough, more may come, and
+  /// patience lasts. False when closed and empty, or on stop.
+  bool Pop(Part* part, std::stop_token stop);
+  /// The device has passed the last use of a part of the slot (or the slot was never filled).
   void Release(int slot);
 
   /// Why the source ended; OK while it runs.
@@ -38,16 +58,28 @@ class BlockRing {
   double Occupancy();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Full {
-    int slot;
-    SourceBlock block;
+    Part part;
+    Clock::time_point since;
   };
-  const int slots_;
+  struct Slot {
+    int parts = 0;  // published and not released
+    bool sealed = false;
+  };
+  void PublishLocked(int slot, int64_t offset, const SourceBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeIfDone(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// How long the first part should wait for more of it; 0 = not at all.
+  std::chrono::nanoseconds StillToWait() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const GatherRule gather_;
   Mutex mutex_;
   CondVar cv_;
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> free_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Full> full_ ABSL_GUARDED_BY(mutex_);  // [slots_], a circle
+  std::vector<Full> full_ ABSL_GUARDED_BY(mutex_);  // a circle
   size_t first_full_ ABSL_GUARDED_BY(mutex_) = 0, full_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int taken_ ABSL_GUARDED_BY(mutex_) = 0;  // parts with the device
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
 constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24, kMostWindowRecords = 1 << 20;
 constexpr int64_t kMostHoldSlots = 65536;
+constexpr int64_t kGatheredBytes = 1 << 20;  // smaller uploads do not fill a link
 
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
@@ -177,7 +178,7 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   c.channels = a.channels;
   c.channel = a.channel;
   c.record_average = a.record_average;
-  c.max_records_per_block = a.records_per_block;
+  c.max_records_per_block = UploadRecords(scan.spec, scan.volume_records);
   if (p.background == BackgroundMode::kDefault) p.background = BackgroundMode::kRolling;
   c.background = p.background == BackgroundMode::kNone     ? math::Background::kNone
                  : p.background == BackgroundMode::kStatic ? math::Background::kStatic
@@ -332,6 +333,13 @@ absl::Status ResolveQueue(ResolvedScan& scan) {
 }
 
 }  // namespace
+
+int64_t UploadRecords(const ScanSpec& spec, int64_t volume_records) {
+  const Acquisition& a = spec.acquisition;
+  const int64_t block_bytes = a.records_per_block * a.SourceRecordBytes() * std::max<int64_t>(1, a.record_average);
+  const int64_t blocks = std::min((kGatheredBytes + block_bytes - 1) / block_bytes, volume_records / a.records_per_block);
+  return a.records_per_block * std::max<int64_t>(1, blocks);
+}
 
 double RecordRateHz(const ScanSpec& spec) {
   const auto* replay = std::get_if<ReplaySource>(&spec.source);

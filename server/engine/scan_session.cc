@@ -1,6 +1,7 @@
 #include "server/engine/scan_session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <pthread.h>
 #include <utility>
@@ -17,6 +18,8 @@ namespace octavo::engine {
 namespace {
 
 constexpr int64_t kAlign = 256;
+// How long a small block waits for more while the device is busy anyway.
+constexpr std::chrono::milliseconds kPatience(1);
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 struct SlotBytes {
@@ -75,7 +78,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
   const int64_t slots = VolumeSlots(scan);
   std::vector<AdmissionReport::Item> needs = {
       {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
-      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
+      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.chain.max_records_per_block * RecordBytes(scan.chain)), .count = 1},
       {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
       {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
@@ -84,7 +87,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
-  return scan.spec.acquisition.ring_blocks * scan.spec.acquisition.records_per_block * RecordBytes(scan.chain) +
+  return scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain) +
          8 * scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output);
 }
 
@@ -144,7 +147,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   record_bytes_ = RecordBytes(scan_.chain);
   record_average_ = scan_.chain.record_average;
   block_records_ = scan_.spec.acquisition.records_per_block;
-  const int64_t block_bytes = block_records_ * record_bytes_;
+  upload_records_ = scan_.chain.max_records_per_block;
+  const int64_t block_bytes = upload_records_ * record_bytes_;
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   slots_ = std::make_shared<SlotPool>(context_.ledger);
   std::vector<std::unique_ptr<VolumeSlot>> slots;
@@ -158,15 +162,19 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
   }
-  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()));
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());
     OCTAVO_ASSIGN_OR_RETURN(uploaded_[i], device_.NewEvent());
   }
   OCTAVO_ASSIGN_OR_RETURN(scratch_, device_.Allocate(LargestPlane(scan_)));
-  OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
+  for (Stream& upload : upload_) {
+    OCTAVO_ASSIGN_OR_RETURN(upload, device_.NewStream(StreamPriority::kNormal));
+  }
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
+  OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
+  OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device_.NewEvent());
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
   if (const Pattern& p = scan_.spec.pattern; scan_.spec.products.angiography != 0) {
@@ -189,13 +197,18 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     }
   }
   OCTAVO_RETURN_IF_ERROR(AllocatePeers());
-  const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
+  // A slot of the ring may be taken in parts; more of them than this would wait for the device.
+  const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));
     MutexLock lock(retire_mutex_);
     free_events_.push_back(static_cast<int>(i));
+  }
+  {
+    MutexLock lock(retire_mutex_);
+    retiring_.resize(static_cast<size_t>(event_count));
   }
   context_.frames->Prepare(scan_.shape[0] * scan_.shape[1] * SizeOf(scan_.chain.output), 4);
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.

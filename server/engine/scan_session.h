@@ -130,12 +130,15 @@ class ScanSession {
   void Acquire(std::stop_token stop);
   // compute thread
   void Compute();
-  absl::Status ProcessBlock(int ring_slot, const SourceBlock& block);
+  absl::Status ProcessUpload(const BlockRing::Part& part);
+  absl::Status ProcessBlock(const uint8_t* raw, const SourceBlock& block);
   int64_t TakeRecords(const SourceBlock& block, int64_t done);
   absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
   absl::Status BeginVolume(int64_t index, const SourceBlock& block);
   absl::Status EndVolume(const SourceBlock& block);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
+  /// Products of complete volumes have a stream of their own, beside the next kernels; previews go with the kernels that they interrupt.
+  StreamRef ProductStream(bool complete) const { return complete ? products_.ref() : compute_.ref(); }
   absl::Status EnqueueAngiogram(const ActiveVolume& volume, Retiring* item);
   absl::Status EnqueuePreview(const SourceBlock& block);
   absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete, Retiring* item);
@@ -160,7 +163,7 @@ class ScanSession {
   };
   BscanPlace PlaceAt(int64_t volume, int64_t record) const;
   Lane LaneAt(size_t lane, size_t raw_index);
-  absl::Status UploadShares(size_t raw_index, int ring_slot, const SourceBlock& block);
+  absl::Status UploadShares(size_t raw_index, const uint8_t* from, const SourceBlock& block);
   absl::Status ProcessShares(int64_t first_record, int64_t records, const SourceBlock& block);
   absl::Status FinishShares();
   void NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last);
@@ -190,17 +193,19 @@ class ScanSession {
 
   // Fixed after Allocate; used by the compute thread.
   bool allocated_ = false;
-  int64_t record_bytes_ = 0, block_records_ = 0;  // of the records that are placed: means of record_average_ of the source's
+  int64_t record_bytes_ = 0, block_records_ = 0, upload_records_ = 0;  // of the records that are placed: means of record_average_ of the source's
   int64_t record_average_ = 1;
   int64_t volume_records_ = 0;
   int64_t wanted_records_ = 0;  // of a counted scan; 0 = until stopped
   Overrun overrun_ = Overrun::kDefault;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
-  static constexpr int kRawBuffers = 3;
+  // Uploads go in turn on two streams: what lies between two copies of one stream does not leave the link idle.
+  static constexpr int kRawBuffers = 4, kUploadStreams = 2;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane
-  Stream upload_, compute_, copy_;
+  Stream upload_[kUploadStreams], compute_, products_, copy_;
+  Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
   DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography
   DeviceBuffer placement_[2];             // of even and odd volumes; empty: the raster rule
@@ -235,7 +240,8 @@ class ScanSession {
 
   Mutex retire_mutex_;
   CondVar retire_cv_;
-  std::deque<Retiring> retiring_ ABSL_GUARDED_BY(retire_mutex_);
+  std::vector<Retiring> retiring_ ABSL_GUARDED_BY(retire_mutex_);  // a circle, one for each event
+  size_t first_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0, retiring_count_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   std::vector<Event> events_;
   std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;

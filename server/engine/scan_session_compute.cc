@@ -47,14 +47,21 @@ void ScanSession::Acquire(std::stop_token stop) {
   RecordGroups groups(record_average_, record_bytes_ / record_average_);
   int64_t next = 0;    // the first record that was neither taken nor skipped
   int64_t beyond = 0;  // records in a row past the last volume
+  int slot = -1;       // being filled
+  int64_t held = 0;    // records in it
+  const auto seal = [&] {
+    if (slot >= 0) ring_->Seal(slot);
+    slot = -1;
+    held = 0;
+  };
   while (!stop.stop_requested() && !abort_.stop_requested()) {
     // Not one record more than a counted scan wants: another scan may be waiting for the source.
-    const int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
+    int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
     if (records <= 0) {
       all_acquired_ = true;
       break;
     }
-    const int slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
+    if (slot < 0) slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
     if (slot < 0 && can_wait) break;
     if (slot < 0) {
       if (overrun_ == Overrun::kFailScan) {
@@ -72,9 +79,9 @@ void ScanSession::Acquire(std::stop_token stop) {
       next = skipped->first_record + skipped->records;
       continue;
     }
-    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].data(), records, stop);
+    records = std::min(records, upload_records_ - held);
+    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].as<uint8_t>() + held * record_bytes_, records, stop);
     if (!block.ok() || block->records == 0) {
-      ring_->Release(slot);
       ended = block.status();
       break;
     }
@@ -86,16 +93,20 @@ void ScanSession::Acquire(std::stop_token stop) {
     } else if (block->first_record >= wanted_records_ && (beyond += block->records) >= volume_records_) {
       next = wanted_records_;
     }
-    ring_->Publish(slot, *block);
+    ring_->PublishPart(slot, held, *block);
+    held += block->records;
+    // With its last record a volume goes on its way; nothing of the next one is worth waiting for.
+    const int64_t end = block->first_record + block->records;
+    if (held == upload_records_ || (block->first_record >= 0 && block->first_record / volume_records_ != end / volume_records_)) seal();
   }
+  seal();
   ring_->Close(ended);
 }
 
 void ScanSession::Compute() {
-  int slot = -1;
-  SourceBlock block;
-  while (!stop_reached_ && ring_->Pop(&slot, &block, abort_.get_token())) {
-    if (absl::Status status = ProcessBlock(slot, block); !status.ok()) {
+  BlockRing::Part part;
+  while (!stop_reached_ && ring_->Pop(&part, abort_.get_token())) {
+    if (absl::Status status = ProcessUpload(part); !status.ok()) {
       FailForDevice(status);
       break;
     }
@@ -103,9 +114,10 @@ void ScanSession::Compute() {
   End();
 }
 
-absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) {
+absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
+  const SourceBlock& block = part.block;
   Retiring item;
-  item.ring_slot = ring_slot;
+  item.ring_slot = part.slot;
   item.records = block.records * record_average_;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
@@ -116,22 +128,40 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
   // Upload beside the kernels of the block before; the raw buffer is free once its last user is done.
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
-  raw_now_ = raw;
-  raw_records_now_ = block.records;
+  const uint8_t* from = ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
   if (!peers_.empty()) {
-    OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, ring_slot, block));
+    raw_now_ = raw;
+    OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
     raw_records_now_ = lane_records_[0];
+    OCTAVO_RETURN_IF_ERROR(ProcessBlock(raw, block));
   } else {
-    OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
-    OCTAVO_RETURN_IF_ERROR(
-        device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(), block.records * record_bytes_));
-    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
+    const StreamRef upload = upload_[raw_index % kUploadStreams].ref();
+    OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload, raw, from, block.records * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
-    OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
+    // A rolling background goes on from block to block: what was gathered is taken apart again.
+    const bool apart = scan_.chain.background == math::Background::kRolling;
+    for (int64_t at = 0; at < block.records && !stop_reached_;) {
+      const int64_t count = apart ? std::min(block_records_, block.records - at) : block.records;
+      raw_now_ = raw + at * record_bytes_;
+      raw_records_now_ = count;
+      OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw_now_, count));
+      OCTAVO_RETURN_IF_ERROR(
+          ProcessBlock(raw + at * record_bytes_, {.first_record = block.first_record + at, .records = count, .acquired = block.acquired}));
+      at += count;
+    }
   }
-  TellMarkers(block);
+  OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
+  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
+  if (!peers_.empty()) OCTAVO_RETURN_IF_ERROR(FinishShares());
+  item.replaced = std::exchange(replaced_, {});
+  return PushRetire(std::move(item));
+}
 
-  // A block may span volumes: one call of the chain for each.
+// A block may span volumes: one call of the chain for each.
+absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const SourceBlock& block) {
+  TellMarkers(block);
   int64_t done = 0;
   while (done < block.records && !stop_reached_) {
     if (const int64_t without_place = TakeRecords(block, done); without_place > 0) {
@@ -152,11 +182,7 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
     done += count;
     awaited_record_ = record + count;
   }
-  OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
-  OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
-  if (!peers_.empty()) OCTAVO_RETURN_IF_ERROR(FinishShares());
-  item.replaced = std::exchange(replaced_, {});
-  return PushRetire(std::move(item));
+  return absl::OkStatus();
 }
 
 // How many records of the block from `done` on have no place: those that came already (or too late, when their place was given
@@ -338,6 +364,8 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   item.volume = volume;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
+  OCTAVO_RETURN_IF_ERROR(volume_ready_.Record(compute_.ref()));
+  OCTAVO_RETURN_IF_ERROR(volume_ready_.EnqueueWait(products_.ref()));
   OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*volume, /*complete=*/true, &item));
   return PushRetire(std::move(item));
 }
@@ -365,9 +393,9 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
       const int64_t extent = scan_.shape[static_cast<int>(axis)];
       const int64_t index = key.plane_index < 0 ? extent / 2 : key.plane_index;
       if (index >= extent) continue;
-      OCTAVO_RETURN_IF_ERROR(ExtractPlane(compute_.ref(), device_, view, axis, index, scratch_.data()));
+      OCTAVO_RETURN_IF_ERROR(ExtractPlane(products_.ref(), device_, view, axis, index, scratch_.data()));
     } else if (key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip)) {
-      OCTAVO_RETURN_IF_ERROR(Mip(compute_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
+      OCTAVO_RETURN_IF_ERROR(Mip(products_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
     } else {
       continue;
     }
@@ -378,7 +406,7 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
 
 absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {
   const Pattern& p = scan_.spec.pattern;
-  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(compute_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
+  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(products_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
                                          {.data = volume.slot->volume.data(),
                                           .dtype = scan_.chain.output,
                                           .rows = scan_.shape[0],
@@ -399,7 +427,7 @@ absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring*
     for (const auto& [first, count] : volume.assembly.missing()) {
       for (int64_t a = first; a < first + count; a = (a / columns + 1) * columns) {
         const int64_t end = std::min(first + count, (a / columns + 1) * columns);
-        OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(),
+        OCTAVO_RETURN_IF_ERROR(device_.Fill(products_.ref(),
                                             angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
                                             (end - a) * 4, FillPattern(DType::kF32)));
       }
@@ -442,7 +470,7 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
   if (memory == nullptr) {
     pending.lost = true;
   } else {
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), memory.get(), device_data, bytes));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(ProductStream(complete), memory.get(), device_data, bytes));
     frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
   }
   item->frames.push_back(std::move(pending));
@@ -476,15 +504,15 @@ absl::Status ScanSession::PushRetire(Retiring item) {
     free_events_.pop_back();
   }
   const auto index = static_cast<size_t>(item.event);
+  const StreamRef stream = ProductStream(item.volume != nullptr);
   if (item.volume != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(
-        device_.Digest(compute_.ref(), item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
   }
-  OCTAVO_RETURN_IF_ERROR(events_[index].Record(compute_.ref()));
+  OCTAVO_RETURN_IF_ERROR(events_[index].Record(stream));
   MutexLock lock(retire_mutex_);
   volumes_retiring_ += item.volume != nullptr;
-  retiring_.push_back(std::move(item));
+  retiring_[(first_retiring_ + retiring_count_++) % retiring_.size()] = std::move(item);
   retire_cv_.NotifyAll();
   return absl::OkStatus();
 }

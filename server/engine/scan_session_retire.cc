@@ -19,10 +19,11 @@ void ScanSession::Retire() {
     Retiring item;
     {
       MutexLock lock(retire_mutex_);
-      while (retiring_.empty() && !compute_done_) retire_cv_.Wait(lock);
-      if (retiring_.empty()) break;
-      item = std::move(retiring_.front());
-      retiring_.pop_front();
+      while (retiring_count_ == 0 && !compute_done_) retire_cv_.Wait(lock);
+      if (retiring_count_ == 0) break;
+      item = std::move(retiring_[first_retiring_]);
+      first_retiring_ = (first_retiring_ + 1) % retiring_.size();
+      --retiring_count_;
     }
     absl::Status status = events_[static_cast<size_t>(item.event)].Synchronize();
     if (status.ok()) status = PeersStatus();
@@ -146,7 +147,7 @@ void ScanSession::Finish() {
     copy_cv_.NotifyAll();
   }
   if (copy_thread_.joinable()) copy_thread_.join();
-  for (StreamRef stream : {upload_.ref(), compute_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  for (StreamRef stream : {upload_[0].ref(), upload_[1].ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
   SynchronizePeers();
   context_.store->KeepAll(name_);
   {
@@ -169,7 +170,8 @@ void ScanSession::Finish() {
     events_.clear();
   }
   for (Event* event : {uploaded_, raw_free_}) std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
-  for (Stream* stream : {&upload_, &compute_, &copy_}) *stream = Stream();
+  volume_ready_ = Event();
+  for (Stream* stream : {&upload_[0], &upload_[1], &compute_, &products_, &copy_}) *stream = Stream();
   slots_->Close();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;

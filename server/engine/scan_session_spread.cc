@@ -28,7 +28,7 @@ std::vector<AdmissionReport::Item> ScanSession::PeerNeeds(const ResolvedScan& sc
 
 absl::Status ScanSession::AllocatePeers() {
   if (context_.peers.empty()) return absl::OkStatus();
-  const int64_t block_bytes = block_records_ * record_bytes_;
+  const int64_t block_bytes = upload_records_ * record_bytes_;
   for (const SessionPeer& of : context_.peers) {
     auto peer = std::make_unique<Peer>(*of.device, of.index);
     Device& device = peer->device;
@@ -38,7 +38,9 @@ absl::Status ScanSession::AllocatePeers() {
       OCTAVO_ASSIGN_OR_RETURN(peer->raw_free[i], device.NewEvent());
       OCTAVO_ASSIGN_OR_RETURN(peer->uploaded[i], device.NewEvent());
     }
-    OCTAVO_ASSIGN_OR_RETURN(peer->upload, device.NewStream(StreamPriority::kNormal));
+    for (Stream& upload : peer->upload) {
+      OCTAVO_ASSIGN_OR_RETURN(upload, device.NewStream(StreamPriority::kNormal));
+    }
     OCTAVO_ASSIGN_OR_RETURN(peer->compute, device.NewStream(StreamPriority::kHigh));
     OCTAVO_ASSIGN_OR_RETURN(peer->copy, device.NewStream(StreamPriority::kHigh));
     OCTAVO_ASSIGN_OR_RETURN(peer->processed, device.NewEvent());
@@ -51,14 +53,14 @@ absl::Status ScanSession::AllocatePeers() {
   lane_records_.assign(peers_.size() + 1, 0);
   shares_.reserve(256);
   const Pattern& p = scan_.spec.pattern;
-  int64_t bscans_per_block = block_records_ / (p.ascans_per_bscan + p.flyback_records);
+  int64_t bscans_per_block = upload_records_ / (p.ascans_per_bscan + p.flyback_records);
   if (p.plan != nullptr) {
     for (int k = 0; k < p.plan->kinds; ++k) {
       for (const BscanSpan& span : spans_[k]) {
         span_rows_[k].push_back(p.plan->kind[k].placement[static_cast<size_t>(span.first_record)] / p.ascans_per_bscan);
       }
     }
-    bscans_per_block = block_records_ * std::ssize(spans_[0]) / scan_.volume_records;
+    bscans_per_block = upload_records_ * std::ssize(spans_[0]) / scan_.volume_records;
   }
   // So many neighbours at once that every device has its share of each block, in one piece: small pieces do not fill a link.
   spread_rows_ = std::max<int64_t>(1, bscans_per_block / std::ssize(lane_records_));
@@ -81,7 +83,7 @@ ScanSession::BscanPlace ScanSession::PlaceAt(int64_t volume, int64_t record) con
 ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
   if (lane == 0) {
     return {.device = device_,
-            .upload = upload_.ref(),
+            .upload = upload_[raw_index % kUploadStreams].ref(),
             .compute = compute_.ref(),
             .raw = raw_[raw_index].as<uint8_t>(),
             .uploaded = uploaded_[raw_index],
@@ -91,7 +93,7 @@ ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
   }
   Peer& peer = *peers_[lane - 1];
   return {.device = peer.device,
-          .upload = peer.upload.ref(),
+          .upload = peer.upload[raw_index % kUploadStreams].ref(),
           .compute = peer.compute.ref(),
           .raw = peer.raw[raw_index].as<uint8_t>(),
           .uploaded = peer.uploaded[raw_index],
@@ -100,7 +102,7 @@ ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
           .placement = peer.placement};
 }
 
-absl::Status ScanSession::UploadShares(size_t raw_index, int ring_slot, const SourceBlock& block) {
+absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, const SourceBlock& block) {
   raw_index_now_ = raw_index;
   shares_.clear();
   std::fill(lane_records_.begin(), lane_records_.end(), 0);
@@ -123,7 +125,6 @@ absl::Status ScanSession::UploadShares(size_t raw_index, int ring_slot, const So
     const Lane lane = LaneAt(l, raw_index);
     OCTAVO_RETURN_IF_ERROR(lane.raw_free.EnqueueWait(lane.upload));
   }
-  const auto* from = ring_memory_[static_cast<size_t>(ring_slot)].as<uint8_t>();
   for (const Share& share : shares_) {
     const Lane lane = LaneAt(share.lane, raw_index);
     OCTAVO_RETURN_IF_ERROR(lane.device.CopyToDevice(lane.upload, lane.raw + share.raw_offset * record_bytes_, from + share.offset * record_bytes_,
@@ -255,7 +256,7 @@ absl::Status ScanSession::JoinPeers() {
 
 void ScanSession::SynchronizePeers() {
   for (const auto& peer : peers_) {
-    for (const Stream* stream : {&peer->upload, &peer->compute, &peer->copy}) {
+    for (const Stream* stream : {&peer->upload[0], &peer->upload[1], &peer->compute, &peer->copy}) {
       if (*stream) (void)stream->ref().Synchronize();
     }
   }

@@ -29,9 +29,9 @@ TEST(BlockRingTest, SlotsGoRoundAndOccupancyFollows) {
   for (int i = 0; i < 3; ++i) ring.Publish(slots[static_cast<size_t>(i)], {.first_record = 10 * i, .records = 10});
   EXPECT_EQ(ring.TryAcquire(), -1) << "published is not free";
   for (int i = 0; i < 3; ++i) {
-    int slot = -1;
-    SourceBlock block;
-    ASSERT_TRUE(ring.Pop(&slot, &block, stop.get_token()));
+    BlockRing::Part part;
+    ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
+    const auto [slot, offset, block] = part;
     EXPECT_EQ(slot, slots[static_cast<size_t>(i)]);
     EXPECT_EQ(block.first_record, 10 * i);
     EXPECT_EQ(ring.TryAcquire(), -1) << "popped is not free: the device still reads it";
@@ -45,10 +45,9 @@ TEST(BlockRingTest, CloseLetsTheRestOutThenEndsWithItsStatus) {
   std::stop_source stop;
   ring.Publish(ring.TryAcquire(), {.first_record = 0, .records = 4});
   ring.Close(absl::DataLossError("cable"));
-  int slot = -1;
-  SourceBlock block;
-  EXPECT_TRUE(ring.Pop(&slot, &block, stop.get_token()));
-  EXPECT_FALSE(ring.Pop(&slot, &block, stop.get_token()));
+  BlockRing::Part part;
+  EXPECT_TRUE(ring.Pop(&part, stop.get_token()));
+  EXPECT_FALSE(ring.Pop(&part, stop.get_token()));
   EXPECT_THAT(ring.close_status(), IsError(absl::StatusCode::kDataLoss, "cable"));
 }
 
@@ -56,9 +55,8 @@ TEST(BlockRingTest, CloseWakesAWaitingConsumer) {
   for (int i = 0; i < 200; ++i) {
     BlockRing ring(2);
     std::jthread consumer([&](std::stop_token stop) {
-      int slot = -1;
-      SourceBlock block;
-      EXPECT_FALSE(ring.Pop(&slot, &block, stop));
+      BlockRing::Part part;
+      EXPECT_FALSE(ring.Pop(&part, stop));
     });
     ring.Close(absl::OkStatus());
     consumer.join();
@@ -74,9 +72,8 @@ TEST(BlockRingTest, StopWakesBothWaits) {
     std::stop_source stop;
     std::thread producer([&] { EXPECT_EQ(ring.Acquire(stop.get_token()), -1); });
     std::thread consumer([&] {
-      int slot = -1;
-      SourceBlock block;
-      EXPECT_FALSE(ring.Pop(&slot, &block, stop.get_token()));
+      BlockRing::Part part;
+      EXPECT_FALSE(ring.Pop(&part, stop.get_token()));
     });
     stop.request_stop();
     producer.join();
@@ -105,10 +102,10 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
     ring.Close(absl::OkStatus());
   });
   std::thread consumer([&] {
-    int slot = -1;
-    SourceBlock block;
+    BlockRing::Part part;
     int64_t expected = 0;
-    while (ring.Pop(&slot, &block, stop.get_token())) {
+    while (ring.Pop(&part, stop.get_token())) {
+      const auto [slot, offset, block] = part;
       ASSERT_EQ(block.first_record, expected);
       ASSERT_EQ(memory[static_cast<size_t>(slot)], expected);
       while (popped.load() - retired.load() == kSlots) std::this_thread::yield();
@@ -132,6 +129,67 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
   EXPECT_EQ(ring.Occupancy(), 0);
 }
 
+// Small parts of a slot join while the device has two others to do, and only then.
+TEST(BlockRingTest, SmallPartsAreGatheredWhileTheDeviceIsBusy) {
+  BlockRing ring(4, {.enough_records = 100, .patience = std::chrono::hours(1)});
+  std::stop_source stop;
+  BlockRing::Part part;
+  const int slot = ring.TryAcquire();
+  for (int64_t i = 0; i < 2; ++i) {  // nothing to do: each part goes at once
+    ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
+    ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
+    EXPECT_EQ(part.slot, slot);
+    EXPECT_EQ(part.offset, 10 * i);
+    EXPECT_EQ(part.block.records, 10);
+  }
+  std::thread producer([&] {
+    for (int64_t i = 2; i < 12; ++i) ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
+  });
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // comes back when there is enough
+  producer.join();
+  EXPECT_EQ(part.offset, 20);
+  EXPECT_EQ(part.block.first_record, 20);
+  EXPECT_EQ(part.block.records, 100);
+  ring.PublishPart(slot, 120, {.first_record = 120, .records = 10});
+  ring.PublishPart(slot, 130, {.first_record = 999, .records = 10});  // records were lost between them
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
+  EXPECT_EQ(part.block.first_record, 120);
+  EXPECT_EQ(part.block.records, 10) << "what does not follow on does not join";
+  std::thread sealer([&] { ring.Seal(slot); });
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // nothing more will come
+  sealer.join();
+  EXPECT_EQ(part.block.first_record, 999);
+  EXPECT_EQ(part.offset, 130);
+  for (int i = 0; i < 4; ++i) {
+    ring.Release(slot);
+    EXPECT_GT(ring.Occupancy(), 0) << "parts of the slot are still with the device";
+  }
+  ring.Release(slot);
+  EXPECT_EQ(ring.Occupancy(), 0);
+}
+
+TEST(BlockRingTest, APartWaitsNoLongerThanPatienceAndNotAtAllForAnIdleDevice) {
+  BlockRing ring(4, {.enough_records = 100, .patience = std::chrono::milliseconds(50)});
+  std::stop_source stop;
+  BlockRing::Part part;
+  const int slot = ring.TryAcquire();
+  for (int64_t i = 0; i < 2; ++i) {
+    ring.PublishPart(slot, i, {.first_record = i, .records = 1});
+    ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  ring.PublishPart(slot, 2, {.first_record = 2, .records = 1});
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
+  // The device gets through with one of the three: two are left, and the next part waits; with another one it goes at once.
+  ring.Release(slot);
+  ring.PublishPart(slot, 3, {.first_record = 3, .records = 1});
+  std::thread retire([&] { ring.Release(slot); });
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
+  retire.join();
+  EXPECT_EQ(part.block.first_record, 3);
+}
+
 TEST(BlockRingTest, AllocatesNothingOnceItExists) {
   if (!testing::kCountsAllocations) GTEST_SKIP() << "a sanitizer has operator new";
   BlockRing ring(8);
@@ -140,12 +198,11 @@ TEST(BlockRingTest, AllocatesNothingOnceItExists) {
   for (int64_t i = 0; i < 1000; ++i) {
     const int taken = ring.Acquire(stop.get_token());
     ring.Publish(taken, {.first_record = i, .records = 1});
-    int slot = -1;
-    SourceBlock block;
+    BlockRing::Part part;
     if (i % 5 == 4) {
       for (int n = 0; n < 5; ++n) {
-        ring.Pop(&slot, &block, stop.get_token());
-        ring.Release(slot);
+        ring.Pop(&part, stop.get_token());
+        ring.Release(part.slot);
       }
     }
   }

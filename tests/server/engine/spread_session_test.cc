@@ -1,0 +1,220 @@
+// One scan over several devices: the same volumes as on one, whatever the pattern and whatever is missing; and what is left when
+// one of the devices is lost.
+
+#include "server/engine/pattern/plan.h"
+#include "tests/server/engine/session_fixture.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsOk;
+using octavo::testing::SeveralDevices;
+using testing::ExpectSame;
+using testing::KnownRecords;
+using testing::KnownSource;
+using testing::ResolvedKnown;
+using testing::RunOutcome;
+using testing::SessionRun;
+
+/// Records of `inner` with some lost on the way.
+class LossySource final : public Source {
+ public:
+  LossySource(KnownRecords records, std::vector<std::pair<int64_t, int64_t>> pieces) : records_(records), pieces_(std::move(pieces)) {}
+  absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
+    if (at_ == pieces_.size()) return SourceBlock{};
+    auto& [first, count] = pieces_[at_];
+    const SourceBlock block{.first_record = first, .records = std::min(count, max_records), .acquired = clock_.Now()};
+    for (int64_t r = 0; r < block.records; ++r) records_.Write(first + r, static_cast<uint16_t*>(slot) + r * records_.samples());
+    first += block.records;
+    count -= block.records;
+    at_ += count == 0;
+    return block;
+  }
+  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
+  bool CanWait() const override { return true; }
+
+ private:
+  const SystemClock clock_;
+  const KnownRecords records_;
+  std::vector<std::pair<int64_t, int64_t>> pieces_;
+  size_t at_ = 0;
+};
+
+class SpreadSessionTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    devices_ = SeveralDevices(GetParam(), GetParam() == "host" ? 3 : 2);
+    if (devices_.empty()) GTEST_SKIP() << "the machine has one device of this backend";
+  }
+  std::vector<Device*> Devices(size_t n) {
+    std::vector<Device*> some;
+    for (size_t d = 0; d < n; ++d) some.push_back(devices_[d].get());
+    return some;
+  }
+  std::unique_ptr<Source> Records(const ResolvedScan& scan) {
+    return std::make_unique<KnownSource>(records_, scan.volume_records * 2, nullptr, nullptr);
+  }
+
+  static std::vector<Pattern> Patterns() {
+    Pattern raster{.ascans_per_bscan = 12, .bscans_per_volume = 11, .volumes = 2, .bidirectional = true, .flyback_records = 3};
+    Pattern dense{.ascans_per_bscan = 16, .bscans_per_volume = 10, .volumes = 2};
+    Pattern repeated = raster;
+    repeated.kind = PatternKind::kRepeatedRaster;
+    repeated.repeat_count = 2;
+    repeated.repeat_period = 2;
+    repeated.bscans_per_volume = 6;
+    Pattern averaged = repeated;
+    averaged.repeat_strategy = RepeatStrategy::kAverage;
+    Pattern back = raster;
+    back.bidirectional_volumes = true;
+    Pattern spiral{.ascans_per_bscan = 16, .bscans_per_volume = 9, .volumes = 2, .volume_flyback_records = 5, .kind = PatternKind::kSpiral};
+    spiral.radius_end_mm = 1;
+    return {raster, dense, repeated, averaged, back, spiral};
+  }
+
+  std::vector<std::unique_ptr<Device>> devices_;
+  const KnownRecords records_{std::random_device{}(), 64};
+};
+
+TEST_P(SpreadSessionTest, VolumesAreThoseOfOneDevice) {
+  for (const Pattern& pattern : Patterns()) {
+    for (const int64_t block : {7, 50, 130}) {
+      const ResolvedScan scan = ResolvedKnown(pattern, [&](ScanSpec& spec) { spec.acquisition.records_per_block = block; });
+      const RunOutcome one = SessionRun::Run(Devices(1), scan, Records(scan));
+      ASSERT_EQ(one.voxels.size(), 2u);
+      for (size_t n = 2; n <= devices_.size(); ++n) {
+        SCOPED_TRACE(absl::StrCat(Name(pattern.kind), ", blocks of ", block, ", ", n, " devices"));
+        const RunOutcome several = SessionRun::Run(Devices(n), scan, Records(scan));
+        EXPECT_EQ(several.scan.state, ScanState::kDone) << several.scan.reason;
+        ExpectSame(several, one);
+        ASSERT_EQ(several.scan.spread_devices.size(), n);
+        EXPECT_EQ(several.scan.spread_devices[1], "devices/1");
+        ASSERT_FALSE(several.volumes.empty());
+        EXPECT_EQ(several.volumes[0].device, "devices/0");
+        EXPECT_EQ(several.volumes[0].spread_devices, several.scan.spread_devices);
+        EXPECT_TRUE(one.volumes[0].spread_devices.empty());
+      }
+    }
+  }
+}
+
+// What looks at a B-scan as a whole keeps its beginning until the rest has come, on the device that has the B-scan.
+TEST_P(SpreadSessionTest, BscanOptionsSeeWholeBscans) {
+  for (const Pattern& pattern : Patterns()) {
+    const ResolvedScan scan = ResolvedKnown(pattern, [](ScanSpec& spec) {
+      spec.acquisition.records_per_block = 7;
+      spec.processing.background = BackgroundMode::kBscan;
+      spec.processing.fixed_pattern_noise = FixedPatternNoise::kMean;
+    });
+    SCOPED_TRACE(Name(pattern.kind));
+    ExpectSame(SessionRun::Run(Devices(2), scan, Records(scan)), SessionRun::Run(Devices(1), scan, Records(scan)));
+  }
+}
+
+TEST_P(SpreadSessionTest, WhatIsLostIsMissingInTheSamePlaces) {
+  for (const bool whole_bscans : {false, true}) {
+    for (const Pattern& pattern : Patterns()) {
+      const ResolvedScan scan = ResolvedKnown(pattern, [&](ScanSpec& spec) {
+        spec.acquisition.records_per_block = 23;
+        if (whole_bscans) spec.processing.background = BackgroundMode::kBscan;
+      });
+      const int64_t n = scan.volume_records;
+      const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 31}, {40, 5}, {20, 8}, {77, n - 90}, {n + 4, 60}, {n + 80, n - 80}};
+      SCOPED_TRACE(absl::StrCat(Name(pattern.kind), whole_bscans ? ", B-scans as a whole" : ""));
+      const RunOutcome one = SessionRun::Run(Devices(1), scan, std::make_unique<LossySource>(records_, pieces));
+      const RunOutcome two = SessionRun::Run(Devices(2), scan, std::make_unique<LossySource>(records_, pieces));
+      ASSERT_EQ(one.voxels.size(), 2u);
+      EXPECT_GT(one.volumes[0].missing_ascans, 0);
+      ExpectSame(two, one);
+      EXPECT_EQ(two.scan.duplicate_records, one.scan.duplicate_records);
+    }
+  }
+}
+
+// A rolling background is taken by each device over its own records; a source that never changes shows that it is one.
+TEST_P(SpreadSessionTest, ARollingBackgroundIsEachDevicesOwn) {
+  class Constant final : public Source {
+   public:
+    explicit Constant(int64_t total) : total_(total) {}
+    absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
+      const int64_t count = std::min(max_records, total_ - next_);
+      for (int64_t r = 0; r < count; ++r) KnownRecords(1, 64).Write(0, static_cast<uint16_t*>(slot) + r * 64);
+      next_ += count;
+      return SourceBlock{.first_record = next_ - count, .records = count, .acquired = SystemClock().Now()};
+    }
+    absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
+    bool CanWait() const override { return true; }
+
+   private:
+    const int64_t total_;
+    int64_t next_ = 0;
+  };
+  const ResolvedScan scan = ResolvedKnown(Patterns()[0], [](ScanSpec& spec) { spec.processing.background = BackgroundMode::kRolling; });
+  const auto source = [&] { return std::make_unique<Constant>(scan.volume_records * 2); };
+  const RunOutcome two = SessionRun::Run(Devices(2), scan, source());
+  ASSERT_EQ(two.voxels.size(), 2u);
+  for (const auto& voxels : two.voxels) {
+    for (const uint8_t v : voxels) ASSERT_EQ(v, 0) << "record less background is nothing, on every device";
+  }
+}
+
+TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
+  Pattern pattern = Patterns()[1];
+  pattern.volumes = 6;
+  const ResolvedScan before = ResolvedKnown(pattern);
+  const ResolvedScan after = ResolvedKnown(pattern, [](ScanSpec& spec) { spec.processing.dispersion_a2 = -2e-3; });
+  const auto source = [&](std::function<void(int64_t)> at) {
+    return std::make_unique<KnownSource>(records_, before.volume_records * 6, nullptr, std::move(at));
+  };
+  const RunOutcome with_old = SessionRun::Run(Devices(1), before, source(nullptr));
+  const RunOutcome with_new = SessionRun::Run(Devices(1), after, source(nullptr));
+  SessionRun run(Devices(2));
+  bool updated = false;
+  ASSERT_THAT(run.Start(before, source([&](int64_t next) {
+                          if (updated || next < 2 * before.volume_records + 30) return;
+                          updated = true;
+                          while (run.session() == nullptr) std::this_thread::yield();
+                          EXPECT_THAT(run.session()->Update(after), IsOk());
+                        })),
+              IsOk());
+  const RunOutcome spread = run.Outcome();
+  ASSERT_EQ(spread.voxels.size(), 6u);
+  int changed = -1;
+  for (size_t v = 0; v < 6; ++v) {
+    const bool old = spread.voxels[v] == with_old.voxels[v];
+    EXPECT_NE(old, spread.voxels[v] == with_new.voxels[v]) << "volume " << v << " is made with one processing";
+    if (!old && changed < 0) changed = static_cast<int>(v);
+    EXPECT_EQ(old, changed < 0) << "and not back again";
+  }
+  EXPECT_GE(changed, 1);
+}
+
+TEST_P(SpreadSessionTest, ALostDeviceEndsTheScanAndAllMemoryComesBack) {
+  for (const size_t lost : {size_t{0}, size_t{1}}) {
+    auto devices = SeveralDevices(GetParam());
+    Pattern pattern = Patterns()[1];
+    pattern.volumes = 200;
+    const ResolvedScan scan = ResolvedKnown(pattern, [](ScanSpec& spec) {
+      spec.retention.mode = RetentionMode::kLive;
+      spec.retention.hold_slots = 2;
+    });
+    {
+      SessionRun run({devices[0].get(), devices[1].get()});
+      auto source = std::make_unique<KnownSource>(records_, scan.volume_records * 200, nullptr, [&](int64_t next) {
+        if (next >= 3 * scan.volume_records) devices[lost]->InjectFault("the cable was pulled");
+      });
+      ASSERT_THAT(run.Start(scan, std::move(source)), IsOk());
+      const ScanStatus status = run.WaitForTheEnd();
+      EXPECT_EQ(status.state, ScanState::kFailed);
+      EXPECT_EQ(status.reason_code, "DEVICE_LOST");
+      EXPECT_NE(status.reason.find(DeviceName(static_cast<int>(lost))), std::string::npos) << status.reason;
+      EXPECT_NE(status.reason.find("pulled"), std::string::npos) << status.reason;
+      EXPECT_EQ(run.ledger().UseOf(1).reserved, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SpreadSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+
+}  // namespace
+}  // namespace octavo::engine
