@@ -10,6 +10,7 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 
+#include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/rpc/unix_listener.h"
 
@@ -58,12 +59,31 @@ class RpcServerImpl final : public RpcServer {
       addresses_.push_back(absl::StrCat("unix:", config.unix_path));
     }
     SetServing(true);
+    devices_ = engine->WatchDevices([this](const std::vector<engine::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
   }
 
   std::vector<std::string> addresses() const override { return addresses_; }
 
   void SetServing(bool serving) override {
+    MutexLock lock(health_mutex_);
+    serving_ = serving;
+    TellHealth();
+  }
+
+  /// devices/<n> are services of their own; without a healthy one nothing is served.
+  void SetDevices(const std::vector<engine::DeviceStatus>& devices) {
+    MutexLock lock(health_mutex_);
+    any_device_ = false;
+    for (const auto& device : devices) {
+      any_device_ = any_device_ || device.healthy;
+      server_->GetHealthCheckService()->SetServingStatus(device.name, device.healthy);
+    }
+    TellHealth();
+  }
+
+  void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mutex_) {
+    const bool serving = serving_ && any_device_;
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
     for (const char* service :
@@ -74,6 +94,7 @@ class RpcServerImpl final : public RpcServer {
 
   void Shutdown(std::chrono::milliseconds grace) override {
     if (server_ == nullptr) return;
+    devices_ = nullptr;  // nothing of it touches the server any more
     if (unix_ != nullptr) unix_->Stop();
     auto done = std::async(std::launch::async, [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
     // A Unix peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all the same, the server's
@@ -92,6 +113,9 @@ class RpcServerImpl final : public RpcServer {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<UnixListener> unix_;
   std::vector<std::string> addresses_;
+  Mutex health_mutex_;
+  bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_ ABSL_GUARDED_BY(health_mutex_) = true;
+  std::unique_ptr<engine::Handle> devices_;
 };
 
 }  // namespace

@@ -1,0 +1,72 @@
+"""Several devices of one daemon (here: the host three times): placement by load, scans that are spread, what is said of it."""
+
+import unittest
+import urllib.request
+
+import numpy as np
+
+from harness import DaemonTest, octavo
+from octavo.v1 import scan_pb2
+
+ASCANS, BSCANS = 48, 20
+
+
+class SeveralDevices(DaemonTest):
+    flags = ("--device.backend", "host", "--device.host_devices", "3", "--device.memory_bytes", str(256 << 20), "--device.frame_pool_bytes", str(16 << 20))
+
+    def submit(self, volumes=1, fast=True, seed=1, **fields):
+        return self.client.submit_scan(octavo.simulated(seed, fast=fast), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=128, **fields)
+
+    def test_each_device_is_listed_and_has_a_health_of_its_own(self):
+        devices = self.client.devices()
+        self.assertEqual([d.name for d in devices], ["devices/0", "devices/1", "devices/2"])
+        self.assertEqual(len({d.uuid for d in devices}), 3)
+        self.assertTrue(all(d.healthy for d in devices))
+        check = self.client.channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes)
+        for name in (b"devices/0", b"devices/2"):
+            self.assertEqual(check(bytes([0x0A, len(name)]) + name, timeout=10), b"\x08\x01")
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        for n in range(3):
+            self.assertIn(f'octavo_device_healthy{{device="devices/{n}",backend="host"}} 1', page)
+
+    def test_scans_go_where_least_is_done(self):
+        running = [self.submit(volumes=0, fast=False, rate_hz=2000) for _ in range(3)]
+        self.assertEqual(sorted(s.device for s in running), ["devices/0", "devices/1", "devices/2"])
+        self.assertEqual([d.running_scans for d in self.client.devices()], [1, 1, 1])
+        self.client.cancel(running[1].name)
+        self.client.wait(running[1].name)
+        self.assertEqual(self.submit(volumes=0, fast=False, rate_hz=2000).device, running[1].device)
+
+    def test_a_spread_scan_makes_the_same_volumes(self):
+        processing = octavo.processing(background="bscan")
+        alone = self.client.wait(self.submit(volumes=2, device="devices/0", processing=processing).name)
+        spread = self.client.wait(self.submit(volumes=2, device="devices/1", spread=scan_pb2.Spread(), processing=processing).name)
+        self.assertEqual((spread.state, spread.device), (scan_pb2.DONE, "devices/1"))
+        self.assertEqual(spread.spread_devices[0], "devices/1")
+        self.assertEqual(sorted(spread.spread_devices), ["devices/0", "devices/1", "devices/2"])
+        self.assertEqual(list(alone.spread_devices), [])
+        for a, b in zip(self.client.volumes(alone.name), self.client.volumes(spread.name)):
+            self.assertEqual(a.digest, b.digest)
+            self.assertEqual((b.device, list(b.spread_devices)), ("devices/1", list(spread.spread_devices)))
+            np.testing.assert_array_equal(self.client.read(a.name), self.client.read(b.name))
+        # All of its memory but the volumes' comes back, on every device.
+        self.assertEqual([d.reserved_bytes for d in self.client.devices()], [0, 0, 0])
+
+    def test_a_spread_scan_is_refused_as_a_whole(self):
+        for spread, field in ((dict(count=4), "spread.count"), (dict(devices=["devices/0", "devices/0"]), "spread.devices"),
+                              (dict(devices=["devices/9"]), "spread.devices"), (dict(count=3, devices=["devices/0"]), "spread.count")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.submit(spread=scan_pb2.Spread(**spread))
+            self.assertEqual(caught.exception.field, field)
+        full = self.submit(volumes=0, fast=False, rate_hz=2000, device="devices/2", retention=dict(mode=scan_pb2.LIVE, hold_slots=3500))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(octavo.simulated(fast=True), octavo.raster(512, 512, volumes=1), samples=512, spread=scan_pb2.Spread(count=3))
+        self.assertEqual(caught.exception.reason, "DEVICE_FULL")
+        self.assertIn("devices/2", str(caught.exception))
+        self.client.cancel(full.name)
+        self.client.wait(full.name)
+        self.assertEqual([d.reserved_bytes for d in self.client.devices()], [0, 0, 0])
+
+
+if __name__ == "__main__":
+    unittest.main()
