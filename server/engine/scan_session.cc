@@ -169,9 +169,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_ASSIGN_OR_RETURN(uploaded_[i], device_.NewEvent());
   }
   OCTAVO_ASSIGN_OR_RETURN(scratch_, device_.Allocate(LargestPlane(scan_)));
-  for (Stream& upload : upload_) {
-    OCTAVO_ASSIGN_OR_RETURN(upload, device_.NewStream(StreamPriority::kNormal));
-  }
+  OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device_.NewEvent());

@@ -200,11 +200,10 @@ class ScanSession {
   Overrun overrun_ = Overrun::kDefault;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
-  // Uploads go in turn on two streams: what lies between two copies of one stream does not leave the link idle.
-  static constexpr int kRawBuffers = 4, kUploadStreams = 2;
+  static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane
-  Stream upload_[kUploadStreams], compute_, products_, copy_;
+  Stream upload_, compute_, products_, copy_;
   Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
   DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography

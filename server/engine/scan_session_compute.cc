@@ -135,10 +135,9 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
     raw_records_now_ = lane_records_[0];
     OCTAVO_RETURN_IF_ERROR(ProcessBlock(raw, block));
   } else {
-    const StreamRef upload = upload_[raw_index % kUploadStreams].ref();
-    OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload, raw, from, block.records * record_bytes_));
-    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload));
+    OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, from, block.records * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
     // A rolling background goes on from block to block: what was gathered is taken apart again.
     const bool apart = scan_.chain.background == math::Background::kRolling;

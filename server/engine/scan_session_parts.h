@@ -49,7 +49,7 @@ struct ScanSession::Peer {
   DeviceBuffer raw[kRawBuffers];
   DeviceBuffer placement[2];
   std::shared_ptr<SpectralProcessor> processor;
-  Stream upload[kUploadStreams], compute, copy;
+  Stream upload, compute, copy;
   Event uploaded[kRawBuffers], raw_free[kRawBuffers];
   Event processed, copied;                        // of compute and copy
   int64_t kept_row = -1;                          // a B-scan whose beginning the processor may have kept; -1 = none

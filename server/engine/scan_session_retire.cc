@@ -147,7 +147,7 @@ void ScanSession::Finish() {
     copy_cv_.NotifyAll();
   }
   if (copy_thread_.joinable()) copy_thread_.join();
-  for (StreamRef stream : {upload_[0].ref(), upload_[1].ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
   SynchronizePeers();
   context_.store->KeepAll(name_);
   {
@@ -171,7 +171,7 @@ void ScanSession::Finish() {
   }
   for (Event* event : {uploaded_, raw_free_}) std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
   volume_ready_ = Event();
-  for (Stream* stream : {&upload_[0], &upload_[1], &compute_, &products_, &copy_}) *stream = Stream();
+  for (Stream* stream : {&upload_, &compute_, &products_, &copy_}) *stream = Stream();
   slots_->Close();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;

@@ -38,9 +38,7 @@ absl::Status ScanSession::AllocatePeers() {
       OCTAVO_ASSIGN_OR_RETURN(peer->raw_free[i], device.NewEvent());
       OCTAVO_ASSIGN_OR_RETURN(peer->uploaded[i], device.NewEvent());
     }
-    for (Stream& upload : peer->upload) {
-      OCTAVO_ASSIGN_OR_RETURN(upload, device.NewStream(StreamPriority::kNormal));
-    }
+    OCTAVO_ASSIGN_OR_RETURN(peer->upload, device.NewStream(StreamPriority::kNormal));
     OCTAVO_ASSIGN_OR_RETURN(peer->compute, device.NewStream(StreamPriority::kHigh));
     OCTAVO_ASSIGN_OR_RETURN(peer->copy, device.NewStream(StreamPriority::kHigh));
     OCTAVO_ASSIGN_OR_RETURN(peer->processed, device.NewEvent());
@@ -83,7 +81,7 @@ ScanSession::BscanPlace ScanSession::PlaceAt(int64_t volume, int64_t record) con
 ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
   if (lane == 0) {
     return {.device = device_,
-            .upload = upload_[raw_index % kUploadStreams].ref(),
+            .upload = upload_.ref(),
             .compute = compute_.ref(),
             .raw = raw_[raw_index].as<uint8_t>(),
             .uploaded = uploaded_[raw_index],
@@ -93,7 +91,7 @@ ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
   }
   Peer& peer = *peers_[lane - 1];
   return {.device = peer.device,
-          .upload = peer.upload[raw_index % kUploadStreams].ref(),
+          .upload = peer.upload.ref(),
           .compute = peer.compute.ref(),
           .raw = peer.raw[raw_index].as<uint8_t>(),
           .uploaded = peer.uploaded[raw_index],
@@ -256,7 +254,7 @@ absl::Status ScanSession::JoinPeers() {
 
 void ScanSession::SynchronizePeers() {
   for (const auto& peer : peers_) {
-    for (const Stream* stream : {&peer->upload[0], &peer->upload[1], &peer->compute, &peer->copy}) {
+    for (const Stream* stream : {&peer->upload, &peer->compute, &peer->copy}) {
       if (*stream) (void)stream->ref().Synchronize();
     }
   }
