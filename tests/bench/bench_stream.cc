@@ -1,7 +1,7 @@
-// The chain streamed in pieces: upload from page-locked memory, chain and en face projection, overlapped on streams of their own by events (uploads
-// in turn on two of them), for pieces of 64 KiB to 64 MiB, u16 and 12 bits packed, with and without MIP; each as a share of the link rate of the same
-// run. Records are fresh and random; every timed output was poisoned before and is compared with the double-precision model, and all of it, bit for
-// bit, with the host backend's where --compare-host is given.
+// The chain streamed in pieces: upload from page-locked memory, chain and en face projection, overlapped on two streams by events,
+// for pieces of 64 KiB to 64 MiB, u16 and 12 bits packed, with and without MIP; each as a share of the link rate of the same run, and
+// of copies of that very size alone. Records are fresh and random; every timed output was poisoned before and is compared with the
+// double-precision model, and all of it, at most one step apart, with the host backend's where --compare-host is given.
 //   bench_stream [--backend host|cuda] [--samples N] [--seconds S] [--largest-mib M] [--compare-host 1]
 
 #include "tests/bench/bench_support.h"
