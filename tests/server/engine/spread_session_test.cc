@@ -124,7 +124,7 @@ TEST_P(SpreadSessionTest, WhatIsLostIsMissingInTheSamePlaces) {
       const RunOutcome one = SessionRun::Run(Devices(1), scan, std::make_unique<LossySource>(records_, pieces));
       const RunOutcome two = SessionRun::Run(Devices(2), scan, std::make_unique<LossySource>(records_, pieces));
       ASSERT_EQ(one.voxels.size(), 2u);
-      EXPECT_GT(one.volumes[0].missing_ascans, 0);
+      if (!pattern.averaged()) EXPECT_GT(one.volumes[0].missing_ascans, 0);  // of an average a pass that came is enough
       ExpectSame(two, one);
       EXPECT_EQ(two.scan.duplicate_records, one.scan.duplicate_records);
     }
