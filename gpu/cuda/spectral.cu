@@ -500,8 +500,7 @@ class CudaSpectralPlan final : public SpectralPlan {
 
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
-    if (fused_ != nullptr)
-      return "cuda: one launch, fused from raw samples to placed output, transform of " + std::to_string(config_.fft_length) + " in registers";
+    if (fused_ != nullptr) return "cuda: " + FusedChain::Describe(config_);
     return std::string("cuda: launches (prepare, cuFFT ") + (sizes_.real ? "R2C" : "C2C inverse") + " of " + std::to_string(config_.fft_length) +
            ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache (not fused: " + why_not_fused_ + ")";
   }
