@@ -28,7 +28,7 @@ struct FusedForm {
   static constexpr int kRadix = kRadix_, kSpread = kSpread_;
   static constexpr bool kReal = kReal_;
   static constexpr int kGroup = kRadix * kSpread, kLength = kRadix * kGroup;
-  static constexpr int kThreads = kGroup == 96 ? 96 : 128;
+  static constexpr int kThreads = kGroup == 64 || kGroup == 96 ? kGroup : 128;
   // Twiddles in registers; the others are loaded where they are used. Found by measuring, with the warps of an SM.
   static constexpr int kTwiddlesKept = kSpread > 1 ? kRadix / 4 : kRadix / 2;
   static constexpr int kWarpsPerSm = kRadix == 16 ? 20 : kReal && kSpread < 3 ? 16 : 12;
@@ -246,10 +246,23 @@ __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t reco
   return y * placement.raster.ascans_per_bscan + across;
 }
 
-// Steps 6 and 7, placement and en face projections of one A-scan, of which a thread holds the bins lane + G k below F/2.
+// A number as an unsigned integer of the same order, and back.
+__device__ __forceinline__ uint32_t OrderOf(float v) {
+  const uint32_t bits = __float_as_uint(v);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float OfOrder(uint32_t order) { return __uint_as_float(order >> 31 != 0 ? order & 0x7FFFFFFFu : ~order); }
+
+/// Maximum and sum of a warp's part of a slab.
+struct SlabPart {
+  uint32_t most;
+  float sum;
+};
+
+// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins lane + G k below F/2; each warp's part of the slab.
 template <class Form, class Chain>
-__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane, int group,
-                                      float2 (&joined)[Form::kGroup / 32], const SpectralTarget& target) {
+__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane,
+                                      SlabPart (&part)[Form::kGroup / 32], const SpectralTarget& target) {
   constexpr int kGroup = Form::kGroup, kBins = Form::kRadix / 2;
   OutKind kind = t.out;
   if constexpr (Chain::kUsual) kind = Chain::kOut;
@@ -266,41 +279,49 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
     }
   }
   if (target.mip == nullptr && target.aip == nullptr) return;
-  float most = kind == OutKind::kF32 ? -INFINITY : kMagic, sum = 0;
   const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
+  // As unsigned integers that are ordered like what they stand for: integers above kMagic are so already.
+  uint32_t most = 0;
+  if (kind == OutKind::kF32) {
+    float v = -INFINITY;
 #pragma unroll
-  for (int k = 0; k < kBins; ++k) most = in_slab(k) ? fmaxf(most, power[k]) : most;
+    for (int k = 0; k < kBins; ++k) v = in_slab(k) ? fmaxf(v, power[k]) : v;
+    most = OrderOf(v);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kBins; k += 2) {
+      most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0, in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
+    }
+  }
+  most = __reduce_max_sync(0xFFFFFFFFu, most);
+  float sum = 0;
   if (target.aip != nullptr) {
 #pragma unroll
     for (int k = 0; k < kBins; ++k) sum += in_slab(k) ? power[k] - (kind == OutKind::kF32 ? 0.0f : kMagic) : 0.0f;
-  }
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    most = fmaxf(most, __shfl_down_sync(0xFFFFFFFFu, most, offset));
-    if (target.aip != nullptr) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   }
-  if constexpr (kGroup > 32) {
-    if (lane % 32 == 0) joined[lane / 32] = make_float2(most, sum);
-    SyncGroup<Form>(group);
-    if (lane == 0) {
+  if (lane % 32 == 0) part[lane / 32] = {most, sum};
+}
+
+// The en face projections of an A-scan from those of its warps.
+template <class Form, class Chain>
+__device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan, const SpectralTarget& target) {
+  OutKind kind = t.out;
+  if constexpr (Chain::kUsual) kind = Chain::kOut;
+  SlabPart slab = parts[0];
 #pragma unroll
-      for (int w = 1; w < kGroup / 32; ++w) {
-        most = fmaxf(most, joined[w].x);
-        sum += joined[w].y;
-      }
-    }
-  }
-  if (lane != 0) return;
+  for (int w = 1; w < Form::kGroup / 32; ++w) slab = {max(slab.most, parts[w].most), slab.sum + parts[w].sum};
   if (target.mip != nullptr) {
     if (kind == OutKind::kF32) {
-      static_cast<float*>(target.mip)[ascan] = most;
+      static_cast<float*>(target.mip)[ascan] = OfOrder(slab.most);
     } else if (kind == OutKind::kU16) {
-      static_cast<uint16_t*>(target.mip)[ascan] = static_cast<uint16_t>(most - kMagic);
+      static_cast<uint16_t*>(target.mip)[ascan] = static_cast<uint16_t>(slab.most);
     } else {
-      static_cast<uint8_t*>(target.mip)[ascan] = static_cast<uint8_t>(most - kMagic);
+      static_cast<uint8_t*>(target.mip)[ascan] = static_cast<uint8_t>(slab.most);
     }
   }
-  if (target.aip != nullptr) target.aip[ascan] = sum / static_cast<float>(t.slab_end - t.slab_begin);
+  if (target.aip != nullptr) target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
 template <class Form, class Chain>
@@ -312,7 +333,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   constexpr int kPitch = G + 2;  // complex numbers between rows of the exchange: two at a time are read without bank conflicts
   constexpr int kExchange = R * kPitch > F + 4 ? R * kPitch : F + 4;
   __shared__ float4 memory[kGroups][kExchange / 2];
-  __shared__ float2 joined[kGroups][2][G / 32];  // apart for the two A-scans: no wait between them
+  __shared__ SlabPart parts[kGroups][2][G / 32];
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
   float2* const staged = exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
@@ -427,7 +448,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll 1
       for (int s = 0; s < 2; ++s) {
         const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + s);
-        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, group, joined[group][s], target);  // the same for the whole group
+        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, parts[group][s], target);  // the same for the whole group
 #pragma unroll
         for (int k = 0; k < R / 2; ++k) power[k] = other_power[k];
       }
@@ -459,11 +480,18 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
           constexpr int from = Reversed(k, kBits);
           power[k] = fmaf(x[from].x, x[from].x, x[from].y * x[from].y);
         });
-        Place<Form, Chain>(t, power, ascan, lane, group, joined[group][s], target);
+        Place<Form, Chain>(t, power, ascan, lane, parts[group][s], target);
       }
     }
+    // After the transform with dispersion nobody reads the memory that the next A-scans are staged in: several warps need not wait
+    // for each other. A single one must, or the compiler draws loads of the next turn into this one and runs out of registers.
+    const bool projections = target.mip != nullptr || target.aip != nullptr;
+    if (Form::kReal || G == 32 || projections) SyncGroup<Form>(group);
+    if (projections) {
+      const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + lane % 2);
+      if (lane < 2 && ascan >= 0) Join<Form, Chain>(t, parts[group][lane], ascan, target);
+    }
     turn = (turn + 1) % 16;
-    SyncGroup<Form>(group);
   }
 }
 

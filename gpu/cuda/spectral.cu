@@ -10,27 +10,23 @@
 #include "gpu/cuda/cufft_library.h"
 #include "gpu/cuda/fused_spectral.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/cuda/raw_rows.cuh"
+#include "gpu/cuda/rolling_background.h"
 #include "gpu/math/projection.h"
 
 namespace octavo::cuda {
 namespace {
 
 constexpr int kPrepareThreads = 256, kFinishThreads = 128, kColumnThreads = 128;
-constexpr int64_t kRollRecords = 64, kMeanRecords = 32, kMostRollParts = 16384, kMostMeanParts = 1024;  // raw records of a part, parts
-constexpr int64_t kPatternParts = 16;                                                                   // of a B-scan whose mean is taken
-constexpr int64_t kMostRuns = 32768;                                                                    // of a launch
-constexpr int64_t kStagedBytes = 160 << 10;         // records larger than this are read from device memory directly
-constexpr int64_t kChunkBytes = int64_t{24} << 20;  // spectra of a chunk between the launches: stays in the L2 cache
-
-/// Stands for packed samples of 12 bits where a raw type is wanted.
-struct Packed12 {};
-/// What a sample of a raw type becomes when it is kept.
-template <typename T>
-using Kept = std::conditional_t<std::is_same_v<T, Packed12>, uint16_t, T>;
+constexpr int64_t kMeanRecords = 32, kMostMeanParts = 1024;  // raw records of a part, parts
+constexpr int64_t kPatternParts = 16;                        // of a B-scan whose mean is taken
+constexpr int64_t kMostRuns = 32768;                         // of a launch
+constexpr int64_t kStagedBytes = 160 << 10;                  // records larger than this are read from device memory directly
+constexpr int64_t kChunkBytes = int64_t{24} << 20;           // spectra of a chunk between the launches: stays in the L2 cache
 
 struct Tables {
-  int64_t samples, row_bytes, channels, channel, average;  // row: one raw record
-  math::Packing packing;
+  RawRows rows;
+  int64_t average;                          // rows of a record
   int64_t n, fft, pitch, first_bin, depth;  // pitch: complex numbers from one spectrum to the next
   math::Interpolation interpolation;
   const int32_t* tap;
@@ -48,17 +44,6 @@ struct Tables {
 
 __device__ inline int64_t Clamp(int64_t i, int64_t samples) { return i < 0 ? 0 : i >= samples ? samples - 1 : i; }
 
-// Sample j of the chosen channel of a raw record.
-template <typename T>
-__device__ inline Kept<T> ReadSample(const Tables& t, const uint8_t* row, int64_t j) {
-  const int64_t i = t.channels == 1 ? j : j * t.channels + t.channel;
-  if constexpr (std::is_same_v<T, Packed12>) {
-    return static_cast<uint16_t>(math::ReadPacked12(t.packing, row, i));
-  } else {
-    return reinterpret_cast<const T*>(row)[i];
-  }
-}
-
 // Position of the launch's record `b`, and the run it belongs to.
 struct Place {
   int64_t record, run;
@@ -74,23 +59,23 @@ template <typename T, bool kStaged, bool kReal>
 __global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, float2* out) {
   extern __shared__ float staged[];
   const Place place = PlaceOf(runs, blockIdx.x);
-  const uint8_t* record = raw + place.record * t.average * t.row_bytes;
+  const uint8_t* record = raw + place.record * t.average * t.rows.bytes;
   const float* background = t.background == nullptr ? nullptr : t.background + place.run * t.background_step;
   float2* spectrum = out + static_cast<int64_t>(blockIdx.x) * t.pitch;
   const auto load = [&](int64_t i) {
-    float v = static_cast<float>(ReadSample<T>(t, record, i));
+    float v = static_cast<float>(ReadSample<T>(t.rows, record, i));
     if (t.average > 1) {
-      for (int64_t r = 1; r < t.average; ++r) v += static_cast<float>(ReadSample<T>(t, record + r * t.row_bytes, i));
+      for (int64_t r = 1; r < t.average; ++r) v += static_cast<float>(ReadSample<T>(t.rows, record + r * t.rows.bytes, i));
       v *= 1.0f / static_cast<float>(t.average);
     }
     return v - (background != nullptr ? background[i] : 0.0f);
   };
   if constexpr (kStaged) {
-    for (int64_t i = threadIdx.x; i < t.samples; i += blockDim.x) staged[i] = load(i);
+    for (int64_t i = threadIdx.x; i < t.rows.samples; i += blockDim.x) staged[i] = load(i);
     __syncthreads();
   }
   const auto at = [&](int64_t i) {
-    i = Clamp(i, t.samples);
+    i = Clamp(i, t.rows.samples);
     if constexpr (kStaged) {
       return staged[i];
     } else {
@@ -233,44 +218,16 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
   if (target.aip != nullptr) target.aip[ascan] = sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
-// Rolling background: each block sums a part of the new raw records less those that leave, and keeps the new ones.
-template <typename T>
-__global__ void RollKernel(Tables t, const uint8_t* newest, int64_t part, int64_t fresh, int64_t leaving, int64_t next, int64_t window,
-                           Kept<T>* history, double* partials) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= t.samples) return;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * part, end = min(begin + part, fresh);
-  double sum = 0;
-  for (int64_t r = begin; r < end; ++r) {
-    Kept<T>* slot = history + (next + r) % window * t.samples + j;
-    if (r >= fresh - leaving) sum -= static_cast<double>(*slot);
-    const Kept<T> v = ReadSample<T>(t, newest + r * t.row_bytes, j);
-    sum += static_cast<double>(v);
-    *slot = v;
-  }
-  partials[blockIdx.y * t.samples + j] = sum;
-}
-
-// Adds the parts in a fixed order, so that results do not depend on timing.
-__global__ void RollFinishKernel(const double* partials, int64_t parts, int64_t samples, double count, double* sums, float* background) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= samples) return;
-  double sum = sums[j];
-  for (int64_t p = 0; p < parts; ++p) sum += partials[p * samples + j];
-  sums[j] = sum;
-  background[j] = static_cast<float>(sum / count);
-}
-
 // Mean of each run's raw records, in parts: partials [run, part, sample].
 template <typename T>
 __global__ void RunSumKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t part, double* partials) {
   const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= t.samples) return;
-  const uint8_t* run = raw + blockIdx.y * runs.pitch * t.average * t.row_bytes;
+  if (j >= t.rows.samples) return;
+  const uint8_t* run = raw + blockIdx.y * runs.pitch * t.average * t.rows.bytes;
   const int64_t begin = static_cast<int64_t>(blockIdx.z) * part, end = min(begin + part, runs.active * t.average);
   double sum = 0;
-  for (int64_t r = begin; r < end; ++r) sum += static_cast<double>(ReadSample<T>(t, run + r * t.row_bytes, j));
-  partials[(static_cast<int64_t>(blockIdx.y) * gridDim.z + blockIdx.z) * t.samples + j] = sum;
+  for (int64_t r = begin; r < end; ++r) sum += static_cast<double>(ReadSample<T>(t.rows, run + r * t.rows.bytes, j));
+  partials[(static_cast<int64_t>(blockIdx.y) * gridDim.z + blockIdx.z) * t.rows.samples + j] = sum;
 }
 __global__ void RunMeanKernel(const double* partials, int64_t parts, int64_t samples, double count, float* background) {
   const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -333,19 +290,15 @@ int64_t Parts(int64_t rows, int64_t part, int64_t most) { return std::min((rows 
 // What a plan allocates, in one place for PlanBytes and Build.
 struct Sizes {
   bool real, lines;
-  int64_t pitch, chunk, runs;                               // complex numbers of a spectrum; records and runs of a chunk
-  int64_t roll_window = 0, roll_parts = 0, mean_parts = 0;  // raw records; parts
-  int64_t segments = 0;                                     // of a run
-  int64_t work = 0;                                         // what cuFFT may need
+  int64_t pitch, chunk, runs;  // complex numbers of a spectrum; records and runs of a chunk
+  int64_t mean_parts = 0;
+  int64_t segments = 0;  // of a run
+  int64_t work = 0;      // what cuFFT may need
 
   explicit Sizes(const SpectralConfig& c) : real(c.phase_rad.empty()), lines(c.bscan_records > 0), pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
     chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1, c.max_records_per_block);
     runs = lines ? std::clamp<int64_t>(chunk / c.bscan_records, 1, kMostRuns) : 1;
     if (lines) chunk = runs * c.bscan_records;
-    if (c.background == math::Background::kRolling) {
-      roll_window = c.background_window_records * c.record_average;
-      roll_parts = Parts(std::min(c.max_records_per_block * c.record_average, roll_window), kRollRecords, kMostRollParts);
-    }
     if (c.background == math::Background::kBscan) mean_parts = Parts(c.bscan_records * c.record_average, kMeanRecords, kMostMeanParts);
     if (c.fixed_pattern != math::FixedPattern::kNone) segments = std::max(kPatternParts, math::kFixedPatternSegments);
     // Lengths of small factors work in as much as the data; others by convolutions of at least twice the length.
@@ -396,9 +349,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     if (c.background == math::Background::kStatic) OCTAVO_RETURN_IF_ERROR(Upload(device, stream, c.background_spectrum, &background_));
     if (c.background == math::Background::kRolling) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, samples * 4, &background_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, samples * 8, &sums_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.roll_parts * samples * 8, &partials_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.roll_window * samples * SizeOf(c.raw_type), &history_));
+      OCTAVO_ASSIGN_OR_RETURN(rolling_, RollingBackground::Create(c, device, health_, stream));
+      device_bytes_ += RollingBackground::DeviceBytes(c);
     }
     if (c.background == math::Background::kBscan) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * samples * 4, &background_));
@@ -415,12 +367,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     } else {
       OCTAVO_RETURN_IF_ERROR(BuildTransforms(device, stream));
     }
-    t_ = {.samples = samples,
-          .row_bytes = record_bytes_ / c.record_average,
-          .channels = c.channels,
-          .channel = c.channel,
+    t_ = {.rows = RawRowsOf(c),
           .average = c.record_average,
-          .packing = c.packing,
           .n = static_cast<int64_t>(c.window.size()),
           .fft = c.fft_length,
           .pitch = sizes_.pitch,
@@ -448,7 +396,7 @@ class CudaSpectralPlan final : public SpectralPlan {
     }
     staged_bytes_ = samples * 4 <= kStagedBytes ? static_cast<size_t>(samples * 4) : 0;
     if (staged_bytes_ > 48 << 10) {
-      OCTAVO_RETURN_IF_ERROR(ForRaw([&](auto type) -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
         using T = decltype(type);
         const auto bytes = static_cast<int>(staged_bytes_);
         OCTAVO_CUDA(health_.get(), cudaFuncSetAttribute(PrepareKernel<T, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
@@ -461,22 +409,7 @@ class CudaSpectralPlan final : public SpectralPlan {
 
   absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) override {
     const DeviceGuard guard(ordinal_);
-    const int64_t samples = config_.samples_per_record, rows = records * config_.record_average, window = sizes_.roll_window;
-    const int64_t fresh = std::min(rows, window), leaving = std::max<int64_t>(0, seen_ + fresh - window);
-    const int64_t part = std::max(kRollRecords, (fresh + kMostRollParts - 1) / kMostRollParts), parts = (fresh + part - 1) / part;
-    OCTAVO_RETURN_IF_ERROR(ForRaw([&](auto type) -> absl::Status {
-      using T = decltype(type);
-      const uint8_t* newest = static_cast<const uint8_t*>(raw) + (rows - fresh) * t_.row_bytes;
-      RollKernel<T><<<dim3(Columns(samples), static_cast<unsigned>(parts)), kColumnThreads, 0, Of(stream)>>>(
-          t_, newest, part, fresh, leaving, next_, window, history_.as<Kept<T>>(), partials_.as<double>());
-      OCTAVO_CUDA(health_.get(), cudaGetLastError());
-      return absl::OkStatus();
-    }));
-    next_ = (next_ + fresh) % window;
-    seen_ = std::min(seen_ + fresh, window);
-    RollFinishKernel<<<Columns(samples), kColumnThreads, 0, Of(stream)>>>(partials_.as<double>(), parts, samples, static_cast<double>(seen_),
-                                                                          sums_.as<double>(), background_.as<float>());
-    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    OCTAVO_RETURN_IF_ERROR(rolling_->Update(Of(stream), raw, records, background_.as<float>()));
     return fused_ != nullptr ? fused_->Refresh(Of(stream)) : absl::OkStatus();
   }
 
@@ -507,16 +440,6 @@ class CudaSpectralPlan final : public SpectralPlan {
 
  private:
   template <class F>
-  absl::Status ForRaw(F f) {
-    if (config_.packing != math::Packing::kNone) return f(Packed12{});
-    switch (config_.raw_type) {
-      case DType::kU8: return f(uint8_t{});
-      case DType::kI16: return f(int16_t{});
-      case DType::kF32: return f(float{});
-      default: return f(uint16_t{});
-    }
-  }
-  template <class F>
   absl::Status ForOutput(F f) {
     switch (config_.output) {
       case DType::kU8: return f(uint8_t{});
@@ -542,16 +465,17 @@ class CudaSpectralPlan final : public SpectralPlan {
   absl::Status ProcessChunk(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
                             const SpectralTarget& target, const RepeatSums& sums) {
     const auto records = static_cast<unsigned>(runs.records());
-    OCTAVO_RETURN_IF_ERROR(ForRaw([&](auto type) -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
       using T = decltype(type);
       if (config_.background == math::Background::kBscan) {
         const int64_t rows = runs.active * config_.record_average;
         const int64_t part = std::max(kMeanRecords, (rows + kMostMeanParts - 1) / kMostMeanParts), parts = (rows + part - 1) / part;
-        RunSumKernel<T><<<dim3(Columns(t_.samples), static_cast<unsigned>(runs.runs), static_cast<unsigned>(parts)), kColumnThreads, 0, stream>>>(
-            t_, raw, runs, part, partials_.as<double>());
+        RunSumKernel<T>
+            <<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs), static_cast<unsigned>(parts)), kColumnThreads, 0, stream>>>(
+                t_, raw, runs, part, partials_.as<double>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
-        RunMeanKernel<<<dim3(Columns(t_.samples), static_cast<unsigned>(runs.runs)), kColumnThreads, 0, stream>>>(
-            partials_.as<double>(), parts, t_.samples, static_cast<double>(rows), background_.as<float>());
+        RunMeanKernel<<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs)), kColumnThreads, 0, stream>>>(
+            partials_.as<double>(), parts, t_.rows.samples, static_cast<double>(rows), background_.as<float>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
       }
       if (sizes_.real) {
@@ -653,11 +577,12 @@ class CudaSpectralPlan final : public SpectralPlan {
   const CufftLibrary* const cufft_;
   const std::string why_not_fused_ = FusedChain::WhyNot(config_);
   std::unique_ptr<FusedChain> fused_;
+  std::unique_ptr<RollingBackground> rolling_;
   Tables t_{};
-  int64_t device_bytes_ = 0, next_ = 0, seen_ = 0;  // the last two: raw records
+  int64_t device_bytes_ = 0;
   size_t staged_bytes_ = 0, work_bytes_ = 0;
   std::vector<std::pair<int64_t, cufftHandle>> plans_;  // records → plan, largest first
-  DeviceBuffer tap_, weights_, h_, background_, sums_, partials_, history_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
+  DeviceBuffer tap_, weights_, h_, background_, partials_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
 };
 
 class CudaSpectralOps final : public SpectralOps {
@@ -676,7 +601,8 @@ class CudaSpectralOps final : public SpectralOps {
     const Sizes sizes(c);
     int64_t bytes = FusedChain::WhyNot(c).empty() ? FusedChain::DeviceBytes(c) : sizes.spectra_bytes() + sizes.work;
     bytes += static_cast<int64_t>(c.window.size()) * (8 + 32 + 4) + c.samples_per_record * 4 * sizes.runs + (1 << 16);
-    bytes += c.samples_per_record * (12 + sizes.roll_parts * 8 + sizes.roll_window * SizeOf(c.raw_type) + sizes.runs * sizes.mean_parts * 8);
+    bytes += c.samples_per_record * (4 + sizes.runs * sizes.mean_parts * 8);
+    if (c.background == math::Background::kRolling) bytes += RollingBackground::DeviceBytes(c);
     if (sizes.segments > 0) bytes += sizes.runs * c.depth * (8 + sizes.segments * 12);
     return bytes;
   }

@@ -295,13 +295,19 @@ TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
       {"packed_odd", 509, [](SpectralConfig& c) { c.packing = math::Packing::kLowFirst12; }},
       {"packed_2_channels", 512, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12, c.channels = 2, c.channel = 1; }},
       {"3_channels_average_2", 512, [](SpectralConfig& c) { c.channels = 3, c.channel = 1, c.record_average = 2; }},
+      {"u8_average_2", 512, [](SpectralConfig& c) { c.raw_type = DType::kU8, c.record_average = 2; }},
+      {"i16", 520, [](SpectralConfig& c) { c.raw_type = DType::kI16; }},
+      {"packed", 520, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12; }},
+      {"long_u16", 512, [](SpectralConfig& c) { c.background_window_records = 150; }},
+      {"long_packed", 512, [](SpectralConfig& c) { c.background_window_records = 90, c.packing = math::Packing::kLowFirst12; }},
+      {"long_f32", 1024, [](SpectralConfig& c) { c.background_window_records = 89, c.raw_type = DType::kF32; }},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.name);
     SpectralConfig c = BaseConfig(test.samples);
-    test.change(c);
     c.background = math::Background::kRolling;
     c.background_window_records = 50;
+    test.change(c);
     ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
     MakeRecords(c, 200, 7);
     int64_t done = 0;
@@ -313,7 +319,7 @@ TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
           processor->Process(stream_.ref(), raw.data(), count, {.raster = {count, 1, 0, false}}, {.volume = volume.data(), .volume_ascans = count}),
           IsOk());
       const auto got = Download<uint8_t>(volume, static_cast<size_t>(count * c.depth * 4));
-      const auto mean = Mean(c, std::max<int64_t>(0, done + count - 50), done + count);
+      const auto mean = Mean(c, std::max<int64_t>(0, done + count - c.background_window_records), done + count);
       for (int64_t r = 0; r < count; r += 7) Compare(c, got, r, ModelDepth(c, Record(c, done + r), mean));
       done += count;
     }
