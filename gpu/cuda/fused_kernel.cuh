@@ -50,6 +50,7 @@ struct AnyChain {
 namespace fused {
 
 constexpr float kMagic = 8388608.0f;  // 2^23: adding it rounding down leaves the integer part in the low bits
+constexpr uint32_t kMagicBits = 0x4B000000u;
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 template <int kOffset>
@@ -93,22 +94,21 @@ struct SamplePair {
     }
   }
   __device__ __forceinline__ float2 Samples(int i) const {
+    // The numbers are made the low bits of 2^23 + number: conversions are slower.
     if constexpr (kRaw == RawKind::kU8) {
-      return make_float2(static_cast<float>(word & 0xFFu), static_cast<float>(word >> 8));
+      return make_float2(Above(__byte_perm(word, kMagicBits, 0x7550)), Above(__byte_perm(word, kMagicBits, 0x7551)));
     } else if constexpr (kRaw == RawKind::kU16) {
-      float2 v;  // in words of the assembler, which converts either half at once
-      asm("{.reg .u16 a, b; mov.b32 {a, b}, %2; cvt.rn.f32.u16 %0, a; cvt.rn.f32.u16 %1, b;}" : "=f"(v.x), "=f"(v.y) : "r"(word));
-      return v;
+      return make_float2(Above(__byte_perm(word, kMagicBits, 0x7610)), Above(__byte_perm(word, kMagicBits, 0x7632)));
     } else if constexpr (kRaw == RawKind::kI16) {
-      float2 v;
-      asm("{.reg .s16 a, b; mov.b32 {a, b}, %2; cvt.rn.f32.s16 %0, a; cvt.rn.f32.s16 %1, b;}" : "=f"(v.x), "=f"(v.y) : "r"(word));
-      return v;
+      const uint32_t moved = word ^ 0x80008000u;  // to 0 ... 65535
+      return make_float2(Above(__byte_perm(moved, kMagicBits, 0x7610), 32768.0f), Above(__byte_perm(moved, kMagicBits, 0x7632), 32768.0f));
     } else {
       constexpr auto kPacking = kRaw == RawKind::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
       const uint32_t bytes = __funnelshift_r(word, next, 24 * (i & 3));  // of the amount the low five bits count
-      return make_float2(static_cast<float>(math::Unpack12(kPacking, bytes, false)), static_cast<float>(math::Unpack12(kPacking, bytes, true)));
+      return make_float2(Above(math::Unpack12(kPacking, bytes, false) | kMagicBits), Above(math::Unpack12(kPacking, bytes, true) | kMagicBits));
     }
   }
+  static __device__ __forceinline__ float Above(uint32_t bits, float less = 0.0f) { return __uint_as_float(bits) - (kMagic + less); }
 };
 
 // Any sample, slowly.
@@ -259,6 +259,26 @@ struct SlabPart {
   float sum;
 };
 
+// The en face projections of an A-scan from those of its warps.
+template <class Form, class Chain>
+__device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan, const SpectralTarget& target) {
+  OutKind kind = t.out;
+  if constexpr (Chain::kUsual) kind = Chain::kOut;
+  SlabPart slab = parts[0];
+#pragma unroll
+  for (int w = 1; w < Form::kGroup / 32; ++w) slab = {max(slab.most, parts[w].most), slab.sum + parts[w].sum};
+  if (target.mip != nullptr) {
+    if (kind == OutKind::kF32) {
+      static_cast<float*>(target.mip)[ascan] = OfOrder(slab.most);
+    } else if (kind == OutKind::kU16) {
+      static_cast<uint16_t*>(target.mip)[ascan] = static_cast<uint16_t>(slab.most);
+    } else {
+      static_cast<uint8_t*>(target.mip)[ascan] = static_cast<uint8_t>(slab.most);
+    }
+  }
+  if (target.aip != nullptr) target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
+}
+
 // Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins lane + G k below F/2; each warp's part of the slab.
 template <class Form, class Chain>
 __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane,
@@ -301,27 +321,11 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   }
-  if (lane % 32 == 0) part[lane / 32] = {most, sum};
-}
-
-// The en face projections of an A-scan from those of its warps.
-template <class Form, class Chain>
-__device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan, const SpectralTarget& target) {
-  OutKind kind = t.out;
-  if constexpr (Chain::kUsual) kind = Chain::kOut;
-  SlabPart slab = parts[0];
-#pragma unroll
-  for (int w = 1; w < Form::kGroup / 32; ++w) slab = {max(slab.most, parts[w].most), slab.sum + parts[w].sum};
-  if (target.mip != nullptr) {
-    if (kind == OutKind::kF32) {
-      static_cast<float*>(target.mip)[ascan] = OfOrder(slab.most);
-    } else if (kind == OutKind::kU16) {
-      static_cast<uint16_t*>(target.mip)[ascan] = static_cast<uint16_t>(slab.most);
-    } else {
-      static_cast<uint8_t*>(target.mip)[ascan] = static_cast<uint8_t>(slab.most);
-    }
+  if constexpr (kGroup == 32) {
+    if (lane == 0) Join<Form, Chain>(t, {{most, sum}}, ascan, target);
+  } else {
+    if (lane % 32 == 0) part[lane / 32] = {most, sum};
   }
-  if (target.aip != nullptr) target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
 template <class Form, class Chain>
@@ -483,13 +487,16 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
         Place<Form, Chain>(t, power, ascan, lane, parts[group][s], target);
       }
     }
-    // After the transform with dispersion nobody reads the memory that the next A-scans are staged in: several warps need not wait
-    // for each other. A single one must, or the compiler draws loads of the next turn into this one and runs out of registers.
-    const bool projections = target.mip != nullptr || target.aip != nullptr;
-    if (Form::kReal || G == 32 || projections) SyncGroup<Form>(group);
-    if (projections) {
-      const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + lane % 2);
-      if (lane < 2 && ascan >= 0) Join<Form, Chain>(t, parts[group][lane], ascan, target);
+    if constexpr (G == 32) {
+      SyncGroup<Form>(group);
+    } else {
+      // After the transform with dispersion nobody reads the memory that the next A-scans are staged in: no need to wait.
+      const bool projections = target.mip != nullptr || target.aip != nullptr;
+      if (Form::kReal || projections) SyncGroup<Form>(group);
+      if (projections) {
+        const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + lane % 2);
+        if (lane < 2 && ascan >= 0) Join<Form, Chain>(t, parts[group][lane], ascan, target);
+      }
     }
     turn = (turn + 1) % 16;
   }
