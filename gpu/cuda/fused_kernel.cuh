@@ -29,6 +29,10 @@ struct FusedForm {
   static constexpr bool kReal = kReal_;
   static constexpr int kGroup = kRadix * kSpread, kLength = kRadix * kGroup;
   static constexpr int kThreads = kGroup == 64 || kGroup == 96 ? kGroup : 128;
+  /// The bin below G of a lane: for the S that divide a warp, S neighbours have those that differ by R and read the same numbers
+  /// of the exchange, which costs one read.
+  static constexpr bool kShared = kSpread == 2 || kSpread == 4;
+  static __device__ int BinOf(int lane) { return kShared ? lane % kSpread * kRadix + lane / kSpread : lane; }
   // Twiddles in registers; the others are loaded where they are used. Found by measuring, with the warps of an SM.
   static constexpr int kTwiddlesKept = kSpread > 1 ? kRadix / 4 : kRadix / 2;
   static constexpr int kWarpsPerSm = kRadix == 16 ? 20 : kReal && kSpread < 3 ? 16 : 12;
@@ -279,16 +283,16 @@ __device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&part
   if (target.aip != nullptr) target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
-// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins lane + G k below F/2; each warp's part of the slab.
+// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins bin + G k below F/2; each warp's part of the slab.
 template <class Form, class Chain>
-__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane,
+__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane, int bin,
                                       SlabPart (&part)[Form::kGroup / 32], const SpectralTarget& target) {
   constexpr int kGroup = Form::kGroup, kBins = Form::kRadix / 2;
   OutKind kind = t.out;
   if constexpr (Chain::kUsual) kind = Chain::kOut;
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
-  const int first = Chain::kUsual ? lane : lane - t.first_bin;
+  const int first = Chain::kUsual ? bin : bin - t.first_bin;
   if constexpr (Chain::kUsual) {
     Finish<Chain::kOut, math::Value::kDb, Chain::kOut == OutKind::kF32, true, kGroup>(t, power, first, out);
   } else {
@@ -339,11 +343,12 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   __shared__ float4 memory[kGroups][kExchange / 2];
   __shared__ SlabPart parts[kGroups][2][G / 32];
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
+  const int bin = Form::BinOf(lane);
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
   float2* const staged = exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
   const uint32_t base = SharedAddress(staged) - t.tap_offset;
   const float4* const position = t.position + lane;
-  const float2* const twiddles = t.twiddle + lane;
+  const float2* const twiddles = t.twiddle + bin;
   float2 kept[Form::kTwiddlesKept];
 #pragma unroll
   for (int i = 0; i < Form::kTwiddlesKept; ++i) kept[i] = __ldg(twiddles + i * G);
@@ -360,7 +365,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll
   for (int j = 1; j < S; ++j) spread[j] = __ldg(twiddles + (R / 2 + j - 1) * G);
 
-  // The transform between x[m] of points lane + G m, whose first stage is done, and x[Reversed(k)] of bins lane + G k.
+  // The transform between x[m] of points lane + G m, whose first stage is done, and x[Reversed(k)] of bins bin + G k.
   const auto transform = [&](float2(&x)[R]) {
     TransformStages<R, 1>(x);  // over m, to frequencies below R
     Unrolled<R>([&](auto k) {
@@ -368,7 +373,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       exchange[k * kPitch + lane] = x[from];
     });
     SyncGroup<Form>(group);
-    const float4* row = reinterpret_cast<const float4*>(exchange + lane % R * kPitch);
+    const float4* row = reinterpret_cast<const float4*>(exchange + bin % R * kPitch);
 #pragma unroll
     for (int n = 0; n < R; n += 2) {
       const float4 two = row[n / 2];
@@ -434,17 +439,18 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       });
       SyncGroup<Form>(group);
       transform(x);
+      const auto slot = [](int i) { return i + (Form::kShared ? i / R * (16 / S) : 0); };  // without bank conflicts
       // Both spectra from bins k and F - k, which another thread holds: the sum with its conjugate, and the difference.
       Unrolled<R / 2>([&](auto k) {
         constexpr int from = Reversed(k + R / 2, kBits);
-        exchange[lane + G * k] = x[from];
+        exchange[slot(bin) + slot(G) * k] = x[from];
       });
-      if (lane == 0) exchange[F / 2] = x[0];
+      if (bin == 0) exchange[slot(F / 2)] = x[0];
       SyncGroup<Form>(group);
       float power[R / 2], other_power[R / 2];
       Unrolled<R / 2>([&](auto k) {
         constexpr int from = Reversed(k, kBits);
-        const float2 c = x[from], d = exchange[F / 2 - lane - G * k];
+        const float2 c = x[from], d = exchange[slot(F / 2 - bin) - slot(G) * k];
         const float ar = c.x + d.x, ai = c.y - d.y, br = c.x - d.x, bi = c.y + d.y;
         power[k] = fmaf(ar, ar, ai * ai);
         other_power[k] = fmaf(br, br, bi * bi);
@@ -452,7 +458,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll 1
       for (int s = 0; s < 2; ++s) {
         const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + s);
-        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, parts[group][s], target);  // the same for the whole group
+        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target);  // the same for the whole group
 #pragma unroll
         for (int k = 0; k < R / 2; ++k) power[k] = other_power[k];
       }
@@ -484,7 +490,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
           constexpr int from = Reversed(k, kBits);
           power[k] = fmaf(x[from].x, x[from].x, x[from].y * x[from].y);
         });
-        Place<Form, Chain>(t, power, ascan, lane, parts[group][s], target);
+        Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target);
       }
     }
     if constexpr (G == 32) {
