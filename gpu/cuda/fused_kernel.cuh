@@ -34,7 +34,7 @@ struct FusedForm {
   static constexpr bool kShared = kSpread == 2 || kSpread == 4;
   static __device__ int BinOf(int lane) { return kShared ? lane % kSpread * kRadix + lane / kSpread : lane; }
   // Twiddles in registers; the others are loaded where they are used. Found by measuring, with the warps of an SM.
-  static constexpr int kTwiddlesKept = kSpread > 1 ? kRadix / 4 : kRadix / 2;
+  static constexpr int kTwiddlesKept = kSpread == 1 ? kRadix / 2 : kRadix == 32 && kSpread == 2 && !kReal ? 12 : kRadix / 4;
   static constexpr int kWarpsPerSm = kRadix == 16 ? 20 : kReal && kSpread < 3 ? 16 : 12;
   static constexpr int kBlocksPerSm = kWarpsPerSm * 32 / kThreads;
 };

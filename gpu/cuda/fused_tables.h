@@ -27,7 +27,7 @@ struct FusedTables {
   int64_t record_bytes;
   const float4* position;  // [R/2][G]: of points n = lane + G m and n + F/2: r, less the background at r
   const void* h;           // [R/2][G]: of the same two points window × dispersion × 1/F, 0 past N; real: two numbers, half as large
-  const float2* twiddle;   // [R/2 + S - 1][G]: of TransformFrom, then exp(2πi j lane / (R S)) for j = 1 ... S-1
+  const float2* twiddle;   // [R/2 + S - 1][G]: of TransformFrom for bins f below G, then exp(2πi j f / G) for j = 1 ... S-1
   int first_bin, depth;
   float value_scale, value_offset;  // from the value's measure (log2 of power, power, magnitude) to what is stored
   int slab_begin, slab_end;
