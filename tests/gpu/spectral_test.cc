@@ -326,6 +326,25 @@ TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
   }
 }
 
+// Which form a backend takes, and why not the other one.
+TEST_P(SpectralTest, PlanSaysWhatItDoes) {
+  if (device_.info().backend != "cuda") GTEST_SKIP() << "one form only";
+  const std::vector<std::pair<Case, std::string>> cases = {
+      {{"", 512}, "512 = 16 x 16 x 2"},
+      {{"", 1024}, "two A-scans as one complex transform"},
+      {{"", 1500, [](SpectralConfig& c) { c.fft_length = 1536, c.depth = 768; }}, "one launch"},
+      {{"", 4096, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12; }}, "4096 = 32 x 32 x 4"},
+      {{"", 1000}, "not fused: transforms of 512, 1024"},
+      {{"", 1024, [](SpectralConfig& c) { c.raw_type = DType::kF32; }}, "not fused: u8, u16, i16 and 12-bit input"},
+      {{"", 1024, [](SpectralConfig& c) { c.depth = 513; }}, "not fused: the lower half"}};
+  for (const auto& [test, words] : cases) {
+    SpectralConfig c = BaseConfig(test.samples);
+    test.change(c);
+    ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
+    EXPECT_NE(processor->Describe().find(words), std::string::npos) << words << " is not in\n" << processor->Describe();
+  }
+}
+
 TEST_P(SpectralTest, TablePlacementDropsAndPermutes) {
   SpectralConfig c = BaseConfig(512);
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
