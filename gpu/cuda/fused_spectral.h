@@ -14,12 +14,15 @@
 
 namespace octavo::cuda {
 
-/// Steps 1 to 7 in one kernel: a group of F/32 threads takes two A-scans from raw samples in shared memory to placed output,
-/// with 32 points a thread and one exchange through shared memory between the two halves of the transform.
+/// Steps 1 to 7 in one kernel: a group of threads takes two A-scans from raw samples in shared memory to placed output, with 16 or
+/// 32 points a thread and one exchange through shared memory between the two halves of the transform (fused_kernel.cuh).
 class FusedChain {
  public:
   /// "" if the fused kernel does `config`, else what it does not do, in words.
   static std::string WhyNot(const SpectralConfig& config);
+  /// How it is done, in words; of a config that the fused kernel does.
+  static std::string Describe(const SpectralConfig& config);
+  /// An upper bound of what Create allocates.
   static int64_t DeviceBytes(const SpectralConfig& config);
   /// `background`: device memory [S] or null; read by Refresh. Enqueues on `stream` and waits for it.
   static absl::StatusOr<std::unique_ptr<FusedChain>> Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health,

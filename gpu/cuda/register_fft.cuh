@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <type_traits>
+#include <utility>
 
-// Transforms of 4, 8 and 32 complex numbers that live in a thread's registers: X[k] = sum x[n] exp(+2πi nk / length), no
-// factor. All indices are constants after unrolling.
+// Transforms of 16 and 32 complex numbers that live in a thread's registers, by decimation in time with a twiddle and a butterfly
+// in six fused operations. All indices are constants after unrolling.
 namespace octavo::cuda {
 
 /// cos(2π k / 64), exact to float for any k.
@@ -17,51 +19,87 @@ __host__ __device__ constexpr float CosOf64(int k) {
 }
 __host__ __device__ constexpr float SinOf64(int k) { return CosOf64(k - 16); }
 
-__device__ __forceinline__ float2 Add(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
-__device__ __forceinline__ float2 Subtract(float2 a, float2 b) { return make_float2(a.x - b.x, a.y - b.y); }
-__device__ __forceinline__ float2 Multiply(float2 a, float2 b) { return make_float2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
+__host__ __device__ constexpr int Log2(int n) { return n <= 1 ? 0 : 1 + Log2(n / 2); }
+/// The lowest `bits` bits of `i` in reverse.
+__host__ __device__ constexpr int Reversed(int i, int bits) { return bits == 0 ? 0 : (i & 1) << (bits - 1) | Reversed(i >> 1, bits - 1); }
+
+/// a + w b. The order of the terms keeps pairs of registers out of each other's way: never three even or three odd ones.
+__device__ __forceinline__ float2 PlusTimes(float2 a, float2 w, float2 b) {
+  return make_float2(fmaf(w.x, b.x, fmaf(-w.y, b.y, a.x)), fmaf(w.y, b.x, fmaf(w.x, b.y, a.y)));
+}
 __device__ __forceinline__ float2 TimesI(float2 a) { return make_float2(-a.y, a.x); }
-/// a exp(2πi k / 32).
-__device__ __forceinline__ float2 Turn32(float2 a, int k) {
-  constexpr float kHalfRoot = 0.707106781f;
-  if (k == 0) return a;
-  if (k == 4) return make_float2(kHalfRoot * (a.x - a.y), kHalfRoot * (a.x + a.y));
-  if (k == 8) return TimesI(a);
-  if (k == 12) return make_float2(-kHalfRoot * (a.x + a.y), kHalfRoot * (a.x - a.y));
-  return Multiply(a, make_float2(CosOf64(2 * k), SinOf64(2 * k)));
+
+/// a, b become a + w b, a - w b; the difference as twice a less the sum. kSumOnly: a only.
+template <bool kSumOnly>
+__device__ __forceinline__ void Butterfly(float2& a, float2& b, float2 w) {
+  const float2 sum = PlusTimes(a, w, b);
+  if (!kSumOnly) b = make_float2(fmaf(2.0f, a.x, -sum.x), fmaf(2.0f, a.y, -sum.y));
+  a = sum;
+}
+/// The same with w = 1.
+template <bool kSumOnly>
+__device__ __forceinline__ void Butterfly(float2& a, float2& b) {
+  const float2 sum = make_float2(a.x + b.x, a.y + b.y);
+  if (!kSumOnly) b = make_float2(a.x - b.x, a.y - b.y);
+  a = sum;
 }
 
-__device__ __forceinline__ void Fft4(float2& a, float2& b, float2& c, float2& d) {
-  const float2 s0 = Add(a, c), s1 = Subtract(a, c), s2 = Add(b, d), s3 = TimesI(Subtract(b, d));
-  a = Add(s0, s2);
-  b = Add(s1, s3);
-  c = Subtract(s0, s2);
-  d = Subtract(s1, s3);
+// Stage s of a transform of R joins x[p] and x[p + R / 2^(s+1)], whose frequency so far is the first s bits of p in reverse. What
+// ends at x[p] is the frequency Reversed(p).
+
+/// Calls f with the constants 0 ... kCount-1.
+template <int kCount, class F>
+__device__ __forceinline__ void Unrolled(F f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) { (f(std::integral_constant<int, kIndex>{}), ...); }
+  (std::make_integer_sequence<int, kCount>{});
 }
 
-__device__ __forceinline__ void Fft8(float2* x) {
-  Fft4(x[0], x[2], x[4], x[6]);
-  Fft4(x[1], x[3], x[5], x[7]);
-  const float2 e0 = x[0], e1 = x[2], e2 = x[4], e3 = x[6];
-  const float2 o0 = x[1], o1 = Turn32(x[3], 4), o2 = TimesI(x[5]), o3 = Turn32(x[7], 12);
-  x[0] = Add(e0, o0), x[4] = Subtract(e0, o0);
-  x[1] = Add(e1, o1), x[5] = Subtract(e1, o1);
-  x[2] = Add(e2, o2), x[6] = Subtract(e2, o2);
-  x[3] = Add(e3, o3), x[7] = Subtract(e3, o3);
+/// Stages kFirst ... of X[k] = sum x[n] exp(2πi nk / R).
+template <int R, int kFirst>
+__device__ __forceinline__ void TransformStages(float2 (&x)[R]) {
+  constexpr int kBits = Log2(R);
+  Unrolled<kBits - kFirst>([&](auto stage) {
+    constexpr int s = kFirst + stage, span = R >> (s + 1);
+    Unrolled<R>([&](auto place) {
+      constexpr int p = place;
+      if constexpr ((p & span) == 0) {
+        constexpr int turn = Reversed(p >> (kBits - s), s) * (32 >> s);  // in 64ths
+        if constexpr (turn == 0) {
+          Butterfly<false>(x[p], x[p + span]);
+        } else if constexpr (turn == 16) {
+          float2 b = TimesI(x[p + span]);
+          Butterfly<false>(x[p], b);
+          x[p + span] = b;
+        } else {
+          constexpr float kCos = CosOf64(turn), kSin = SinOf64(turn);
+          Butterfly<false>(x[p], x[p + span], make_float2(kCos, kSin));
+        }
+      }
+    });
+  });
 }
 
-/// 32 = 4 x 8. X[k] ends at x[Place32(k)].
-__host__ __device__ constexpr int Place32(int k) { return k % 4 * 8 + k / 4; }
-__device__ __forceinline__ void Fft32(float2 (&x)[32]) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n) Fft4(x[n], x[n + 8], x[n + 16], x[n + 24]);
-#pragma unroll
-  for (int k = 1; k < 4; ++k) {
-#pragma unroll
-    for (int n = 1; n < 8; ++n) x[n + 8 * k] = Turn32(x[n + 8 * k], n * k);
-  }
-#pragma unroll
-  for (int k = 0; k < 4; ++k) Fft8(&x[8 * k]);
+/// X[k] = sum x[n] exp(2πi n (f + G k) / (G R)) for a thread's own f: the twiddles between two transforms cost nothing extra.
+/// twiddle(2^(s-1) + q) gives exp(2πi (f + G q) / (G 2^(s+1))) of stage s > 0, twiddle(0) that of stage 0; R / 2 of them.
+/// kLowerHalf: only frequencies below R / 2, at even places, are made.
+template <int R, bool kLowerHalf, class Twiddle>
+__device__ __forceinline__ void TransformFrom(float2 (&x)[R], Twiddle twiddle) {
+  constexpr int kBits = Log2(R);
+  Unrolled<kBits>([&](auto stage) {
+    constexpr int s = stage, span = R >> (s + 1), distinct = s == 0 ? 1 : 1 << (s - 1);  // beyond those come i times the same
+    float2 w[distinct];
+    Unrolled<distinct>([&](auto i) { w[i] = twiddle(std::integral_constant<int, (s == 0 ? 0 : distinct) + i>{}); });
+    Unrolled<R>([&](auto place) {
+      constexpr int p = place;
+      if constexpr ((p & span) == 0) {
+        constexpr int q = Reversed(p >> (kBits - s), s);
+        float2 b = x[p + span];
+        if constexpr (q >= distinct) b = TimesI(b);
+        Butterfly<kLowerHalf && s == kBits - 1>(x[p], b, w[q % distinct]);
+        x[p + span] = b;
+      }
+    });
+  });
 }
 
 }  // namespace octavo::cuda

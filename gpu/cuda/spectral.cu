@@ -6,346 +6,39 @@
 #include <vector>
 
 #include "gpu/base/status.h"
+#include "gpu/cuda/bscan_mean.cuh"
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/cufft_library.h"
+#include "gpu/cuda/fixed_pattern.cuh"
 #include "gpu/cuda/fused_spectral.h"
 #include "gpu/cuda/kernels.h"
-#include "gpu/math/projection.h"
+#include "gpu/cuda/rolling_background.h"
+#include "gpu/cuda/spectral_steps.cuh"
 
 namespace octavo::cuda {
 namespace {
 
-constexpr int kPrepareThreads = 256, kFinishThreads = 128, kColumnThreads = 128;
-constexpr int64_t kRollRecords = 64, kMeanRecords = 32, kMostRollParts = 16384, kMostMeanParts = 1024;  // raw records of a part, parts
-constexpr int64_t kPatternParts = 16;                                                                   // of a B-scan whose mean is taken
-constexpr int64_t kMostRuns = 32768;                                                                    // of a launch
-constexpr int64_t kStagedBytes = 160 << 10;         // records larger than this are read from device memory directly
-constexpr int64_t kChunkBytes = int64_t{24} << 20;  // spectra of a chunk between the launches: stays in the L2 cache
-
-/// Stands for packed samples of 12 bits where a raw type is wanted.
-struct Packed12 {};
-/// What a sample of a raw type becomes when it is kept.
-template <typename T>
-using Kept = std::conditional_t<std::is_same_v<T, Packed12>, uint16_t, T>;
-
-struct Tables {
-  int64_t samples, row_bytes, channels, channel, average;  // row: one raw record
-  math::Packing packing;
-  int64_t n, fft, pitch, first_bin, depth;  // pitch: complex numbers from one spectrum to the next
-  math::Interpolation interpolation;
-  const int32_t* tap;
-  const float* weights;     // [n][taps]
-  const float2* h;          // window × dispersion × 1/F
-  const float* background;  // null = none
-  int64_t background_step;  // floats from one run's background to the next one's; 0 = the same for all
-  const float2* pattern;    // [run, depth]; null = none
-  math::Value value;
-  bool scaled;
-  float scale, offset, bottom, top;
-  int64_t slab_begin, slab_end;
-  int64_t repeat_ascans;
-};
-
-__device__ inline int64_t Clamp(int64_t i, int64_t samples) { return i < 0 ? 0 : i >= samples ? samples - 1 : i; }
-
-// Sample j of the chosen channel of a raw record.
-template <typename T>
-__device__ inline Kept<T> ReadSample(const Tables& t, const uint8_t* row, int64_t j) {
-  const int64_t i = t.channels == 1 ? j : j * t.channels + t.channel;
-  if constexpr (std::is_same_v<T, Packed12>) {
-    return static_cast<uint16_t>(math::ReadPacked12(t.packing, row, i));
-  } else {
-    return reinterpret_cast<const T*>(row)[i];
-  }
-}
-
-// Position of the launch's record `b`, and the run it belongs to.
-struct Place {
-  int64_t record, run;
-};
-__device__ inline Place PlaceOf(const RecordRuns& runs, unsigned b) {
-  if (runs.runs == 1) return {b, 0};
-  const unsigned run = b / static_cast<unsigned>(runs.active);
-  return {static_cast<int64_t>(run) * runs.pitch + b % static_cast<unsigned>(runs.active), run};
-}
-
-// Steps 1 to 3 and the zero padding: one block a record, staged in shared memory. kReal: rows of real numbers for the real transform.
-template <typename T, bool kStaged, bool kReal>
-__global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, float2* out) {
-  extern __shared__ float staged[];
-  const Place place = PlaceOf(runs, blockIdx.x);
-  const uint8_t* record = raw + place.record * t.average * t.row_bytes;
-  const float* background = t.background == nullptr ? nullptr : t.background + place.run * t.background_step;
-  float2* spectrum = out + static_cast<int64_t>(blockIdx.x) * t.pitch;
-  const auto load = [&](int64_t i) {
-    float v = static_cast<float>(ReadSample<T>(t, record, i));
-    if (t.average > 1) {
-      for (int64_t r = 1; r < t.average; ++r) v += static_cast<float>(ReadSample<T>(t, record + r * t.row_bytes, i));
-      v *= 1.0f / static_cast<float>(t.average);
-    }
-    return v - (background != nullptr ? background[i] : 0.0f);
-  };
-  if constexpr (kStaged) {
-    for (int64_t i = threadIdx.x; i < t.samples; i += blockDim.x) staged[i] = load(i);
-    __syncthreads();
-  }
-  const auto at = [&](int64_t i) {
-    i = Clamp(i, t.samples);
-    if constexpr (kStaged) {
-      return staged[i];
-    } else {
-      return load(i);
-    }
-  };
-  for (int64_t j = threadIdx.x; j < t.fft; j += blockDim.x) {
-    float v = 0;
-    if (j < t.n) {
-      if (t.interpolation == math::Interpolation::kNone) {
-        v = at(j);
-      } else if (t.interpolation == math::Interpolation::kLinear) {
-        const int64_t i = t.tap[j];
-        v = t.weights[2 * j] * at(i) + t.weights[2 * j + 1] * at(i + 1);
-      } else if (t.interpolation == math::Interpolation::kCubic) {
-        const int64_t i = t.tap[j];
-        const float4 w = reinterpret_cast<const float4*>(t.weights)[j];
-        v = w.x * at(i - 1) + w.y * at(i) + w.z * at(i + 1) + w.w * at(i + 2);
-      } else {
-        const int64_t i = t.tap[j];
-        const float4 w = reinterpret_cast<const float4*>(t.weights)[2 * j], u = reinterpret_cast<const float4*>(t.weights)[2 * j + 1];
-        v = w.x * at(i - 3) + w.y * at(i - 2) + w.z * at(i - 1) + w.w * at(i) + u.x * at(i + 1) + u.y * at(i + 2) + u.z * at(i + 3) + u.w * at(i + 4);
-      }
-    }
-    const float2 h = j < t.n ? t.h[j] : make_float2(0, 0);
-    if constexpr (kReal) {
-      reinterpret_cast<float*>(spectrum)[j] = v * h.x;
-    } else {
-      spectrum[j] = make_float2(v * h.x, v * h.y);
-    }
-  }
-}
-
-// Depth sample z of a spectrum: of the real transform, which runs forward over half the bins, by symmetry.
-template <bool kReal>
-__device__ inline float2 DepthSample(const Tables& t, const float2* spectrum, int64_t z) {
-  const int64_t bin = t.first_bin + z;
-  if constexpr (kReal) {
-    if (2 * bin > t.fft) return spectrum[t.fft - bin];
-    const float2 c = spectrum[bin];
-    return make_float2(c.x, -c.y);
-  } else {
-    return spectrum[bin];
-  }
-}
-
-// A number as it is stored, and back.
-template <typename T>
-__device__ inline T Stored(const Tables& t, float v) {
-  if constexpr (std::is_same_v<T, math::Half>) {
-    return {math::FloatToHalf(v)};
-  } else if constexpr (std::is_same_v<T, int8_t>) {
-    return static_cast<int8_t>(math::QuantiseSigned(v, t.bottom, t.top));
-  } else if constexpr (std::is_same_v<T, float>) {
-    return v;
-  } else {
-    return static_cast<T>(math::Quantise(v, t.top));
-  }
-}
-template <typename T>
-__device__ inline float NumberOf(T v) {
-  if constexpr (std::is_same_v<T, math::Half>) {
-    return math::HalfToFloat(v.bits);
-  } else {
-    return static_cast<float>(v);
-  }
-}
-
-// Steps 6 and 7, placement and en face projections: one block an A-scan. T: element of the volume.
-template <typename T, bool kReal>
-__global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, RecordPlacement placement, SpectralTarget target, RepeatSums repeats) {
-  using P = decltype(math::Projected(T{}));
-  const Place place = PlaceOf(runs, blockIdx.x);
-  const int64_t ascan =
-      placement.table != nullptr ? placement.table[place.record] : math::RasterAscan(placement.raster, placement.first_record + place.record);
-  if (ascan < 0 || ascan >= target.volume_ascans) return;
-  const float2* in = spectra + static_cast<int64_t>(blockIdx.x) * t.pitch;
-  const float2* pattern = t.pattern == nullptr ? nullptr : t.pattern + place.run * t.depth;
-  T* out = static_cast<T*>(target.volume) + ascan * t.depth;
-  float* sums = nullptr;
-  int32_t before = 0;
-  if (t.repeat_ascans > 0) {  // the same for all threads
-    const int64_t slot = ascan % t.repeat_ascans;
-    sums = repeats.power + slot * t.depth;
-    before = repeats.owner[slot] == static_cast<int32_t>(ascan) ? repeats.count[slot] : 0;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      repeats.owner[slot] = static_cast<int32_t>(ascan);
-      repeats.count[slot] = before + 1;
-    }
-  }
-  float most = std::is_same_v<P, int8_t> ? -128.0f : std::is_integral_v<P> ? 0.0f : -INFINITY, sum = 0;
-  for (int64_t z = threadIdx.x; z < t.depth; z += blockDim.x) {
-    float2 c = DepthSample<kReal>(t, in, z);
-    if (pattern != nullptr) c = make_float2(c.x - pattern[z].x, c.y - pattern[z].y);
-    float number;
-    if constexpr (std::is_same_v<T, math::Complex64>) {
-      out[z] = {c.x, c.y};
-      number = math::ValueOf(t.value, c.x, c.y);
-    } else {
-      float v;
-      if (sums != nullptr) {
-        sums[z] = math::JoinRepeat(before == 0 ? 0.0f : sums[z], before, c.x * c.x + c.y * c.y);
-        v = math::ValueOfPower(t.value, math::MeanOfRepeats(sums[z], before + 1));
-      } else {
-        v = math::ValueOf(t.value, c.x, c.y);
-      }
-      const T stored = Stored<T>(t, t.scaled ? math::ToLevels(v, t.scale, t.offset) : v);
-      out[z] = stored;
-      number = NumberOf(stored);
-    }
-    if (z >= t.slab_begin && z < t.slab_end) {
-      most = fmaxf(most, number);
-      sum += number;
-    }
-  }
-  if (target.mip == nullptr && target.aip == nullptr) return;  // the same for all threads
-  __shared__ float mosts[kFinishThreads / 32], block_sums[kFinishThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) {
-    most = fmaxf(most, __shfl_down_sync(0xFFFFFFFFu, most, offset));
-    sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
-  }
-  if ((threadIdx.x & 31) == 0) {
-    mosts[threadIdx.x / 32] = most;
-    block_sums[threadIdx.x / 32] = sum;
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int w = 1; w < kFinishThreads / 32; ++w) {
-    most = fmaxf(most, mosts[w]);
-    sum += block_sums[w];
-  }
-  if (target.mip != nullptr) {
-    if constexpr (std::is_same_v<P, math::Half>) {
-      static_cast<P*>(target.mip)[ascan] = {math::FloatToHalf(most)};
-    } else {
-      static_cast<P*>(target.mip)[ascan] = static_cast<P>(most);
-    }
-  }
-  if (target.aip != nullptr) target.aip[ascan] = sum / static_cast<float>(t.slab_end - t.slab_begin);
-}
-
-// Rolling background: each block sums a part of the new raw records less those that leave, and keeps the new ones.
-template <typename T>
-__global__ void RollKernel(Tables t, const uint8_t* newest, int64_t part, int64_t fresh, int64_t leaving, int64_t next, int64_t window,
-                           Kept<T>* history, double* partials) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= t.samples) return;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * part, end = min(begin + part, fresh);
-  double sum = 0;
-  for (int64_t r = begin; r < end; ++r) {
-    Kept<T>* slot = history + (next + r) % window * t.samples + j;
-    if (r >= fresh - leaving) sum -= static_cast<double>(*slot);
-    const Kept<T> v = ReadSample<T>(t, newest + r * t.row_bytes, j);
-    sum += static_cast<double>(v);
-    *slot = v;
-  }
-  partials[blockIdx.y * t.samples + j] = sum;
-}
-
-// Adds the parts in a fixed order, so that results do not depend on timing.
-__global__ void RollFinishKernel(const double* partials, int64_t parts, int64_t samples, double count, double* sums, float* background) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= samples) return;
-  double sum = sums[j];
-  for (int64_t p = 0; p < parts; ++p) sum += partials[p * samples + j];
-  sums[j] = sum;
-  background[j] = static_cast<float>(sum / count);
-}
-
-// Mean of each run's raw records, in parts: partials [run, part, sample].
-template <typename T>
-__global__ void RunSumKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t part, double* partials) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= t.samples) return;
-  const uint8_t* run = raw + blockIdx.y * runs.pitch * t.average * t.row_bytes;
-  const int64_t begin = static_cast<int64_t>(blockIdx.z) * part, end = min(begin + part, runs.active * t.average);
-  double sum = 0;
-  for (int64_t r = begin; r < end; ++r) sum += static_cast<double>(ReadSample<T>(t, run + r * t.row_bytes, j));
-  partials[(static_cast<int64_t>(blockIdx.y) * gridDim.z + blockIdx.z) * t.samples + j] = sum;
-}
-__global__ void RunMeanKernel(const double* partials, int64_t parts, int64_t samples, double count, float* background) {
-  const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= samples) return;
-  const double* from = partials + static_cast<int64_t>(blockIdx.y) * parts * samples + j;
-  double sum = 0;
-  for (int64_t p = 0; p < parts; ++p) sum += from[p * samples];
-  background[blockIdx.y * samples + j] = static_cast<float>(sum / count);
-}
-
-// Of each depth of each segment of each run: the sum, and for quiet segments the variance. [run, segment, depth]
-template <bool kReal>
-__global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, bool variance, float2* sums, float* variances) {
-  const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (z >= t.depth) return;
-  const int64_t segments = gridDim.z, begin = math::SegmentBegin(ascans, segments, blockIdx.z),
-                end = math::SegmentBegin(ascans, segments, blockIdx.z + 1);
-  const float2* run = spectra + static_cast<int64_t>(blockIdx.y) * ascans * t.pitch;
-  const int64_t at = (static_cast<int64_t>(blockIdx.y) * segments + blockIdx.z) * t.depth + z;
-  float2 sum = make_float2(0, 0);
-  for (int64_t a = begin; a < end; ++a) {
-    const float2 c = DepthSample<kReal>(t, run + a * t.pitch, z);
-    sum = make_float2(sum.x + c.x, sum.y + c.y);
-  }
-  sums[at] = sum;
-  if (!variance) return;
-  const float share = 1.0f / static_cast<float>(end - begin);
-  float square = 0;
-  for (int64_t a = begin; a < end; ++a) {
-    const float2 c = DepthSample<kReal>(t, run + a * t.pitch, z);
-    const float x = c.x - sum.x * share, y = c.y - sum.y * share;
-    square += x * x + y * y;
-  }
-  variances[at] = square * share;
-}
-// The fixed pattern [run, depth]: the mean of all segments, or that of the one of least variance.
-__global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segments, bool quiet, const float2* sums, const float* variances,
-                              float2* pattern) {
-  const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (z >= depth) return;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * segments * depth + z;
-  float2 sum = make_float2(0, 0);
-  int64_t count = ascans;
-  if (quiet) {
-    int64_t least = 0;
-    for (int64_t s = 1; s < segments; ++s) {
-      if (variances[first + s * depth] < variances[first + least * depth]) least = s;
-    }
-    sum = sums[first + least * depth];
-    count = math::SegmentBegin(ascans, segments, least + 1) - math::SegmentBegin(ascans, segments, least);
-  } else {
-    for (int64_t s = 0; s < segments; ++s) sum = make_float2(sum.x + sums[first + s * depth].x, sum.y + sums[first + s * depth].y);
-  }
-  const float share = 1.0f / static_cast<float>(count);
-  pattern[blockIdx.y * depth + z] = make_float2(sum.x * share, sum.y * share);
-}
+constexpr int kColumnThreads = 128;
+constexpr int64_t kMeanRecords = 32, kMostMeanParts = 1024;  // raw records of a part, parts
+constexpr int64_t kPatternParts = 16;                        // of a B-scan whose mean is taken
+constexpr int64_t kMostRuns = 32768;                         // of a launch
+constexpr int64_t kStagedBytes = 160 << 10;                  // records larger than this are read from device memory directly
+constexpr int64_t kChunkBytes = int64_t{24} << 20;           // spectra of a chunk between the launches: stays in the L2 cache
 
 int64_t Parts(int64_t rows, int64_t part, int64_t most) { return std::min((rows + part - 1) / part, most); }
 
 // What a plan allocates, in one place for PlanBytes and Build.
 struct Sizes {
   bool real, lines;
-  int64_t pitch, chunk, runs;                               // complex numbers of a spectrum; records and runs of a chunk
-  int64_t roll_window = 0, roll_parts = 0, mean_parts = 0;  // raw records; parts
-  int64_t segments = 0;                                     // of a run
-  int64_t work = 0;                                         // what cuFFT may need
+  int64_t pitch, chunk, runs;  // complex numbers of a spectrum; records and runs of a chunk
+  int64_t mean_parts = 0;
+  int64_t segments = 0;  // of a run
+  int64_t work = 0;      // what cuFFT may need
 
   explicit Sizes(const SpectralConfig& c) : real(c.phase_rad.empty()), lines(c.bscan_records > 0), pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
     chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1, c.max_records_per_block);
     runs = lines ? std::clamp<int64_t>(chunk / c.bscan_records, 1, kMostRuns) : 1;
     if (lines) chunk = runs * c.bscan_records;
-    if (c.background == math::Background::kRolling) {
-      roll_window = c.background_window_records * c.record_average;
-      roll_parts = Parts(std::min(c.max_records_per_block * c.record_average, roll_window), kRollRecords, kMostRollParts);
-    }
     if (c.background == math::Background::kBscan) mean_parts = Parts(c.bscan_records * c.record_average, kMeanRecords, kMostMeanParts);
     if (c.fixed_pattern != math::FixedPattern::kNone) segments = std::max(kPatternParts, math::kFixedPatternSegments);
     // Lengths of small factors work in as much as the data; others by convolutions of at least twice the length.
@@ -396,9 +89,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     if (c.background == math::Background::kStatic) OCTAVO_RETURN_IF_ERROR(Upload(device, stream, c.background_spectrum, &background_));
     if (c.background == math::Background::kRolling) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, samples * 4, &background_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, samples * 8, &sums_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.roll_parts * samples * 8, &partials_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.roll_window * samples * SizeOf(c.raw_type), &history_));
+      OCTAVO_ASSIGN_OR_RETURN(rolling_, RollingBackground::Create(c, device, health_, stream));
+      device_bytes_ += RollingBackground::DeviceBytes(c);
     }
     if (c.background == math::Background::kBscan) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * samples * 4, &background_));
@@ -415,12 +107,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     } else {
       OCTAVO_RETURN_IF_ERROR(BuildTransforms(device, stream));
     }
-    t_ = {.samples = samples,
-          .row_bytes = record_bytes_ / c.record_average,
-          .channels = c.channels,
-          .channel = c.channel,
+    t_ = {.rows = RawRowsOf(c),
           .average = c.record_average,
-          .packing = c.packing,
           .n = static_cast<int64_t>(c.window.size()),
           .fft = c.fft_length,
           .pitch = sizes_.pitch,
@@ -448,7 +136,7 @@ class CudaSpectralPlan final : public SpectralPlan {
     }
     staged_bytes_ = samples * 4 <= kStagedBytes ? static_cast<size_t>(samples * 4) : 0;
     if (staged_bytes_ > 48 << 10) {
-      OCTAVO_RETURN_IF_ERROR(ForRaw([&](auto type) -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
         using T = decltype(type);
         const auto bytes = static_cast<int>(staged_bytes_);
         OCTAVO_CUDA(health_.get(), cudaFuncSetAttribute(PrepareKernel<T, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
@@ -461,22 +149,7 @@ class CudaSpectralPlan final : public SpectralPlan {
 
   absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) override {
     const DeviceGuard guard(ordinal_);
-    const int64_t samples = config_.samples_per_record, rows = records * config_.record_average, window = sizes_.roll_window;
-    const int64_t fresh = std::min(rows, window), leaving = std::max<int64_t>(0, seen_ + fresh - window);
-    const int64_t part = std::max(kRollRecords, (fresh + kMostRollParts - 1) / kMostRollParts), parts = (fresh + part - 1) / part;
-    OCTAVO_RETURN_IF_ERROR(ForRaw([&](auto type) -> absl::Status {
-      using T = decltype(type);
-      const uint8_t* newest = static_cast<const uint8_t*>(raw) + (rows - fresh) * t_.row_bytes;
-      RollKernel<T><<<dim3(Columns(samples), static_cast<unsigned>(parts)), kColumnThreads, 0, Of(stream)>>>(
-          t_, newest, part, fresh, leaving, next_, window, history_.as<Kept<T>>(), partials_.as<double>());
-      OCTAVO_CUDA(health_.get(), cudaGetLastError());
-      return absl::OkStatus();
-    }));
-    next_ = (next_ + fresh) % window;
-    seen_ = std::min(seen_ + fresh, window);
-    RollFinishKernel<<<Columns(samples), kColumnThreads, 0, Of(stream)>>>(partials_.as<double>(), parts, samples, static_cast<double>(seen_),
-                                                                          sums_.as<double>(), background_.as<float>());
-    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    OCTAVO_RETURN_IF_ERROR(rolling_->Update(Of(stream), raw, records, background_.as<float>()));
     return fused_ != nullptr ? fused_->Refresh(Of(stream)) : absl::OkStatus();
   }
 
@@ -500,23 +173,12 @@ class CudaSpectralPlan final : public SpectralPlan {
 
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
-    if (fused_ != nullptr)
-      return "cuda: one launch, fused from raw samples to placed output, transform of " + std::to_string(config_.fft_length) + " in registers";
+    if (fused_ != nullptr) return "cuda: " + FusedChain::Describe(config_);
     return std::string("cuda: launches (prepare, cuFFT ") + (sizes_.real ? "R2C" : "C2C inverse") + " of " + std::to_string(config_.fft_length) +
            ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache (not fused: " + why_not_fused_ + ")";
   }
 
  private:
-  template <class F>
-  absl::Status ForRaw(F f) {
-    if (config_.packing != math::Packing::kNone) return f(Packed12{});
-    switch (config_.raw_type) {
-      case DType::kU8: return f(uint8_t{});
-      case DType::kI16: return f(int16_t{});
-      case DType::kF32: return f(float{});
-      default: return f(uint16_t{});
-    }
-  }
   template <class F>
   absl::Status ForOutput(F f) {
     switch (config_.output) {
@@ -543,16 +205,17 @@ class CudaSpectralPlan final : public SpectralPlan {
   absl::Status ProcessChunk(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
                             const SpectralTarget& target, const RepeatSums& sums) {
     const auto records = static_cast<unsigned>(runs.records());
-    OCTAVO_RETURN_IF_ERROR(ForRaw([&](auto type) -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
       using T = decltype(type);
       if (config_.background == math::Background::kBscan) {
         const int64_t rows = runs.active * config_.record_average;
         const int64_t part = std::max(kMeanRecords, (rows + kMostMeanParts - 1) / kMostMeanParts), parts = (rows + part - 1) / part;
-        RunSumKernel<T><<<dim3(Columns(t_.samples), static_cast<unsigned>(runs.runs), static_cast<unsigned>(parts)), kColumnThreads, 0, stream>>>(
-            t_, raw, runs, part, partials_.as<double>());
+        RunSumKernel<T>
+            <<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs), static_cast<unsigned>(parts)), kColumnThreads, 0, stream>>>(
+                t_, raw, runs, part, partials_.as<double>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
-        RunMeanKernel<<<dim3(Columns(t_.samples), static_cast<unsigned>(runs.runs)), kColumnThreads, 0, stream>>>(
-            partials_.as<double>(), parts, t_.samples, static_cast<double>(rows), background_.as<float>());
+        RunMeanKernel<<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs)), kColumnThreads, 0, stream>>>(
+            partials_.as<double>(), parts, t_.rows.samples, static_cast<double>(rows), background_.as<float>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
       }
       if (sizes_.real) {
@@ -654,11 +317,12 @@ class CudaSpectralPlan final : public SpectralPlan {
   const CufftLibrary* const cufft_;
   const std::string why_not_fused_ = FusedChain::WhyNot(config_);
   std::unique_ptr<FusedChain> fused_;
+  std::unique_ptr<RollingBackground> rolling_;
   Tables t_{};
-  int64_t device_bytes_ = 0, next_ = 0, seen_ = 0;  // the last two: raw records
+  int64_t device_bytes_ = 0;
   size_t staged_bytes_ = 0, work_bytes_ = 0;
   std::vector<std::pair<int64_t, cufftHandle>> plans_;  // records → plan, largest first
-  DeviceBuffer tap_, weights_, h_, background_, sums_, partials_, history_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
+  DeviceBuffer tap_, weights_, h_, background_, partials_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
 };
 
 class CudaSpectralOps final : public SpectralOps {
@@ -677,7 +341,8 @@ class CudaSpectralOps final : public SpectralOps {
     const Sizes sizes(c);
     int64_t bytes = FusedChain::WhyNot(c).empty() ? FusedChain::DeviceBytes(c) : sizes.spectra_bytes() + sizes.work;
     bytes += static_cast<int64_t>(c.window.size()) * (8 + 32 + 4) + c.samples_per_record * 4 * sizes.runs + (1 << 16);
-    bytes += c.samples_per_record * (12 + sizes.roll_parts * 8 + sizes.roll_window * SizeOf(c.raw_type) + sizes.runs * sizes.mean_parts * 8);
+    bytes += c.samples_per_record * (4 + sizes.runs * sizes.mean_parts * 8);
+    if (c.background == math::Background::kRolling) bytes += RollingBackground::DeviceBytes(c);
     if (sizes.segments > 0) bytes += sizes.runs * c.depth * (8 + sizes.segments * 12);
     return bytes;
   }

@@ -79,13 +79,14 @@ struct Bench {
 
   void Line(const char* name, const SpectralConfig& c, bool mip, double round_seconds, int64_t ascans, double ceiling_gbs) {
     const double rate = static_cast<double>(ascans) / round_seconds;
-    const double gbs = rate * static_cast<double>(samples * SizeOf(c.raw_type)) * 1e-9;
+    const double gbs = rate * static_cast<double>(RecordBytes(c)) * 1e-9;
     std::printf(
         "{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, \"k\": \"%s\", \"dispersion\": %s, "
-        "\"background\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
+        "\"background\": \"%s\", \"raw\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
         name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
         c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
-        c.background == math::Background::kRolling ? "rolling" : "static", mip ? "true" : "false", 1e9 / rate, rate, gbs);
+        c.background == math::Background::kRolling ? "rolling" : "static", c.packing == math::Packing::kNone ? "u16" : "12-bit",
+        mip ? "true" : "false", 1e9 / rate, rate, gbs);
     if (ceiling_gbs > 0) std::printf(", \"of_ceiling\": %.3f", gbs / ceiling_gbs);
     std::printf(", \"checked\": true}\n");
     std::fflush(stdout);
@@ -122,6 +123,11 @@ struct Bench {
     std::vector<uint16_t> raw(static_cast<size_t>(records * samples));
     for (auto& v : raw) v = static_cast<uint16_t>(random() % 4096);
     const int64_t bytes = records * samples * 2;
+    std::vector<uint8_t> packed(static_cast<size_t>(records * math::PackedBytes(math::Packing::kLowFirst12, samples, 2)));
+    for (int64_t r = 0; r < records; ++r) {
+      uint8_t* record = packed.data() + r * math::PackedBytes(math::Packing::kLowFirst12, samples, 2);
+      for (int64_t j = 0; j < samples; ++j) math::WritePacked12(math::Packing::kLowFirst12, record, j, raw[static_cast<size_t>(r * samples + j)]);
+    }
     Stream upload = Take(device.NewStream(StreamPriority::kNormal)), compute = Take(device.NewStream(StreamPriority::kHigh));
     PinnedBuffer pinned[2] = {Take(device.AllocatePinned(bytes)), Take(device.AllocatePinned(bytes))};
     DeviceBuffer on_device[2] = {Take(device.Allocate(bytes)), Take(device.Allocate(bytes))};
@@ -146,10 +152,21 @@ struct Bench {
     struct Variant {
       bool dispersion, cubic, mip;
       math::Background background;
+      math::Packing packing = math::Packing::kNone;
     };
     for (const Variant& v : {Variant{true, true, false, math::Background::kStatic}, Variant{true, true, true, math::Background::kStatic},
-                             Variant{true, true, true, math::Background::kRolling}, Variant{false, false, false, math::Background::kStatic}}) {
-      const SpectralConfig c = Config(samples, records, v.dispersion, v.cubic, v.background);
+                             Variant{true, true, true, math::Background::kRolling}, Variant{false, true, false, math::Background::kStatic},
+                             Variant{false, false, false, math::Background::kStatic},
+                             Variant{true, true, false, math::Background::kStatic, math::Packing::kLowFirst12}}) {
+      SpectralConfig c = Config(samples, records, v.dispersion, v.cubic, v.background);
+      c.packing = v.packing;
+      const int64_t block_bytes = records * RecordBytes(c);
+      for (auto& p : pinned) {
+        std::memcpy(p.data(), v.packing == math::Packing::kNone ? static_cast<const void*>(raw.data()) : packed.data(),
+                    static_cast<size_t>(block_bytes));
+      }
+      for (auto& d : on_device) Ok(device.CopyToDevice(upload.ref(), d.data(), pinned[0].data(), block_bytes));
+      Ok(upload.ref().Synchronize());
       auto processor = Take(SpectralProcessor::Create(c, device));
       const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
       const SpectralTarget target{.volume = volume.data(), .volume_ascans = records, .mip = v.mip ? mip.data() : nullptr};
@@ -172,7 +189,7 @@ struct Bench {
         for (int i = 0; i < 2 * blocks; ++i) {
           const int b = i % 2;
           Ok(used[b].EnqueueWait(upload.ref()));
-          Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].data(), bytes));
+          Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].data(), block_bytes));
           Ok(uploaded[b].Record(upload.ref()));
           Ok(uploaded[b].EnqueueWait(compute.ref()));
           Ok(processor->BeginBlock(compute.ref(), on_device[b].data(), records));

@@ -29,6 +29,57 @@ struct Case {
   std::function<void(SpectralConfig&)> change = [](SpectralConfig&) {};
 };
 
+// Lengths, inputs and outputs that a backend may take in one launch, with and without dispersion; records as long as the transform
+// and shorter ones, among them such as begin anywhere in memory.
+void AddUsualLengths(std::vector<Case>& cases) {
+  struct Input {
+    DType raw_type;
+    math::Packing packing = math::Packing::kNone;
+  };
+  const std::vector<Input> inputs = {
+      {DType::kU8}, {DType::kU16}, {DType::kI16}, {DType::kU16, math::Packing::kLowFirst12}, {DType::kU16, math::Packing::kHighFirst12}};
+  const std::vector<std::function<void(SpectralConfig&)>> outputs = {
+      [](SpectralConfig& c) {
+        Warp(c, math::Interpolation::kCubic);
+        c.value = math::Value::kDb, c.output = DType::kU8, c.has_levels = true, c.level_lo = -10, c.level_hi = 60;
+      },
+      [](SpectralConfig& c) {
+        Warp(c, math::Interpolation::kLinear);
+        c.output = DType::kU16, c.has_levels = true, c.level_lo = 0, c.level_hi = 300, c.first_bin = 3, c.depth = 201, c.slab_begin = 7,
+        c.slab_end = 90;
+      },
+      [](SpectralConfig& c) {
+        Warp(c, math::Interpolation::kCubic);
+        c.value = math::Value::kDb, c.output = DType::kU8, c.has_levels = true, c.level_lo = -400, c.level_hi = 60;
+      },
+      [](SpectralConfig& c) { c.value = math::Value::kPower, c.depth = 211; },
+      [](SpectralConfig& c) {
+        Warp(c, math::Interpolation::kCubic);
+        c.value = math::Value::kDb;
+        c.background = math::Background::kStatic;
+        c.background_spectrum.assign(static_cast<size_t>(c.samples_per_record), 130.25f);
+      }};
+  size_t turn = 0;
+  for (const int64_t n : {512, 1024, 1536, 2048, 3072, 4096}) {
+    for (const bool dispersion : {false, true}) {
+      for (const Input& input : inputs) {
+        for (const int64_t samples : {n, n, n - 5}) {  // with three outputs in turn
+          const auto& output = outputs[turn++ % outputs.size()];
+          cases.push_back({std::string(input.packing == math::Packing::kNone ? Info(input.raw_type).name : "12 bits") +
+                               (dispersion ? " with dispersion in " : " in ") + std::to_string(n),
+                           samples, [=](SpectralConfig& c) {
+                             c.raw_type = input.raw_type, c.packing = input.packing;
+                             if (dispersion) c.phase_rad = MakeDispersionPhase(3e-5, 1e-8, samples);
+                             c.fft_length = n, c.depth = n / 2;
+                             output(c);
+                           }});
+        }
+        ++turn;  // five inputs, five outputs: every pair comes
+      }
+    }
+  }
+}
+
 std::vector<Case> Cases() {
   using math::Interpolation;
   std::vector<Case> cases;
@@ -133,6 +184,7 @@ std::vector<Case> Cases() {
                      for (int64_t j = 0; j < 1024; ++j) c.background_spectrum.push_back(static_cast<float>(1000 + j));
                    }});
   cases.push_back({"slab", 1024, [](SpectralConfig& c) { c.slab_begin = 100, c.slab_end = 217; }});
+  AddUsualLengths(cases);
   for (const auto kind : {WindowKind::kRect, WindowKind::kHamming, WindowKind::kGauss, WindowKind::kBlackman, WindowKind::kFlatTop}) {
     cases.push_back({"window", 512, [kind](SpectralConfig& c) { c.window = MakeWindow(kind, c.samples_per_record); }});
   }
@@ -243,13 +295,19 @@ TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
       {"packed_odd", 509, [](SpectralConfig& c) { c.packing = math::Packing::kLowFirst12; }},
       {"packed_2_channels", 512, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12, c.channels = 2, c.channel = 1; }},
       {"3_channels_average_2", 512, [](SpectralConfig& c) { c.channels = 3, c.channel = 1, c.record_average = 2; }},
+      {"u8_average_2", 512, [](SpectralConfig& c) { c.raw_type = DType::kU8, c.record_average = 2; }},
+      {"i16", 520, [](SpectralConfig& c) { c.raw_type = DType::kI16; }},
+      {"packed", 520, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12; }},
+      {"long_u16", 512, [](SpectralConfig& c) { c.background_window_records = 150; }},
+      {"long_packed", 512, [](SpectralConfig& c) { c.background_window_records = 90, c.packing = math::Packing::kLowFirst12; }},
+      {"long_f32", 1024, [](SpectralConfig& c) { c.background_window_records = 89, c.raw_type = DType::kF32; }},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.name);
     SpectralConfig c = BaseConfig(test.samples);
-    test.change(c);
     c.background = math::Background::kRolling;
     c.background_window_records = 50;
+    test.change(c);
     ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
     MakeRecords(c, 200, 7);
     int64_t done = 0;
@@ -261,10 +319,29 @@ TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
           processor->Process(stream_.ref(), raw.data(), count, {.raster = {count, 1, 0, false}}, {.volume = volume.data(), .volume_ascans = count}),
           IsOk());
       const auto got = Download<uint8_t>(volume, static_cast<size_t>(count * c.depth * 4));
-      const auto mean = Mean(c, std::max<int64_t>(0, done + count - 50), done + count);
+      const auto mean = Mean(c, std::max<int64_t>(0, done + count - c.background_window_records), done + count);
       for (int64_t r = 0; r < count; r += 7) Compare(c, got, r, ModelDepth(c, Record(c, done + r), mean));
       done += count;
     }
+  }
+}
+
+// Which form a backend takes, and why not the other one.
+TEST_P(SpectralTest, PlanSaysWhatItDoes) {
+  if (device_.info().backend != "cuda") GTEST_SKIP() << "one form only";
+  const std::vector<std::pair<Case, std::string>> cases = {
+      {{"", 512}, "512 = 16 x 16 x 2"},
+      {{"", 1024}, "two A-scans as one complex transform"},
+      {{"", 1500, [](SpectralConfig& c) { c.fft_length = 1536, c.depth = 768; }}, "one launch"},
+      {{"", 4096, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12; }}, "4096 = 32 x 32 x 4"},
+      {{"", 1000}, "not fused: transforms of 512, 1024"},
+      {{"", 1024, [](SpectralConfig& c) { c.raw_type = DType::kF32; }}, "not fused: u8, u16, i16 and 12-bit input"},
+      {{"", 1024, [](SpectralConfig& c) { c.depth = 513; }}, "not fused: the lower half"}};
+  for (const auto& [test, words] : cases) {
+    SpectralConfig c = BaseConfig(test.samples);
+    test.change(c);
+    ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
+    EXPECT_NE(processor->Describe().find(words), std::string::npos) << words << " is not in\n" << processor->Describe();
   }
 }
 

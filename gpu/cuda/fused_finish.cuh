@@ -1,0 +1,156 @@
+#pragma once
+
+// Private to gpu/cuda: the last steps of the fused kernel, power to placed voxels and en face projections.
+
+#include <cmath>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <type_traits>
+
+#include "gpu/cuda/fused_stage.cuh"
+#include "gpu/cuda/fused_tables.h"
+#include "gpu/math/placement.h"
+#include "gpu/math/spectral.h"
+
+namespace octavo::cuda::fused {
+
+// math::RasterAscan without 64-bit divisions where the numbers allow it.
+__device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t record) {
+  if (placement.table != nullptr) return placement.table[record];
+  const int64_t at = placement.first_record + record, line = placement.raster.ascans_per_bscan + placement.raster.flyback_records;
+  if (at < 0 || at > INT32_MAX || line > INT32_MAX) return math::RasterAscan(placement.raster, at);
+  const uint32_t y = static_cast<uint32_t>(at) / static_cast<uint32_t>(line), x = static_cast<uint32_t>(at) - y * static_cast<uint32_t>(line);
+  if (y >= placement.raster.bscans_per_volume || x >= placement.raster.ascans_per_bscan) return -1;
+  const int64_t across = (placement.raster.bidirectional && (y & 1)) ? placement.raster.ascans_per_bscan - 1 - x : x;
+  return y * placement.raster.ascans_per_bscan + across;
+}
+
+/// What levels are linear in: log2 of the power for dB, the power, the magnitude.
+template <math::Value kValue, bool kFloor>
+__device__ __forceinline__ float MeasureOf(float power) {
+  float v = power;
+  if constexpr (kValue == math::Value::kDb) {
+    if (kFloor) power = fmaxf(power, math::kPowerFloor);
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(power));
+  } else if constexpr (kValue == math::Value::kMagnitude) {
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(v) : "f"(power));
+  }
+  return v;
+}
+
+template <OutKind kOut>
+using OutType = std::conditional_t<kOut == OutKind::kU8, uint8_t, std::conditional_t<kOut == OutKind::kU16, uint16_t, float>>;
+
+// Steps 6 and 7 of a thread's bins first + kStep k: stores them; `power` becomes what is stored, integers counted from kMagic.
+// kWhole: all of the lower half of the bins is kept.
+template <OutKind kOut, math::Value kValue, bool kFloor, bool kWhole, int kStep, int kBins>
+__device__ __forceinline__ void Finish(const FusedTables& t, float (&power)[kBins], int first, void* ascan) {
+  using Out = OutType<kOut>;
+  constexpr float kTop = kOut == OutKind::kU8 ? 256.0f : 65536.0f;
+  Out* out = static_cast<Out*>(ascan) + first;
+#pragma unroll
+  for (int k = 0; k < kBins; ++k) {
+    const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
+    float number = fmaf(MeasureOf<kValue, kFloor>(power[k]), t.value_scale, t.value_offset);
+    if constexpr (kOut == OutKind::kF32) {
+      if (kept) out[kStep * k] = number;
+    } else {
+      // 0 ... 1 stands for -0.5 ... top + 0.5; saturation takes NaN to 0, and rounding down after that rounds half up.
+      number = __fmaf_rd(__saturatef(number), kTop * 0.99999994f, kMagic);
+      if (kept) out[kStep * k] = static_cast<Out>(__float_as_uint(number));
+    }
+    power[k] = number;
+  }
+}
+template <OutKind kOut, int kStep, int kBins>
+__device__ __forceinline__ void FinishAny(const FusedTables& t, float (&power)[kBins], int first, void* out) {
+  switch (t.value) {
+    case math::Value::kMagnitude: Finish<kOut, math::Value::kMagnitude, false, false, kStep>(t, power, first, out); break;
+    case math::Value::kPower: Finish<kOut, math::Value::kPower, false, false, kStep>(t, power, first, out); break;
+    default: Finish<kOut, math::Value::kDb, true, false, kStep>(t, power, first, out); break;
+  }
+}
+
+// A number as an unsigned integer of the same order, and back.
+__device__ __forceinline__ uint32_t OrderOf(float v) {
+  const uint32_t bits = __float_as_uint(v);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float OfOrder(uint32_t order) { return __uint_as_float(order >> 31 != 0 ? order & 0x7FFFFFFFu : ~order); }
+
+/// Maximum and sum of a warp's part of a slab.
+struct SlabPart {
+  uint32_t most;
+  float sum;
+};
+
+// The en face projections of an A-scan from those of its warps.
+template <class Form, class Chain>
+__device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan, const SpectralTarget& target) {
+  OutKind kind = t.out;
+  if constexpr (Chain::kUsual) kind = Chain::kOut;
+  SlabPart slab = parts[0];
+#pragma unroll
+  for (int w = 1; w < Form::kGroup / 32; ++w) slab = {max(slab.most, parts[w].most), slab.sum + parts[w].sum};
+  if (target.mip != nullptr) {
+    if (kind == OutKind::kF32) {
+      static_cast<float*>(target.mip)[ascan] = OfOrder(slab.most);
+    } else if (kind == OutKind::kU16) {
+      static_cast<uint16_t*>(target.mip)[ascan] = static_cast<uint16_t>(slab.most);
+    } else {
+      static_cast<uint8_t*>(target.mip)[ascan] = static_cast<uint8_t>(slab.most);
+    }
+  }
+  if (target.aip != nullptr) target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
+}
+
+// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins bin + G k below F/2; each warp's part of the slab.
+template <class Form, class Chain>
+__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane, int bin,
+                                      SlabPart (&part)[Form::kGroup / 32], const SpectralTarget& target) {
+  constexpr int kGroup = Form::kGroup, kBins = Form::kRadix / 2;
+  OutKind kind = t.out;
+  if constexpr (Chain::kUsual) kind = Chain::kOut;
+  const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
+  void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
+  const int first = Chain::kUsual ? bin : bin - t.first_bin;
+  if constexpr (Chain::kUsual) {
+    Finish<Chain::kOut, math::Value::kDb, Chain::kOut == OutKind::kF32, true, kGroup>(t, power, first, out);
+  } else {
+    switch (kind) {
+      case OutKind::kU8: FinishAny<OutKind::kU8, kGroup>(t, power, first, out); break;
+      case OutKind::kU16: FinishAny<OutKind::kU16, kGroup>(t, power, first, out); break;
+      default: FinishAny<OutKind::kF32, kGroup>(t, power, first, out); break;
+    }
+  }
+  if (target.mip == nullptr && target.aip == nullptr) return;
+  const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
+  // As unsigned integers that are ordered like what they stand for: integers above kMagic are so already.
+  uint32_t most = 0;
+  if (kind == OutKind::kF32) {
+    float v = -INFINITY;
+#pragma unroll
+    for (int k = 0; k < kBins; ++k) v = in_slab(k) ? fmaxf(v, power[k]) : v;
+    most = OrderOf(v);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kBins; k += 2) {
+      most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0, in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
+    }
+  }
+  most = __reduce_max_sync(0xFFFFFFFFu, most);
+  float sum = 0;
+  if (target.aip != nullptr) {
+#pragma unroll
+    for (int k = 0; k < kBins; ++k) sum += in_slab(k) ? power[k] - (kind == OutKind::kF32 ? 0.0f : kMagic) : 0.0f;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
+  }
+  if constexpr (kGroup == 32) {
+    if (lane == 0) Join<Form, Chain>(t, {{most, sum}}, ascan, target);
+  } else {
+    if (lane % 32 == 0) part[lane / 32] = {most, sum};
+  }
+}
+
+}  // namespace octavo::cuda::fused

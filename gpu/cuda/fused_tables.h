@@ -1,0 +1,51 @@
+#pragma once
+
+// Private to gpu/cuda: what the kernels of the fused launch read, and how a length is launched.
+
+#include <cstdint>
+#include <cuda_runtime.h>
+
+#include "gpu/math/spectral.h"
+#include "gpu/spectral.h"
+
+namespace octavo::cuda {
+
+/// How raw samples lie in memory, as far as they are fused.
+enum class RawKind : uint8_t { kU8, kU16, kI16, kLowFirst12, kHighFirst12 };
+enum class OutKind : uint8_t { kU8, kU16, kF32 };
+
+/// Device tables and numbers of a chain of length F = R R S in groups of G = R S threads.
+struct FusedTables {
+  RawKind raw;
+  OutKind out;
+  bool real;   // without dispersion: two A-scans are one transform
+  bool cubic;  // else linear, of which no interpolation is a case (r whole)
+  bool pairs;  // samples can be loaded by two: their number is even, records start on words
+  bool usual;  // cubic, dB above math::kPowerFloor, whole lower half kept and in the slab, F samples a record
+  math::Value value;
+  int samples;  // S, at most F
+  int64_t record_bytes;
+  const float4* position;  // [R/2][G]: of points n = lane + G m and n + F/2: r, less the background at r
+  const void* h;           // [R/2][G]: of the same two points window × dispersion × 1/F, 0 past N; real: two numbers, half as large
+  const float2* twiddle;   // [R/2 + S - 1][G]: of TransformFrom for bins f below G, then exp(2πi j f / G) for j = 1 ... S-1
+  int first_bin, depth;
+  float value_scale, value_offset;  // from the value's measure (log2 of power, power, magnitude) to what is stored
+  int slab_begin, slab_end;
+  uint32_t tap_offset;  // kTapOffset; the compiler must not know it, or it is added again at every tap
+};
+/// What the bits of 2^23 add to the address of a pair of samples.
+inline constexpr uint32_t kTapOffset = 8u * 0x4B000000u;
+
+/// One length: how it is split, and its launch on all of `sms` multiprocessors; the caller reads the last error.
+struct FusedLength {
+  int radix, spread;
+  void (*launch)(cudaStream_t stream, int sms, const FusedTables& tables, const void* raw, int64_t records, const RecordPlacement& placement,
+                 const SpectralTarget& target);
+  int64_t group() const { return int64_t{radix} * spread; }
+  int64_t length() const { return radix * group(); }
+};
+
+// fused_LENGTH.cu, a file each, so that they compile side by side.
+extern const FusedLength kFused512, kFused1024, kFused1536, kFused2048, kFused3072, kFused4096;
+
+}  // namespace octavo::cuda
