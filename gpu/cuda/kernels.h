@@ -15,6 +15,8 @@ namespace octavo::cuda {
 
 /// memory.cu. Launches only; the caller reads the last error.
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern);
+/// Writes the device's global timer, in nanoseconds, to `out` in page-locked host memory.
+void LaunchStamp(cudaStream_t stream, int64_t* out);
 /// *out must be zero before.
 void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t* out);
 

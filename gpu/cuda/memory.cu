@@ -34,6 +34,12 @@ __global__ void DigestKernel(const unsigned char* src, int64_t bytes, unsigned l
   if ((threadIdx.x & 31) == 0) atomicAdd(out, sum);
 }
 
+__global__ void StampKernel(int64_t* out) {
+  long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  *out = now;
+}
+
 }  // namespace
 
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern) {
@@ -50,5 +56,7 @@ void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t*
   const auto blocks = static_cast<unsigned>(std::min<int64_t>((bytes / 8 + 255) / 256 + 1, 1056));
   DigestKernel<<<blocks, 256, 0, stream>>>(static_cast<const unsigned char*>(src), bytes, reinterpret_cast<unsigned long long*>(out));
 }
+
+void LaunchStamp(cudaStream_t stream, int64_t* out) { StampKernel<<<1, 1, 0, stream>>>(out); }
 
 }  // namespace octavo::cuda

@@ -131,6 +131,8 @@ class ScanSession {
   // retire thread
   void Retire();
   void SealVolume(Retiring& item);
+  StageTimes StagesOf(const Retiring& item, int64_t seen_ns);
+  void DisposeOf(const ActiveVolume& volume);
   void Finish();
   // volume-frame thread
   void CopyVolumes(std::stop_token stop);
@@ -162,7 +164,11 @@ class ScanSession {
   DeviceBuffer placement_[2];             // of even and odd volumes; empty: the raster rule
   std::vector<BscanSpan> spans_[2];       // their B-scans in the order of the scan
   std::shared_ptr<SlotPool> slots_;
-  PinnedBuffer digests_;                   // one u64 per event
+  PinnedBuffer digests_;  // one u64 per event
+  // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
+  // more than there are events: what is in flight keeps its own.
+  PinnedBuffer stamps_;
+  int64_t stamp_slots_ = 0;
   std::vector<Ledger::ChargeId> charges_;  // less those of the slots
 
   // Compute thread only.
@@ -174,6 +180,9 @@ class ScanSession {
   int64_t awaited_record_ = 0;     // records before this one have had their place
   const void* raw_now_ = nullptr;  // the block on the device that is being processed
   int64_t raw_records_now_ = 0;
+  int64_t taken_now_ns_ = 0;               // when it was taken from the ring
+  const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
+  int64_t volumes_stamped_ = 0;
   bool stop_reached_ = false;                                 // no further volume will begin
   std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
 
@@ -188,6 +197,7 @@ class ScanSession {
   std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
+  ClockReading device_clock_;  // retire thread only, once it runs
 
   Mutex copy_mutex_;
   CondVar copy_cv_;

@@ -121,6 +121,13 @@ absl::Status ScanSession::ProcessBlock(int ring_slot, const SourceBlock& block) 
       device_.CopyToDevice(upload_.ref(), raw, ring_memory_[static_cast<size_t>(ring_slot)].data(), block.records * record_bytes_));
   OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
   OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
+  taken_now_ns_ = item.enqueued_ns;
+  uploaded_now_ = nullptr;
+  if (active_ == nullptr || block.first_record + block.records - active_->index * scan_.volume_records >= active_->assembly.active_records()) {
+    int64_t* stamp = stamps_.as<int64_t>() + blocks_ % stamp_slots_;
+    OCTAVO_RETURN_IF_ERROR(device_.Stamp(compute_.ref(), stamp));
+    uploaded_now_ = stamp;
+  }
   OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw, block.records));
   raw_now_ = raw;
   raw_records_now_ = block.records;
@@ -319,8 +326,14 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   Retiring item;
   item.volume = volume;
   item.acquired = block.acquired;
-  item.enqueued_ns = context_.clock->Now().monotonic_ns;
+  item.enqueued_ns = taken_now_ns_;
+  item.uploaded = uploaded_now_;
+  int64_t* processed = stamps_.as<int64_t>() + stamp_slots_ + volumes_stamped_++ % stamp_slots_;
+  item.processed = processed;
+  item.on_host = processed + stamp_slots_;
+  OCTAVO_RETURN_IF_ERROR(device_.Stamp(compute_.ref(), processed));
   OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*volume, /*complete=*/true, &item));
+  OCTAVO_RETURN_IF_ERROR(device_.Stamp(compute_.ref(), processed + stamp_slots_));
   return PushRetire(std::move(item));
 }
 
