@@ -38,6 +38,12 @@ struct Box3 {
   int64_t count[3] = {0, 0, 0};
 };
 
+/// One moment on two clocks, in nanoseconds, as close as the device allows (a few microseconds).
+struct ClockReading {
+  int64_t device_ns = 0;  // the clock that Stamp writes
+  int64_t host_ns = 0;    // the host's monotonic clock
+};
+
 /// One device of one backend: memory, streams, copies, and the operator families. Thread-safe; every enqueueing call
 /// returns before the work is done, on every backend, and never waits for work enqueued before.
 class Device {
@@ -73,6 +79,17 @@ class Device {
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
   /// Enqueues the sum64 digest (gpu/digest.h) of `bytes` at `src` into the device word `out`.
   virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
+
+  /// Enqueues writing the time at which `stream` comes here to `out` in page-locked host memory: nanoseconds of the device's own
+  /// clock (see ReadClock). A device that has none writes 0. Does not synchronise.
+  virtual absl::Status Stamp(StreamRef stream, int64_t* out) {
+    (void)stream;
+    *out = 0;
+    return absl::OkStatus();
+  }
+  /// What the device's clock shows now. The clocks drift apart by some microseconds a second. Waits for the device (tens of
+  /// microseconds): never on the block path.
+  virtual absl::StatusOr<ClockReading> ReadClock() { return ClockReading{}; }
 
   // -- so that tests can show what disorder and failure lead to
   /// Enqueues doing nothing for `ns`, at most 1 s. Does not synchronise.

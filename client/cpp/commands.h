@@ -19,6 +19,7 @@ struct Session {
   std::string address;
   double timeout_s = 30;
   bool json = false;
+  bool address_given = false;  // by --address or OCTAVO_ADDRESS
   int exit_code = kOk;
 
   std::shared_ptr<grpc::Channel> channel() const;
@@ -43,5 +44,9 @@ void AddWatchCommand(CLI::App& app, Session& session);
 void AddCameraCommands(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
+void AddBenchCommand(CLI::App& app, Session& session);
+
+/// octavo convert with its defaults: empty, or what went wrong.
+std::string ConvertTo(const std::string& source, const std::string& destination);
 
 }  // namespace octavo::cli

@@ -94,6 +94,12 @@ void Convert(Session& session, const std::string& source, const std::string& des
 
 }  // namespace
 
+std::string ConvertTo(const std::string& source, const std::string& destination) {
+  const auto options = OptionsOf({}, destination);
+  if (!options.ok()) return std::string(options.status().message());
+  return std::string(storage::Convert(source, destination, *options, [](double, int64_t) { return true; }).status().message());
+}
+
 void AddConvertCommand(CLI::App& app, Session& session) {
   auto* convert = app.add_subcommand("convert", "write a committed volume in another format, here, without a server");
   auto source = std::make_shared<std::string>();

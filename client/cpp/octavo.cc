@@ -11,7 +11,14 @@ int main(int argc, char** argv) {
   const char* address = std::getenv("OCTAVO_ADDRESS");
   session.address = address == nullptr ? "127.0.0.1:50051" : address;
   CLI::App app{"octavo: volumetric imaging service, command line"};
-  app.add_option("--address", session.address, "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)");
+  session.address_given = address != nullptr;
+  app.add_option_function<std::string>(
+      "--address",
+      [&session](const std::string& given) {
+        session.address = given;
+        session.address_given = true;
+      },
+      "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)");
   app.add_option("--timeout", session.timeout_s, "seconds for short calls");
   app.add_flag("--json", session.json, "one JSON object a line on standard output");
   app.require_subcommand(1);
@@ -22,6 +29,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
+  octavo::cli::AddBenchCommand(app, session);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -43,6 +43,12 @@ __global__ void DelayKernel(int64_t ns) {
   for (const long long begin = now(); now() - begin < ns;) __nanosleep(1000);
 }
 
+__global__ void StampKernel(int64_t* out) {
+  long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  *out = now;
+}
+
 }  // namespace
 
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern) {
@@ -61,5 +67,6 @@ void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t*
 }
 
 void LaunchDelay(cudaStream_t stream, int64_t ns) { DelayKernel<<<1, 1, 0, stream>>>(ns); }
+void LaunchStamp(cudaStream_t stream, int64_t* out) { StampKernel<<<1, 1, 0, stream>>>(out); }
 
 }  // namespace octavo::cuda

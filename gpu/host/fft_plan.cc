@@ -34,11 +34,10 @@ void AddPasses(FftPlan& plan) {
     length = m;
     stride *= radix;
   };
-  for (const int radix : {5, 3}) {
+  // As few passes as can be: each reads and writes everything.
+  for (const int radix : {16, 8, 4, 2, 5, 3}) {
     while (length % radix == 0) add(radix);
   }
-  while (length % 4 == 0) add(4);
-  if (length % 2 == 0) add(2);
 }
 
 // Σ x[j] exp(2πi jk/n) of a fast length in double precision, for the filter.

@@ -17,6 +17,7 @@
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
+#include "gpu/base/clock.h"
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
 #include "gpu/host/host_stream.h"
@@ -167,6 +168,19 @@ class HostDevice final : public Device {
   }
   void InjectFault(const std::string& reason) override {
     health_->Lose(WithInfo(absl::UnavailableError(reason), {.reason = "DEVICE_LOST", .field = "", .numbers = {}}));
+  }
+
+  absl::Status Stamp(StreamRef stream, int64_t* out) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    Of(stream).Enqueue(Task([out] {
+      *out = SystemClock().Now().monotonic_ns;
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<ClockReading> ReadClock() override {
+    const int64_t now = SystemClock().Now().monotonic_ns;
+    return ClockReading{.device_ns = now, .host_ns = now};
   }
 
   SpectralOps& spectral() override { return *spectral_; }

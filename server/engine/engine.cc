@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -104,6 +105,7 @@ class EngineImpl final : public Engine {
       return admitted.status();
     }
     const std::shared_ptr<ScanSession> session = *std::move(admitted);
+    ++scans_admitted_;
     if (!spec.request_id.empty()) requests_[spec.request_id] = {spec.request_digest, session->name()};
     const ScanStatus status = StatusOf(*session);
     Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started",
@@ -255,6 +257,43 @@ class EngineImpl final : public Engine {
 
   std::unique_ptr<Handle> WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) override {
     return device_watch_.Add(std::move(callback), ListDevices());
+  }
+
+  absl::Status Measure(MeasureSpec spec, const TellMeasured& tell) override {
+    if (spec.device.empty()) spec.device = DeviceName(0);
+    size_t d = 0;
+    while (d < devices_.size() && DeviceName(static_cast<int>(d)) != spec.device) ++d;
+    if (d == devices_.size()) {
+      return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/", devices_.size() - 1));
+    }
+    Device& device = *devices_[d];
+    OCTAVO_RETURN_IF_ERROR(device.Health());
+    OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
+    if (measuring_.exchange(true)) {
+      return WithInfo(absl::FailedPreconditionError("another measurement runs"), {.reason = "MEASURING", .field = "", .numbers = {}});
+    }
+    const absl::Cleanup measured = [this] { measuring_ = false; };
+    const int64_t scans = scans_admitted_;
+    for (const auto& session : Sessions()) {
+      if (session->finished() || IsFinal(session->Status().state)) continue;
+      return WithInfo(absl::FailedPreconditionError(absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
+                      {.reason = "SCANS_RUNNING", .field = "", .numbers = {{"scan", session->name()}}});
+    }
+    OCTAVO_ASSIGN_OR_RETURN(const auto charges, ledger_.Reserve(static_cast<int>(d), "measurement", "",
+                                                                {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}}, nullptr));
+    const absl::Cleanup refund = [&] {
+      for (const auto id : charges) ledger_.Release(id);
+    };
+    const auto may_go_on = [&]() -> absl::Status {
+      if (draining_) return Draining();
+      if (scans_admitted_ == scans) return absl::OkStatus();
+      return WithInfo(absl::AbortedError("a scan was submitted while the device was measured"),
+                      {.reason = "MEASUREMENT_DISTURBED", .field = "", .numbers = {}});
+    };
+    return MeasureDevice(device, spec, may_go_on, [&](const Measured& figure) -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(may_go_on());
+      return tell(figure);
+    });
   }
 
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
@@ -543,7 +582,8 @@ class EngineImpl final : public Engine {
   Committer committer_;
   ScanWatches watches_;
 
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, measuring_{false};
+  std::atomic<int64_t> scans_admitted_{0};
   Mutex submit_mutex_;
   std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(submit_mutex_);  // id → digest, scan
   Mutex mutex_;

@@ -14,6 +14,7 @@
 #include "server/engine/camera.h"
 #include "server/engine/deriver.h"
 #include "server/engine/frame.h"
+#include "server/engine/measure.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/source.h"
 #include "server/engine/stats.h"
@@ -119,6 +120,9 @@ class Engine {
   virtual std::vector<DeviceStatus> ListDevices() = 0;
   /// Calls `callback` at once with how the devices are, and from an engine thread when one of them is lost.
   virtual std::unique_ptr<Handle> WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) = 0;
+  /// Measures a device, figure by figure; the one call that takes seconds: from a thread that may wait. FailedPrecondition
+  /// (SCANS_RUNNING, MEASURING), Aborted (MEASUREMENT_DISTURBED) once a scan is submitted, Unavailable when draining; see measure.h.
+  virtual absl::Status Measure(MeasureSpec spec, const TellMeasured& tell) = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
   virtual Stats Snapshot() = 0;
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.

@@ -21,6 +21,11 @@ struct Bytes {
 enum class Product : uint8_t { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5, kAngiogram = 20 };  // as octavo.v1.Product
 enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };                                                  // as octavo.v1.Axis
 
+/// When a frame passed the stages of the main path; monotonic clock, ns; 0 = not known. As octavo.v1.StageTimes.
+struct StageTimes {
+  int64_t taken_ns = 0, uploaded_ns = 0, processed_ns = 0, on_host_ns = 0, seen_ns = 0, sealed_ns = 0;
+};
+
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
 struct Frame {
   std::string scan, volume;
@@ -29,6 +34,7 @@ struct Frame {
   FrameAxis axis = FrameAxis::kZ;
   uint64_t sequence = 0;  // per topic, without gaps at the producer
   TimePoint acquired, published;
+  StageTimes stages;
   std::vector<int64_t> shape;  // image: [rows, columns]; volume: [y, x, z]; event: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;

@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kAlign = 256;
 // How long a small block waits for more while the device is busy anyway.
 constexpr std::chrono::milliseconds kPatience(1);
+constexpr int64_t kPreparedFrameBytes = 64 << 20;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 struct SlotBytes {
@@ -43,6 +44,9 @@ int64_t AngiogramBytes(const ResolvedScan& scan) {
   const Pattern& p = scan.spec.pattern;
   return scan.spec.products.angiography == 0 ? 0 : Padded(p.bscans_per_volume * p.ascans_per_bscan * 4) + Padded(p.rows() * 4);
 }
+
+int64_t FrameBytes(const ResolvedScan& scan) { return scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output); }
+int64_t PreparedFrames(const ResolvedScan& scan) { return std::clamp<int64_t>(kPreparedFrameBytes / FrameBytes(scan), 4, 72); }
 
 int64_t LargestPlane(const ResolvedScan& scan) {
   const auto& s = scan.shape;
@@ -87,8 +91,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
-  return scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain) +
-         8 * scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output);
+  return scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain) + PreparedFrames(scan) * FrameBytes(scan);
 }
 
 ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
@@ -208,7 +211,11 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     MutexLock lock(retire_mutex_);
     retiring_.resize(static_cast<size_t>(event_count));
   }
-  context_.frames->Prepare(scan_.shape[0] * scan_.shape[1] * SizeOf(scan_.chain.output), 4);
+  stamp_slots_ = event_count + 1;
+  OCTAVO_ASSIGN_OR_RETURN(stamps_, device_.AllocatePinned(3 * stamp_slots_ * static_cast<int64_t>(sizeof(int64_t))));
+  OCTAVO_ASSIGN_OR_RETURN(device_clock_, device_.ReadClock());
+  // The publisher keeps the newest frames: enough for those, so that none is allocated while the scan runs.
+  context_.frames->Prepare(FrameBytes(scan_), static_cast<int>(PreparedFrames(scan_)));
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
   charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());

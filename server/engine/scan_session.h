@@ -131,6 +131,7 @@ class ScanSession {
   // compute thread
   void Compute();
   absl::Status ProcessUpload(const BlockRing::Part& part);
+  absl::Status StampUpload(const SourceBlock& block);
   absl::Status ProcessBlock(const uint8_t* raw, const SourceBlock& block);
   int64_t TakeRecords(const SourceBlock& block, int64_t done);
   absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
@@ -178,6 +179,8 @@ class ScanSession {
   // retire thread
   void Retire();
   void SealVolume(Retiring& item);
+  StageTimes StagesOf(const Retiring& item, int64_t seen_ns);
+  void DisposeOf(const ActiveVolume& volume);
   void Finish();
   // volume-frame thread
   void CopyVolumes(std::stop_token stop);
@@ -214,7 +217,11 @@ class ScanSession {
   int64_t spread_rows_ = 1;            // neighbouring rows that one device takes
   Event begun_;                        // the home device has prepared the volume
   std::shared_ptr<SlotPool> slots_;
-  PinnedBuffer digests_;                   // one u64 per event
+  PinnedBuffer digests_;  // one u64 per event
+  // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
+  // more than there are events: what is in flight keeps its own.
+  PinnedBuffer stamps_;
+  int64_t stamp_slots_ = 0;
   std::vector<Ledger::ChargeId> charges_;  // less those of the slots
 
   // Compute thread only.
@@ -229,6 +236,9 @@ class ScanSession {
   size_t raw_index_now_ = 0;
   const void* raw_now_ = nullptr;  // the block on the device that is being processed
   int64_t raw_records_now_ = 0;
+  int64_t taken_now_ns_ = 0;               // when it was taken from the ring
+  const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
+  int64_t volumes_stamped_ = 0;
   bool stop_reached_ = false;                                 // no further volume will begin
   std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
 
@@ -245,6 +255,7 @@ class ScanSession {
   std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
+  ClockReading device_clock_;  // retire thread only, once it runs
 
   Mutex copy_mutex_;
   CondVar copy_cv_;

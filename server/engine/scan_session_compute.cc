@@ -128,10 +128,12 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   // Upload beside the kernels of the block before; the raw buffer is free once its last user is done.
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
+  taken_now_ns_ = item.enqueued_ns;
   const uint8_t* from = ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
   if (!peers_.empty()) {
     raw_now_ = raw;
     OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
+    OCTAVO_RETURN_IF_ERROR(StampUpload(block));
     raw_records_now_ = lane_records_[0];
     OCTAVO_RETURN_IF_ERROR(ProcessBlock(raw, block));
   } else {
@@ -139,6 +141,7 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, from, block.records * record_bytes_));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
+    OCTAVO_RETURN_IF_ERROR(StampUpload(block));
     // A rolling background goes on from block to block: what was gathered is taken apart again.
     const bool apart = scan_.chain.background == math::Background::kRolling;
     for (int64_t at = 0; at < block.records && !stop_reached_;) {
@@ -156,6 +159,16 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   if (!peers_.empty()) OCTAVO_RETURN_IF_ERROR(FinishShares());
   item.replaced = std::exchange(replaced_, {});
   return PushRetire(std::move(item));
+}
+
+// Of the upload that may complete the volume, when it was there.
+absl::Status ScanSession::StampUpload(const SourceBlock& block) {
+  uploaded_now_ = nullptr;
+  const int64_t end = block.first_record + block.records;
+  if (active_ != nullptr && end - active_->index * scan_.volume_records < active_->assembly.active_records()) return absl::OkStatus();
+  int64_t* stamp = stamps_.as<int64_t>() + blocks_ % stamp_slots_;
+  uploaded_now_ = stamp;
+  return device_.Stamp(compute_.ref(), stamp);
 }
 
 // A block may span volumes: one call of the chain for each.
@@ -362,10 +375,16 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   Retiring item;
   item.volume = volume;
   item.acquired = block.acquired;
-  item.enqueued_ns = context_.clock->Now().monotonic_ns;
+  item.enqueued_ns = taken_now_ns_;
+  item.uploaded = uploaded_now_;
+  int64_t* processed = stamps_.as<int64_t>() + stamp_slots_ + volumes_stamped_++ % stamp_slots_;
+  item.processed = processed;
+  item.on_host = processed + stamp_slots_;
+  OCTAVO_RETURN_IF_ERROR(device_.Stamp(compute_.ref(), processed));
   OCTAVO_RETURN_IF_ERROR(volume_ready_.Record(compute_.ref()));
   OCTAVO_RETURN_IF_ERROR(volume_ready_.EnqueueWait(products_.ref()));
   OCTAVO_RETURN_IF_ERROR(EnqueueProducts(*volume, /*complete=*/true, &item));
+  OCTAVO_RETURN_IF_ERROR(device_.Stamp(ProductStream(/*complete=*/true), processed + stamp_slots_));
   return PushRetire(std::move(item));
 }
 

@@ -11,8 +11,14 @@
 #include "gpu/base/status.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/storage/commit_store.h"
 
 namespace octavo::engine {
+namespace {
+
+constexpr int64_t kClockReadNs = 100'000'000;  // clocks drift apart by some microseconds a second
+
+}  // namespace
 
 void ScanSession::Retire() {
   for (;;) {
@@ -30,6 +36,7 @@ void ScanSession::Retire() {
     if (!status.ok()) FailForDevice(status);
     if (item.ring_slot >= 0) ring_->Release(item.ring_slot);
     const int64_t now = context_.clock->Now().monotonic_ns;
+    StageTimes stages;
     {
       MutexLock lock(status_mutex_);
       status_.records += item.records;
@@ -42,13 +49,23 @@ void ScanSession::Retire() {
       } else {
         context_.store->Fail(item.volume->status.name, absl::StrCat("device error: ", status.message()));
       }
-      item.volume->slot = nullptr;
+      stages = StagesOf(item, now);
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
         context_.publisher->Lost(name_, pending.key);
       } else {
+        pending.frame.stages = stages;
+        if (storage::Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
         context_.publisher->Publish(pending.key, std::move(pending.frame));
+      }
+    }
+    // Subscribers have been told; now what may take longer.
+    if (item.volume != nullptr) {
+      if (status.ok()) DisposeOf(*item.volume);
+      item.volume->slot = nullptr;
+      if (now - device_clock_.host_ns > kClockReadNs) {
+        if (const auto reading = device_.ReadClock(); reading.ok()) device_clock_ = *reading;
       }
     }
     MutexLock lock(retire_mutex_);
@@ -62,8 +79,7 @@ void ScanSession::Retire() {
 void ScanSession::SealVolume(Retiring& item) {
   ActiveVolume& volume = *item.volume;
   volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[item.event]);
-  const Retention& retention = volume.retention;
-  context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
+  context_.store->Seal(volume.status, volume.retention.mode != RetentionMode::kLive);
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
@@ -73,6 +89,30 @@ void ScanSession::SealVolume(Retiring& item) {
     volumes_rate_.Add(now, 1);
     timings_.volume_latency.Add(static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
   }
+}
+
+// What the device stamped, by the host's clock and in order: an error of the conversion must not make a stage negative.
+StageTimes ScanSession::StagesOf(const Retiring& item, int64_t seen_ns) {
+  StageTimes stages{.taken_ns = item.enqueued_ns, .seen_ns = seen_ns, .sealed_ns = context_.clock->Now().monotonic_ns};
+  int64_t before = stages.taken_ns;
+  const auto host_time = [&](const int64_t* stamp) -> int64_t {
+    if (stamp == nullptr || *stamp == 0 || device_clock_.host_ns == 0) return 0;
+    return before = std::clamp(*stamp - device_clock_.device_ns + device_clock_.host_ns, before, std::max(before, seen_ns));
+  };
+  stages.uploaded_ns = host_time(item.uploaded);
+  stages.processed_ns = host_time(item.processed);
+  stages.on_host_ns = host_time(item.on_host);
+  if (stages.uploaded_ns != 0 && stages.on_host_ns != 0) {
+    MutexLock lock(status_mutex_);
+    timings_.stages["upload"].Add(static_cast<double>(stages.uploaded_ns - stages.taken_ns) * 1e-9);
+    timings_.stages["download"].Add(static_cast<double>(stages.on_host_ns - stages.processed_ns) * 1e-9);
+    timings_.stages["publish"].Add(static_cast<double>(stages.sealed_ns - stages.on_host_ns) * 1e-9);
+  }
+  return stages;
+}
+
+// Whole-volume frames, and what becomes of the volume by itself.
+void ScanSession::DisposeOf(const ActiveVolume& volume) {
   const TopicKey key{.product = Product::kVolume};
   for (const auto& wanted : context_.publisher->WantedOf(name_)) {
     if (wanted.key != key) continue;
@@ -85,6 +125,7 @@ void ScanSession::SealVolume(Retiring& item) {
       copy_cv_.NotifyAll();
     }
   }
+  const Retention& retention = volume.retention;
   if (retention.disposition == Disposition::kAutoDiscard) {
     (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
   } else if (retention.disposition == Disposition::kAutoCommit) {

@@ -35,6 +35,7 @@ struct SimulatedSource {
   uint32_t adc_bits = 0;            // 0 = 12 (8 for U8)
   double motion_um_per_volume = 0;  // 0 = 4; negative = none
   bool as_fast_as_possible = false;
+  bool repeat_block = false;  // the first block again and again, at no cost
   std::vector<SimulatedLayer> layers;
   uint32_t scatterers = 0;
 };

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,24 @@ class SimulatedRecords final : public Source {
                std::max<int64_t>(spec.acquisition.record_average, 1)),
         record_bytes_(spec.acquisition.SourceRecordBytes()),
         plain_(spec.acquisition.packing == math::Packing::kNone && spec.acquisition.channels <= 1),
+        repeat_block_(source.repeat_block),
         pacer_(source.as_fast_as_possible ? 0 : spec.acquisition.record_rate_hz),
         clock_(clock) {}
 
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
-    tbb::parallel_for(int64_t{0}, max_records, [&](int64_t r) {
+    if (repeat_block_) {
+      Repeat(slot, max_records, stop);
+    } else {
+      Render(slot, max_records, stop);
+    }
+    return Take(max_records, stop);
+  }
+  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(records, stop); }
+  bool CanWait() const override { return !pacer_.paced(); }
+
+ private:
+  void Render(void* slot, int64_t records, std::stop_token stop) const {
+    tbb::parallel_for(int64_t{0}, records, [&](int64_t r) {
       if (stop.stop_requested()) return;
       auto* out = static_cast<uint8_t*>(slot) + r * record_bytes_;
       if (plain_) {
@@ -40,12 +54,18 @@ class SimulatedRecords final : public Source {
         Interleave(samples.data(), out);
       }
     });
-    return Take(max_records, stop);
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(records, stop); }
-  bool CanWait() const override { return !pacer_.paced(); }
-
- private:
+  // The first block, of which shorter ones are the beginning; a slot keeps what was written to it.
+  void Repeat(void* slot, int64_t records, std::stop_token stop) {
+    if (first_block_.empty()) {
+      first_block_.resize(static_cast<size_t>(records * record_bytes_));
+      Render(first_block_.data(), records, stop);
+    }
+    int64_t& filled = filled_[slot];
+    if (filled >= records) return;
+    std::memcpy(slot, first_block_.data(), std::min(first_block_.size(), static_cast<size_t>(records * record_bytes_)));
+    filled = records;
+  }
   // Samples [S] into their channel of a record, packed if so; the other channels hold 0.
   void Interleave(const uint8_t* samples, uint8_t* out) const {
     const Acquisition& a = acquisition_;
@@ -74,6 +94,9 @@ class SimulatedRecords final : public Source {
   const SimulatedModel model_;
   const int64_t record_bytes_;
   const bool plain_;  // one channel, not packed
+  const bool repeat_block_;
+  std::vector<uint8_t> first_block_;  // with repeat_block_
+  std::map<void*, int64_t> filled_;   // records that a slot holds
   Pacer pacer_;
   const Clock* const clock_;
   int64_t next_ = 0;
@@ -123,6 +146,10 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
                                                                           : 16));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
+  if (s.repeat_block && spec.acquisition.record_average > 1) {
+    return InvalidField("simulated.repeat_block",
+                        absl::StrCat("is given with acquisition.record_average ", spec.acquisition.record_average, "; allowed with 0 or 1 only"));
+  }
   if (s.layers.size() > 64) return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed 64"));
   for (size_t i = 0; i < s.layers.size(); ++i) {
     const SimulatedLayer& layer = s.layers[i];

@@ -133,6 +133,15 @@ void EncodeFrameHeader(const engine::Frame& in, uint64_t dropped_before, v1::Fra
   out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
   out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
   out->set_complete(in.complete);
+  if (in.stages.taken_ns != 0) {
+    auto* stages = out->mutable_stages();
+    stages->set_taken_ns(in.stages.taken_ns);
+    stages->set_uploaded_ns(in.stages.uploaded_ns);
+    stages->set_processed_ns(in.stages.processed_ns);
+    stages->set_on_host_ns(in.stages.on_host_ns);
+    stages->set_seen_ns(in.stages.seen_ns);
+    stages->set_sealed_ns(in.stages.sealed_ns);
+  }
   out->set_event(in.event.text);
   if (in.product == engine::Product::kEvent) EncodeScanEvent(in.event, out->mutable_scan_event());
 }

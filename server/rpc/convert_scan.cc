@@ -53,6 +53,7 @@ absl::StatusOr<engine::SimulatedSource> DecodeSimulated(const v1::Simulated& in)
   out.adc_bits = in.adc_bits();
   out.motion_um_per_volume = in.motion_um_per_volume();
   out.as_fast_as_possible = in.as_fast_as_possible();
+  out.repeat_block = in.repeat_block();
   out.scatterers = in.scatterers();
   for (const auto& layer : in.layers()) {
     out.layers.push_back({.depth_um = layer.depth_um(),
@@ -75,6 +76,7 @@ void EncodeSimulated(const engine::SimulatedSource& in, v1::Simulated* out) {
   out->set_adc_bits(in.adc_bits);
   out->set_motion_um_per_volume(in.motion_um_per_volume);
   out->set_as_fast_as_possible(in.as_fast_as_possible);
+  out->set_repeat_block(in.repeat_block);
   out->set_scatterers(in.scatterers);
   for (const auto& layer : in.layers) {
     auto* to = out->add_layers();

@@ -60,6 +60,20 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_running_scans(device.running_scans);
 }
 
+void EncodeMeasured(const engine::Measured& in, v1::Measurement* out) {
+  out->set_name(in.name);
+  out->set_included(in.included);
+  out->set_value(in.value);
+  out->set_unit(in.unit);
+  out->set_ceiling(in.ceiling);
+  out->set_ceiling_name(in.ceiling_name);
+  out->set_rounds(in.rounds);
+  out->set_seconds_per_round(in.seconds_per_round);
+  out->set_verified(in.verified);
+  out->set_samples(static_cast<uint32_t>(in.samples));
+  out->set_records_per_block(static_cast<uint32_t>(in.records));
+}
+
 absl::Status CheckFinite(const char* field, double value) { return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite"); }
 
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels) {

@@ -33,7 +33,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
     services_.push_back(MakeSourceService(engine, &camera_workers_));
-    services_.push_back(MakeSystemService(engine, std::move(info)));
+    services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
@@ -109,6 +109,7 @@ class RpcServerImpl final : public RpcServer {
  private:
   engine::WorkerPool workers_;
   engine::WorkerPool camera_workers_{"oct-camera", 1};  // a camera may take seconds to answer
+  engine::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<UnixListener> unix_;

@@ -3,6 +3,7 @@
 
 #include "octavo/v1/stream.grpc.pb.h"
 
+#include "gpu/base/clock.h"
 #include "gpu/base/status.h"
 #include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
@@ -139,6 +140,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     crc_ = engine::Crc32c(static_cast<const char*>(payload_.data) + offset_, static_cast<size_t>(size), crc_);
     const bool last = offset_ + size == payload_.size;
     if (last) header.set_crc32c(crc_);
+    if (header.has_stages()) header.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
     grpc::ByteBuffer message = WithPayload(header, kDataField, payload_, offset_, size);
     offset_ += size;
     if (last) {

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -12,7 +13,8 @@ namespace {
 
 class SystemServiceImpl final : public v1::SystemService::CallbackService {
  public:
-  SystemServiceImpl(engine::Engine* engine, ServerInfo info) : engine_(engine), info_(std::move(info)) {}
+  SystemServiceImpl(engine::Engine* engine, engine::WorkerPool* workers, ServerInfo info)
+      : engine_(engine), workers_(workers), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest*, v1::Info* response) override {
     return Reply(context, [&]() -> absl::Status {
@@ -51,6 +53,33 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     });
   }
 
+  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext*, const v1::MeasureRequest* request) override {
+    auto writer = QueuedWriter<v1::Measurement>::Make();
+    auto gone = std::make_shared<std::atomic<bool>>(false);
+    writer->OnOver([gone] { *gone = true; });
+    workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
+      const engine::MeasureSpec spec{
+          .device = asked.device(), .samples = asked.samples(), .records = asked.records_per_block(), .seconds = asked.seconds()};
+      const auto devices = engine_->ListDevices();
+      const absl::Status status = engine_->Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
+        auto to = weak.lock();
+        if (*gone || to == nullptr) return absl::CancelledError("the client has gone away");
+        v1::Measurement out;
+        EncodeMeasured(figure, &out);
+        for (const auto& device : devices) {
+          if (device.name != (asked.device().empty() ? devices[0].name : asked.device())) continue;
+          out.set_device(device.name);
+          out.set_backend(device.backend);
+          out.set_model(device.model);
+        }
+        to->Push(std::move(out));
+        return absl::OkStatus();
+      });
+      if (auto to = weak.lock()) to->End(ToGrpc(status));
+    });
+    return writer.get();
+  }
+
  private:
   static void AddRoot(const std::string& path, const char* use, int access_mode, v1::Info* response) {
     auto* root = response->add_storage();
@@ -66,13 +95,14 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
   engine::Engine* const engine_;
+  engine::WorkerPool* const workers_;
   const ServerInfo info_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, ServerInfo info) {
-  return std::make_unique<SystemServiceImpl>(engine, std::move(info));
+std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, engine::WorkerPool* workers, ServerInfo info) {
+  return std::make_unique<SystemServiceImpl>(engine, workers, std::move(info));
 }
 
 }  // namespace octavo::rpc

@@ -38,6 +38,25 @@ __attribute__((target("sse4.2"))) uint32_t Hardware(const unsigned char* p, size
   while (n-- > 0) c32 = _mm_crc32_u8(c32, *p++);
   return c32;
 }
+
+// Three stretches of `n` bytes (a multiple of 8) one behind the other, each from its own start: the instruction takes three cycles
+// but begins anew with each, so three chains take the time of one.
+__attribute__((target("sse4.2"))) void HardwareThree(const unsigned char* p, size_t n, uint32_t crc[3]) {
+  uint64_t a = crc[0], b = crc[1], c = crc[2];
+  for (const unsigned char* end = p + n; p != end; p += 8) {
+    uint64_t words[3];
+    std::memcpy(&words[0], p, 8);
+    std::memcpy(&words[1], p + n, 8);
+    std::memcpy(&words[2], p + 2 * n, 8);
+    a = _mm_crc32_u64(a, words[0]);
+    b = _mm_crc32_u64(b, words[1]);
+    c = _mm_crc32_u64(c, words[2]);
+  }
+  crc[0] = static_cast<uint32_t>(a);
+  crc[1] = static_cast<uint32_t>(b);
+  crc[2] = static_cast<uint32_t>(c);
+}
+constexpr size_t kThreeFrom = 16 << 10;  // below, joining them costs more than it saves
 #endif
 
 // GF(2) matrices as 32 columns (zlib's crc32_combine, Adler).
@@ -61,6 +80,13 @@ uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc) {
   const auto* p = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
   static const bool hardware = __builtin_cpu_supports("sse4.2");
+  if (hardware && bytes >= kThreeFrom) {
+    const size_t third = bytes / 24 * 8;
+    uint32_t parts[3] = {~crc, ~0u, ~0u};
+    HardwareThree(p, third, parts);
+    crc = Crc32cCombine(Crc32cCombine(~parts[0], ~parts[1], third), ~parts[2], third);
+    return ~Hardware(p + 3 * third, bytes - 3 * third, ~crc);
+  }
   if (hardware) return ~Hardware(p, bytes, ~crc);
 #endif
   return ~Table(p, bytes, ~crc);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "gpu/base/clock.h"
 #include "gpu/digest.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
@@ -164,6 +165,27 @@ TEST_P(DeviceTest, EnqueueingNeverWaits) {
   ASSERT_OK_AND_ASSIGN(const bool now, done.Query());
   EXPECT_TRUE(now);
   EXPECT_EQ(Download<uint32_t>(buffer, 1)[0], 99u);
+}
+
+// Stamps are taken where they stand in the stream, by a clock that ReadClock relates to the host's.
+TEST_P(DeviceTest, StampsTellWhenTheStreamCameThere) {
+  constexpr int64_t kBytes = 64 << 20;
+  const DeviceBuffer buffer = Poisoned(kBytes);
+  ASSERT_OK_AND_ASSIGN(const PinnedBuffer stamps, device_.AllocatePinned(2 * sizeof(int64_t)));
+  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
+  ASSERT_OK_AND_ASSIGN(const ClockReading clock, device_.ReadClock());
+  const int64_t before = SystemClock().Now().monotonic_ns;
+  ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.as<int64_t>()), IsOk());
+  for (uint32_t i = 0; i < 20; ++i) ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), kBytes, i), IsOk());
+  ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.as<int64_t>() + 1), IsOk());
+  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
+  const int64_t after = SystemClock().Now().monotonic_ns;
+  const int64_t first = stamps.as<int64_t>()[0] - clock.device_ns + clock.host_ns, last = stamps.as<int64_t>()[1] - clock.device_ns + clock.host_ns;
+  constexpr int64_t kTolerance = 100'000;  // of the conversion
+  EXPECT_GE(first, before - kTolerance);
+  EXPECT_GT(last, first);
+  EXPECT_LE(last, after + kTolerance);
+  EXPECT_GT(last - first, 20 * kBytes / 10'000);  // no machine writes 10 TB/s
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);

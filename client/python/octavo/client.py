@@ -56,6 +56,7 @@ class Frame:
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
     scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
+    stages: Optional[stream_pb2.StageTimes] = None  # of projections and B-scans of completed volumes: times on the way here
 
 
 def commit_options(destination: str, format: str = "zarr", **options) -> scan_pb2.CommitOptions:
@@ -353,4 +354,5 @@ def _frames(messages) -> Iterator[Frame]:
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquired.monotonic_ns,
                     published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), scale_bar_um=head.scale_bar_um,
-                    scan_event=head.scan_event if head.HasField("scan_event") else None)
+                    scan_event=head.scan_event if head.HasField("scan_event") else None,
+                    stages=head.stages if head.HasField("stages") else None)

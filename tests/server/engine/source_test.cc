@@ -77,6 +77,34 @@ int64_t Width(const std::vector<double>& v, int64_t from, int64_t to) {
 
 const RasterPattern kSmall{.ascans_per_bscan = 32, .bscans_per_volume = 8, .volumes = 1, .flyback_records = 3};
 
+TEST(SimulatedSourceTest, ARepeatedBlockIsWrittenOnceToEachSlot) {
+  ScanSpec spec = Spec({.seed = 3, .repeat_block = true}, 64, kSmall);
+  const auto once = Take<uint16_t>(spec, 20, 10);  // two slots
+  EXPECT_TRUE(std::equal(once.begin(), once.begin() + 640, once.begin() + 640));
+  std::get<SimulatedSource>(spec.source).repeat_block = false;
+  const auto plain = Take<uint16_t>(spec, 20, 10);
+  EXPECT_TRUE(std::equal(plain.begin(), plain.begin() + 640, once.begin()));
+  EXPECT_FALSE(std::equal(plain.begin() + 640, plain.end(), once.begin() + 640));
+
+  std::get<SimulatedSource>(spec.source).repeat_block = true;
+  const auto scan = ResolveScan(spec, {});
+  ASSERT_THAT(scan, IsOk());
+  auto source = OpenSource(scan->spec, {}, &kClock);
+  ASSERT_THAT(source, IsOk());
+  std::vector<uint16_t> slot(640, 0);
+  const std::stop_source stop;
+  ASSERT_THAT((*source)->Next(slot.data(), 10, stop.get_token()), IsOk());
+  EXPECT_TRUE(std::equal(slot.begin(), slot.end(), once.begin()));
+  slot[5] = 9999;  // who looks sees that it stays
+  const auto again = (*source)->Next(slot.data(), 10, stop.get_token());
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->first_record, 10);
+  EXPECT_EQ(slot[5], 9999);
+
+  spec.acquisition.record_average = 2;
+  EXPECT_THAT(ResolveScan(spec, {}), octavo::testing::IsError(absl::StatusCode::kInvalidArgument, "simulated.repeat_block"));
+}
+
 TEST(SimulatedSourceTest, TheSameWhateverTheBlocksAndThreads) {
   const ScanSpec spec = Spec({.seed = 5}, 256, kSmall);
   const auto whole = Take<uint16_t>(spec, 300, 300);
