@@ -535,9 +535,14 @@ absl::Status ScanSession::PushRetire(Retiring item) {
   return absl::OkStatus();
 }
 
+// Whether a slot may come back by itself: of a volume behind the device, or one that is still copied for subscribers.
 bool ScanSession::VolumesRetiring() {
-  MutexLock lock(retire_mutex_);
-  return volumes_retiring_ > 0;
+  {
+    MutexLock lock(retire_mutex_);
+    if (volumes_retiring_ > 0) return true;
+  }
+  MutexLock lock(copy_mutex_);
+  return !copies_.empty();
 }
 
 void ScanSession::End() {

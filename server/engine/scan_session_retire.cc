@@ -118,7 +118,7 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
     if (wanted.key != key) continue;
     auto pinned = context_.store->Pin(volume.status.name);
     MutexLock lock(copy_mutex_);
-    if (!pinned.ok() || copies_.size() >= 4) {  // the copying falls behind: memory must not pile up behind it
+    if (!pinned.ok() || copies_.size() >= 5) {  // the copying falls behind: memory must not pile up behind it
       context_.publisher->Lost(name_, key);
     } else {
       copies_.push_back({.pinned = *std::move(pinned), .display_lo = volume.display_lo, .display_hi = volume.display_hi});
@@ -165,12 +165,15 @@ void ScanSession::CopyVolumes(std::stop_token) {
       MutexLock lock(copy_mutex_);
       while (copies_.empty() && !copies_end_) copy_cv_.Wait(lock);
       if (copies_.empty()) return;
-      job = std::move(copies_.front());
-      copies_.pop_front();
+      job = std::move(copies_.front());  // its place stays taken until its slot is free: see VolumesRetiring
     }
     auto payload = CopyVolumeToHost(device_, copy_.ref(), *context_.frames, job.pinned);
     Frame frame = VolumeFrame(job.pinned.status, job.display_lo, job.display_hi);
     job.pinned.slot = nullptr;  // the slot is not needed any more: let it go before subscribers are served
+    {
+      MutexLock lock(copy_mutex_);
+      copies_.pop_front();
+    }
     if (!payload.ok()) {
       context_.publisher->Lost(name_, key);
       continue;
