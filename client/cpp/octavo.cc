@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddWatchCommand(app, session);
   octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);
+  octavo::cli::AddSessionCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
   try {
     app.parse(argc, argv);
