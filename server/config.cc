@@ -112,6 +112,18 @@ const std::vector<Key>& Keys() {
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
       Integer("device.frame_pool_bytes", "page-locked host memory for frames and reads per device, bytes", &Config::frame_pool_bytes, 16 << 20,
               int64_t{1} << 40),
+      Integer("device.slot_cache_bytes", "device memory of ended scans kept for the next ones, per device, bytes; 0 = given back at once",
+              &Config::slot_cache_bytes, 0, int64_t{1} << 50),
+      Text("spill.dir", "private directory of volumes that are moved to disk; default <state.dir>/spill", &Config::spill_dir),
+      Integer("spill.disk_bytes", "most that spilled volumes may take of the disk, bytes; 0 = no tier DISK", &Config::spill_disk_bytes, 0,
+              int64_t{1} << 60),
+      Integer("spill.host_bytes", "page-locked host memory for spilled volumes, bytes; 0 = no tier HOST", &Config::spill_host_bytes, 0,
+              int64_t{1} << 50),
+      Integer("spill.threads", "volumes moved at once, 1 to 64", &Config::spill_threads, 1, 64),
+      Number("session.heartbeat_seconds", "how often clients with a session give a sign of life, 0.1 to 3600", &Config::session_heartbeat_seconds,
+             0.1, 3600),
+      Number("session.expiry_seconds", "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
+             &Config::session_expiry_seconds, 0.2, 86400),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
            CheckInterface),
@@ -252,12 +264,18 @@ absl::Status Finalise(Config* config) {
   const auto make_absolute = [](std::string* path) { *path = std::filesystem::absolute(*path).lexically_normal().string(); };
   for (Values* list : {&config->storage_roots, &config->replay_roots}) std::for_each(list->begin(), list->end(), [&](auto& p) { make_absolute(&p); });
   make_absolute(&config->state_dir);
+  if (config->spill_dir.empty()) config->spill_dir = absl::StrCat(config->state_dir, "/spill");
+  make_absolute(&config->spill_dir);
   if (config->replay_roots.empty()) config->replay_roots = config->storage_roots;
   if (config->listen_unix.empty()) config->listen_unix = absl::StrCat(config->state_dir, "/octavo.sock");
   if (config->listen_unix == "none") {
     config->listen_unix.clear();
   } else {
     make_absolute(&config->listen_unix);  // ready lines and logs name it to programs in other directories
+  }
+  if (config->session_expiry_seconds < 2 * config->session_heartbeat_seconds) {
+    return InvalidField("session.expiry_seconds", absl::StrCat("is ", config->session_expiry_seconds, "; allowed twice session.heartbeat_seconds (",
+                                                               2 * config->session_heartbeat_seconds, ") to 86400"));
   }
   if (config->listen_tcp.empty() && config->listen_unix.empty())
     return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");

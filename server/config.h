@@ -23,6 +23,13 @@ struct Config {
   int64_t memory_bytes = 0;                                                   // overrides the fraction
   int64_t frame_pool_bytes = int64_t{1} << 30;                                // 16 MiB ... 1 TiB
   int64_t commit_threads = 2;                                                 // 1 ... 64
+  int64_t slot_cache_bytes = int64_t{1} << 30;                                // 0 ... 2^50
+  std::string spill_dir;                                                      // empty = <state.dir>/spill
+  int64_t spill_disk_bytes = int64_t{16} << 30;                               // quota; 0 = no tier DISK
+  int64_t spill_host_bytes = int64_t{1} << 30;                                // 0 = no tier HOST
+  int64_t spill_threads = 2;                                                  // 1 ... 64
+  double session_heartbeat_seconds = 10;                                      // 0.1 ... 3600
+  double session_expiry_seconds = 60;                                         // 0.2 ... 86400; at least twice the heartbeat
   std::string log_level = "info";                                             // debug, info, warning, error
   std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for

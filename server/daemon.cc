@@ -99,6 +99,15 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     Log(LogLevel::kInfo, "device", {{"index", device->info().index}, {"backend", device->info().backend}, {"model", device->info().model}});
   }
   OCTAVO_ASSIGN_OR_RETURN(daemon->store_, storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_));
+  std::vector<storage::SpillFolder::Found> spilled;
+  {
+    std::error_code error;
+    const bool left = std::filesystem::exists(config.spill_dir, error);  // a tier that was turned off still has what lies there
+    if (config.spill_disk_bytes > 0 || left) {
+      OCTAVO_ASSIGN_OR_RETURN(daemon->spill_, storage::SpillFolder::Open(config.spill_dir, config.spill_disk_bytes, &spilled, &daemon->recovered_));
+    }
+    for (const auto& one : spilled) daemon->recovered_.push_back(absl::StrCat(one.file->path(), ": a spilled volume, held again"));
+  }
   for (const auto& line : daemon->recovered_) Log(LogLevel::kWarning, "recovered", {{"commit", line}});
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config.memory_fraction;
@@ -108,6 +117,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.replay_roots = config.replay_roots;
   engine_config.camera_interfaces = config.camera_interfaces;
   engine_config.server_id = daemon->server_id_;
+  engine_config.slot_cache_bytes = config.slot_cache_bytes;
+  engine_config.spill_host_bytes = config.spill_host_bytes;
+  engine_config.spill_threads = static_cast<int>(config.spill_threads);
+  engine_config.spill_folder = daemon->spill_.get();
+  engine_config.spilled = std::move(spilled);
+  engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds};
   engine_config.software = absl::StrCat("octavo ", kVersion);
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
   if (config.metrics_listen != "none") {
@@ -155,8 +170,11 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(config_.drain_seconds);
   while (!engine_->Idle() && std::chrono::steady_clock::now() < until && !hurry()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const bool idle = engine_->Idle();
-  int64_t held = 0;
-  for (const auto& volume : engine_->ListVolumes()) held += volume.state == engine::VolumeState::kHeld;
+  int64_t held = 0, on_disk = 0;
+  for (const auto& volume : engine_->ListVolumes()) {
+    if (volume.state == engine::VolumeState::kHeld) ++(volume.tier == engine::Tier::kDisk ? on_disk : held);
+  }
+  if (on_disk > 0) Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon", {{"volumes", on_disk}});
   if (held > 0) Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});
   if (!idle) Log(LogLevel::kWarning, "drain time is over; ending what still runs");
   watchdog_ = nullptr;
@@ -164,6 +182,7 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   rpc_ = nullptr;
   metrics_ = nullptr;
   engine_ = nullptr;
+  spill_ = nullptr;
   store_ = nullptr;
   return idle;
 }

@@ -13,6 +13,7 @@
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
 #include "server/storage/commit_store.h"
+#include "server/storage/spill_folder.h"
 #include "server/watchdog.h"
 
 namespace octavo {
@@ -38,6 +39,7 @@ class Daemon {
   std::string server_id_;
   std::vector<std::string> recovered_;
   std::unique_ptr<storage::CommitStore> store_;
+  std::unique_ptr<storage::SpillFolder> spill_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<metrics::Exporter> metrics_;
   std::unique_ptr<rpc::RpcServer> rpc_;

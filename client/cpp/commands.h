@@ -43,6 +43,7 @@ void AddVolumeCommands(CLI::App& app, Session& session);
 void AddWatchCommand(CLI::App& app, Session& session);
 void AddCameraCommands(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);
+void AddSessionCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
 void AddBenchCommand(CLI::App& app, Session& session);
 

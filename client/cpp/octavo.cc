@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddWatchCommand(app, session);
   octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);
+  octavo::cli::AddSessionCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
   octavo::cli::AddBenchCommand(app, session);
   try {

@@ -17,17 +17,17 @@ namespace {
 /// What the flags of submit and plan say.
 struct SpecFlags {
   int spread = -1;  // not asked for
-  std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, disposition, destination, format, dtype, value, window, k,
-                         interp, background, device, request_id, fixed_pattern, camera, pixel_format, trigger, queue, insert;
+  std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, on_tier_full, disposition, destination, format, dtype, value,
+                         window, k, interp, background, device, request_id, fixed_pattern, camera, pixel_format, trigger, queue, insert;
   std::vector<std::string> labels;
   std::vector<double> levels, poly;
   std::vector<float> wavelength;
   PatternFlags pattern;
-  uint32_t samples = 0, hold_slots = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0,
+  uint32_t samples = 0, hold_slots = 0, keep_last = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0,
            camera_height = 0;
   uint64_t seed = 0;
   bool fast = false, aip = false, watch = false;
-  double rate = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
+  double rate = 0, ttl = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
   std::string angiography, waveform, plot;  // the last two: plan
 };
 
@@ -67,7 +67,10 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--label", f.labels, "key=value, may be repeated");
   app->add_option("--mode", f.mode, "live | capture");
   app->add_option("--hold-slots", f.hold_slots, "volumes that can be held; 0 = chosen");
-  app->add_option("--on-full", f.on_full, "stop-at-volume | drop-new");
+  app->add_option("--on-full", f.on_full, "stop-at-volume | drop-new | spill-host | spill-disk");
+  app->add_option("--on-tier-full", f.on_tier_full, "with spill-...: stop-at-volume | drop-new");
+  app->add_option("--keep-last", f.keep_last, "live: a ring of the last so many volumes and those held");
+  app->add_option("--ttl", f.ttl, "seconds after which volumes are discarded unless held");
   app->add_option("--disposition", f.disposition, "ask | auto-commit | auto-discard");
   app->add_option("--destination", f.destination, "auto-commit: path, with {scan} {index:05} {title} {date}");
   app->add_option("--format", f.format, "auto-commit: zarr | npy | nrrd | nifti | tiff | mat | hdf5 | bin");
@@ -143,6 +146,9 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (!f.mode.empty()) r->set_mode(Parse<v1::RetentionMode>(f.mode, v1::RetentionMode_Parse, "--mode"));
   if (f.hold_slots != 0) r->set_hold_slots(f.hold_slots);
   if (!f.on_full.empty()) r->set_on_full(Parse<v1::OnFull>(f.on_full, v1::OnFull_Parse, "--on-full"));
+  if (!f.on_tier_full.empty()) r->set_on_tier_full(Parse<v1::OnFull>(f.on_tier_full, v1::OnFull_Parse, "--on-tier-full"));
+  if (f.keep_last != 0) r->set_keep_last(f.keep_last);
+  if (f.ttl != 0) r->set_ttl_seconds(f.ttl);
   if (!f.disposition.empty()) r->set_disposition(Parse<v1::Disposition>(f.disposition, v1::Disposition_Parse, "--disposition"));
   if (!f.destination.empty()) r->mutable_auto_commit()->set_destination(f.destination);
   if (!f.format.empty()) r->mutable_auto_commit()->set_format(ParseFormat(f.format, "--format"));

@@ -19,6 +19,13 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
             << volume.shape(1) << ", " << volume.shape(2) << "] " << v1::DType_Name(volume.dtype()) << "  "
             << Bytes(static_cast<double>(volume.bytes())) << "  held " << Seconds(volume.held_seconds());
   if (volume.missing_ascans() > 0) std::cout << "  " << volume.missing_ascans() << " A-scans missing";
+  if (volume.tier() > v1::DEVICE) std::cout << "  " << v1::Tier_Name(volume.tier());
+  if (!volume.moving().empty()) std::cout << "  " << volume.moving();
+  if (volume.marked()) std::cout << "  marked";
+  if (volume.expires_seconds() > 0) std::cout << "  expires in " << Seconds(volume.expires_seconds());
+  if (volume.orphaned()) std::cout << "  orphaned";
+  if (volume.recovered()) std::cout << "  recovered";
+  if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
   if (!volume.title().empty()) std::cout << "  " << volume.title();
   if (volume.has_commit()) std::cout << "  " << volume.commit().uri();
   if (!volume.reason().empty()) std::cout << "  (" << volume.reason() << ")";
@@ -140,10 +147,36 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(which);
     return stub.DiscardVolume(s.Context().get(), request, answer);
   });
-  unary("hold", "keep a volume of a LIVE scan", [](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
-    v1::HoldVolumeRequest request;
+  unary("restore", "move its bytes back to its device", [](v1::VolumeService::Stub& stub, Session&, const std::string& which, v1::Volume* answer) {
+    v1::RestoreVolumeRequest request;
     request.set_name(which);
-    return stub.HoldVolume(s.Context().get(), request, answer);
+    grpc::ClientContext context;  // as long as it takes
+    return stub.RestoreVolume(&context, request, answer);
+  });
+  auto* hold = volume->add_subcommand("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends");
+  auto release = std::make_shared<bool>(false);
+  hold->add_option("volume", *name, "volumes/...")->required();
+  hold->add_flag("--release", *release, "take the mark back");
+  hold->callback([&session, name, release] {
+    v1::HoldVolumeRequest request;
+    request.set_name(*name);
+    request.set_release(*release);
+    v1::Volume answer;
+    if (Check(session, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &answer))) {
+      PrintVolume(session, answer);
+    }
+  });
+  auto* spill = volume->add_subcommand("spill", "move its bytes out of device memory; it stays held and can be read and committed");
+  auto tier = std::make_shared<std::string>("disk");
+  spill->add_option("volume", *name, "volumes/...")->required();
+  spill->add_option("--tier", *tier, "host | disk (default)")->check(CLI::IsMember({"host", "disk"}));
+  spill->callback([&session, name, tier] {
+    v1::SpillVolumeRequest request;
+    request.set_name(*name);
+    request.set_tier(*tier == "host" ? v1::HOST : v1::DISK);
+    v1::Volume answer;
+    grpc::ClientContext context;  // as long as it takes
+    if (Check(session, v1::VolumeService::NewStub(session.channel())->SpillVolume(&context, request, &answer))) PrintVolume(session, answer);
   });
 
   auto* read = volume->add_subcommand("read", "copy a volume, or a box of it, into a .npy file here");

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/allocation_fault.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
@@ -90,6 +91,7 @@ class CudaDevice final : public Device {
   }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);
     void* data = nullptr;
     OCTAVO_CUDA(health_.get(), cudaMallocFromPoolAsync(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), memory_->pool(), memory_->stream()));
@@ -98,6 +100,7 @@ class CudaDevice final : public Device {
     return buffer;
   }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);
     void* data = nullptr;
     OCTAVO_CUDA(health_.get(), cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable));
@@ -196,6 +199,11 @@ class CudaDevice final : public Device {
   TomographyOps& tomography() override { return *tomography_; }
 
  private:
+  static absl::Status Fault(int64_t bytes) {
+    if (!AllocationFault::Hits()) return absl::OkStatus();
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("a test fails this allocation of ", bytes, " bytes")),
+                    {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+  }
   absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind) {
     const DeviceGuard guard(ordinal_);
     OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), kind, Of(stream)));

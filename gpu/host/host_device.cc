@@ -17,6 +17,7 @@
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
+#include "gpu/base/allocation_fault.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
@@ -194,7 +195,7 @@ class HostDevice final : public Device {
     if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
     const size_t alignment = bytes >= static_cast<int64_t>(kHugePage) ? kHugePage : 4096;
     const size_t size = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + alignment - 1) / alignment * alignment;
-    void* data = std::aligned_alloc(alignment, size);
+    void* data = AllocationFault::Hits() ? nullptr : std::aligned_alloc(alignment, size);
     if (data == nullptr) {
       return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left")),
                       {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});

@@ -12,11 +12,12 @@
 
 namespace octavo::engine {
 
-void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roots, AdmissionReport* report) {
+void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roots, int64_t spill_free_bytes, AdmissionReport* report) {
   const ScanSpec& spec = scan.spec;
   report->volume_bytes = scan.volume_bytes;
   report->run_bytes = spec.pattern.volumes * scan.volume_bytes;
   report->pinned_bytes = ScanSession::PinnedBytes(scan);
+  report->spill_free_bytes = spill_free_bytes;
   const auto* simulated = std::get_if<SimulatedSource>(&spec.source);
   const bool paced = simulated == nullptr || !simulated->as_fast_as_possible;
   if (paced && scan.source.record_rate_hz > 0) {
@@ -34,6 +35,10 @@ void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roo
   const bool fills_memory = retention.mode == RetentionMode::kCapture && retention.disposition == Disposition::kAsk &&
                             (spec.pattern.volumes == 0 || spec.pattern.volumes > slots);
   if (fills_memory) report->seconds_to_memory_full = static_cast<double>(slots) / report->volumes_per_second;
+  const int64_t with_tier = slots + spill_free_bytes / scan.volume_bytes;
+  if (fills_memory && Spills(retention.on_full) && (spec.pattern.volumes == 0 || spec.pattern.volumes > with_tier)) {
+    report->seconds_to_spill_full = static_cast<double>(with_tier) / report->volumes_per_second;
+  }
   const double disk_volumes = static_cast<double>(report->disk_free_bytes) / static_cast<double>(scan.volume_bytes);
   if (retention.disposition == Disposition::kAutoCommit && (spec.pattern.volumes == 0 || static_cast<double>(spec.pattern.volumes) > disk_volumes)) {
     report->seconds_to_disk_full = disk_volumes / report->volumes_per_second;

@@ -12,8 +12,8 @@
 namespace octavo::engine {
 
 /// Completes a ledger's report with what a run of `scan` needs over time: volume and run bytes, when memory and disk would
-/// be full at its rate, free disk space at `roots`.
-void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roots, AdmissionReport* report);
+/// be full at its rate, free disk space at `roots`. `spill_free_bytes`: of the tier that the scan spills to.
+void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roots, int64_t spill_free_bytes, AdmissionReport* report);
 
 /// Checks the destination and writer options of AUTO_COMMIT before the scan starts.
 absl::Status CheckAutoCommit(const ResolvedScan& scan, const std::vector<std::string>& roots);

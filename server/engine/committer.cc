@@ -174,11 +174,11 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job) {
-  auto pinned = context_.volumes->Pin(job->volume);
+  auto pinned = context_.volumes->PinAnyTier(job->volume);
   absl::StatusOr<storage::CommitOutcome> outcome = job->cancel   ? absl::StatusOr<storage::CommitOutcome>(Cancelled())
                                                    : pinned.ok() ? Write(*job, *pinned)
                                                                  : absl::StatusOr<storage::CommitOutcome>(pinned.status());
-  if (pinned.ok()) pinned->slot = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
+  if (pinned.ok()) pinned->slot = nullptr, pinned->spilled = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   context_.volumes->EndCommit(job->volume, outcome);
   {
     MutexLock lock(mutex_);
@@ -231,8 +231,13 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   }
   const int buffers = memory[1] == nullptr ? 1 : 2;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
+  std::unique_ptr<storage::SpillCursor> cursor;  // the bytes are not on the device: they are read as they are needed
+  if (pinned.spilled != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(cursor, pinned.spilled->Open());
+  }
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
+    if (cursor != nullptr) return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
     return device->CopyToHost(stream.ref(), memory[buffer].get(), pinned.slot->volume.as<uint8_t>() + y * plane_bytes, count * plane_bytes);
   };
   const auto tell = [&](const char* stage, bool force) {

@@ -78,12 +78,22 @@ struct Deriver::Work {
 // What each operation makes of the volume before it; nothing is allocated on the device.
 absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& spec) {
   auto work = std::make_shared<Work>();
-  OCTAVO_ASSIGN_OR_RETURN(work->source, context_.volumes->Pin(spec.name));
+  auto pinned = context_.volumes->Pin(spec.name);
+  if (InfoOf(pinned.status()).reason == "SPILLED") {
+    OCTAVO_RETURN_IF_ERROR(context_.restore(spec.name));
+    pinned = context_.volumes->Pin(spec.name);
+  }
+  OCTAVO_RETURN_IF_ERROR(pinned.status());
+  work->source = *std::move(pinned);
   if (spec.operations.empty() || spec.operations.size() > 8) {
     return InvalidField("operations", absl::StrCat("has ", spec.operations.size(), " operations; allowed 1 to 8"));
   }
   VolumeStatus state = work->source.status;
-  if (state.origin == nullptr) return absl::InternalError(absl::StrCat(spec.name, " does not tell how it was acquired"));
+  if (state.origin == nullptr) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        spec.name, " was recovered after a restart: how it was acquired is in its files only; commit it and derive from those")),
+                    {.reason = "RECOVERED", .field = "name", .numbers = {}});
+  }
   if (!state.derived_from.empty()) {
     return InvalidField("name", absl::StrCat("is ", spec.name, ", which was derived itself; give all operations at once, from ", state.derived_from));
   }
@@ -273,6 +283,9 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
   result.derived_from = source.name;
   result.state = VolumeState::kAcquiring;
   result.has_commit = false;
+  result.tier = Tier::kDevice;
+  result.moving.clear();
+  result.marked = result.orphaned = false;
   result.last_error.clear();
   result.held_seconds = 0;
   const Ranges& missing = work.steps.back().missing;

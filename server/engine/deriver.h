@@ -55,6 +55,8 @@ class Deriver {
     const Clock* clock = nullptr;
     WorkerPool* workers = nullptr;
     std::string server_id;
+    /// Makes sure that a volume's bytes are on its device; takes as long as that takes.
+    std::function<absl::Status(const std::string& volume)> restore;
   };
   explicit Deriver(Context context) : context_(std::move(context)) {}
 

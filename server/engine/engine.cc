@@ -9,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
 #include "gpu/base/log.h"
@@ -24,6 +25,7 @@
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/scan_watch.h"
+#include "server/engine/spiller.h"
 #include "server/engine/volume_reader.h"
 
 namespace octavo::engine {
@@ -47,6 +49,9 @@ class EngineImpl final : public Engine {
         devices_(std::move(devices)),
         read_streams_(std::move(read_streams)),
         ledger_(std::move(budgets)),
+        slot_cache_(&ledger_, config_.slot_cache_bytes),
+        leases_(clock_),
+        sessions_of_clients_(clock_, config_.sessions, config_.server_id),
         publisher_(clock_),
         volumes_(&ledger_, clock_, [this](const VolumeStatus& volume) { PublishVolumeEvent(volume); }),
         deriver_({.device_of = [this](int d) { return devices_[At(d)].get(); },
@@ -54,7 +59,8 @@ class EngineImpl final : public Engine {
                   .volumes = &volumes_,
                   .clock = clock_,
                   .workers = &workers_,
-                  .server_id = config_.server_id}),
+                  .server_id = config_.server_id,
+                  .restore = [this](const std::string& volume) { return spiller_->RestoreNow(volume).status(); }}),
         workers_("oct-io", 4),
         committer_({.storage = store,
                     .volumes = &volumes_,
@@ -69,12 +75,37 @@ class EngineImpl final : public Engine {
                  }) {
     for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
     SetCameraInterfaces(config_.camera_interfaces);
+    spiller_ = std::make_unique<Spiller>(Spiller::Context{.volumes = &volumes_,
+                                                          .ledger = &ledger_,
+                                                          .clock = clock_,
+                                                          .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
+                                                          .folder = config_.spill_folder,
+                                                          .host_bytes = config_.spill_host_bytes,
+                                                          .devices = static_cast<int>(devices_.size()),
+                                                          .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
+                                         std::max(1, config_.spill_threads));
+    for (const std::string& line : spiller_->Recover(config_.spilled)) Log(LogLevel::kWarning, "spilled volume found", {{"volume", line}});
     publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
     ready_ = true;
+    keeper_ = std::jthread([this](const std::stop_token& stop) {
+      pthread_setname_np(pthread_self(), "oct-keeper");
+      while (!stop.stop_requested()) {
+        Housekeep();
+        MutexLock lock(keeper_mutex_);
+        if (!keeper_end_) keeper_cv_.WaitFor(lock, std::chrono::milliseconds(100));
+      }
+    });
   }
 
   ~EngineImpl() override {
     BeginDrain();
+    {
+      MutexLock lock(keeper_mutex_);
+      keeper_end_ = true;
+      keeper_.request_stop();
+      keeper_cv_.NotifyAll();
+    }
+    keeper_.join();
     for (const auto& session : Sessions()) session->Cancel();
     committer_.CancelAll();
     watches_.Stop();
@@ -116,13 +147,14 @@ class EngineImpl final : public Engine {
   absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override {
     OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+    OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
     AdmissionReport report = ledger_.Plan(chosen[0], ScanSession::Needs(scan, *devices_[At(chosen[0])]));
     for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
       AdmissionReport of_peer = ledger_.Plan(chosen[i], ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
       if (!of_peer.admitted) report = std::move(of_peer);
     }
-    AddRunFigures(scan, storage_->roots(), &report);
+    AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
     if (plan != nullptr) *plan = DescribeChain(scan.chain);
     return report;
   }
@@ -188,14 +220,25 @@ class EngineImpl final : public Engine {
 
   // -- volumes
 
-  absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) override { return volumes_.Get(name); }
-  std::vector<VolumeStatus> ListVolumes() override { return volumes_.List(); }
+  absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) override {
+    OCTAVO_ASSIGN_OR_RETURN(VolumeStatus volume, volumes_.Get(name));
+    return WithLeases(std::move(volume));
+  }
+  std::vector<VolumeStatus> ListVolumes() override {
+    std::vector<VolumeStatus> list = volumes_.List();
+    std::map<std::string, int64_t> shared;
+    for (const Lease& lease : leases_.List()) ++shared[lease.resource];
+    for (VolumeStatus& volume : list) {
+      if (const auto it = shared.find(volume.name); it != shared.end()) volume.shared_leases = it->second;
+    }
+    return list;
+  }
 
   absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                            const std::vector<int64_t>& count) override {
-    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes_.Pin(name));
+    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes_.PinAnyTier(name));
     const size_t d = At(pinned.device);
-    if (const absl::Status health = devices_[d]->Health(); !health.ok()) {
+    if (const absl::Status health = devices_[d]->Health(); pinned.slot != nullptr && !health.ok()) {
       return WithInfo(
           absl::DataLossError(absl::StrCat(name, " was in the memory of ", DeviceName(pinned.device), ", which is lost: ", health.message())),
           {.reason = "LOST", .field = "name", .numbers = {{"device", DeviceName(pinned.device)}}});
@@ -203,13 +246,41 @@ class EngineImpl final : public Engine {
     return MakeVolumeReader(std::move(pinned), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
   }
 
-  absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name) override {
+  absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) override {
     OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, volumes_.Get(name));
-    const int64_t limit = volume.origin == nullptr ? 0 : volume.origin->spec.retention.hold_slots;
-    return volumes_.Keep(name, limit);
+    const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+    const bool live = retention.mode == RetentionMode::kLive;
+    if (release) {
+      const auto session = Find(volume.scan);
+      return volumes_.Unmark(name, live && session.ok() && !(*session)->finished());
+    }
+    const int64_t limit = retention.hold_slots;
+    auto held = volumes_.Keep(name, limit);
+    // The next mark shall find room.
+    if (live && Spills(retention.on_full) && volumes_.CountOf(volume.scan).kept_slots >= limit) {
+      spiller_->Request(volume.scan, TierOf(retention.on_full));
+    }
+    if (!held.ok()) return held.status();
+    return WithLeases(*std::move(held));
   }
 
-  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override { return volumes_.Discard(name, "discarded by a client"); }
+  void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
+    spiller_->Spill(name, tier, std::move(done));
+  }
+  void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
+    spiller_->Restore(name, std::move(done));
+  }
+
+  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override {
+    // An exclusive lease is never granted of a volume: whoever holds a shared one is in the way of somebody who wants to be alone.
+    if (const auto leases = leases_.List(name); !leases.empty()) {
+      const std::string who = leases[0].holder.empty() ? leases[0].session : leases[0].holder;
+      return WithInfo(
+          absl::AbortedError(absl::StrCat(name, " is leased (SHARED) by ", who, "; it can be discarded when the lease is given back")),
+          {.reason = "LEASED", .field = "name", .numbers = {{"mode", "SHARED"}, {"holder", who}, {"leases", absl::StrCat(leases.size())}}});
+    }
+    return volumes_.Discard(name, "discarded by a client");
+  }
 
   absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
     if (draining_) return Draining();
@@ -220,6 +291,26 @@ class EngineImpl final : public Engine {
                                                        CommitCallbacks callbacks) override {
     return committer_.Commit(name, options, request_id, std::move(callbacks));
   }
+
+  // -- clients
+
+  ClientSessions::Opened OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }
+  absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) override {
+    OCTAVO_ASSIGN_OR_RETURN(const ClientSessions::Alive alive, sessions_of_clients_.KeepAlive(secret));
+    if (alive.revived) {
+      volumes_.Adopt(alive.session.name);
+      Log(LogLevel::kInfo, "session revived", {{"session", alive.session.name}, {"client", alive.session.client}});
+    }
+    return WithHoldings({alive.session})[0];
+  }
+  absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) override {
+    OCTAVO_ASSIGN_OR_RETURN(const SessionStatus session, sessions_of_clients_.Close(secret));
+    leases_.EndSession(session.name);  // the rest is the housekeeping's
+    return WithHoldings({session})[0];
+  }
+  std::vector<SessionStatus> ListSessions() override { return WithHoldings(sessions_of_clients_.List()); }
+  ClientSessions& sessions() override { return sessions_of_clients_; }
+  LeaseTable& leases() override { return leases_; }
 
   // -- products
 
@@ -247,8 +338,12 @@ class EngineImpl final : public Engine {
       status.budget_bytes = use.budget;
       status.reserved_bytes = use.reserved;
       status.held_bytes = use.held;
-      status.used_bytes = use.reserved + use.held;
+      status.buffer_bytes = use.buffers;
+      status.used_bytes = use.reserved + use.held + use.buffers;
+      status.cached_bytes = use.cached;
+      status.limbo_bytes = use.limbo;
       status.free_bytes = use.free();
+      status.peak_bytes = use.peak;
       for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->Status().state);
       list.push_back(std::move(status));
     }
@@ -296,6 +391,42 @@ class EngineImpl final : public Engine {
     });
   }
 
+  MemoryStatus GetMemory() override {
+    MemoryStatus memory;
+    memory.devices = ListDevices();
+    std::map<std::string, std::string> session_of;
+    for (const auto& session : Sessions()) session_of[session->name()] = session->Status().spec.session;
+    for (const auto& volume : volumes_.List()) session_of[volume.name] = volume.session;
+    for (int d = 0; d < ledger_.devices(); ++d) {
+      for (const auto& holder : ledger_.HoldersOf(d)) {
+        const auto it = session_of.find(holder.name);
+        memory.holders.push_back({.what = holder, .device = DeviceName(d), .session = it == session_of.end() ? "" : it->second});
+      }
+    }
+    memory.tiers = spiller_->Uses();
+    return memory;
+  }
+
+  void Housekeep() override {
+    MutexLock one_at_a_time(housekeeping_mutex_);
+    leases_.Expire();
+    for (const std::string& session : sessions_of_clients_.Expire()) {
+      leases_.EndSession(session);
+      Log(LogLevel::kInfo, "session ended", {{"session", session}});
+      // Scratch: nobody will look at what would come.
+      for (const auto& scan : Sessions()) {
+        const ScanSpec spec = scan->Resolved().spec;
+        if (spec.session == session && spec.retention.orphan == Orphan::kDiscard && !scan->finished()) {
+          scan->Stop("SESSION_EXPIRED", absl::StrCat(session, " has ended; the scan's volumes are scratch"));
+        }
+      }
+    }
+    const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
+    for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
+    for (const VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});
+    for (const VolumeStatus& volume : due.orphans) TakeCareOf(volume);
+  }
+
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
 
   Stats Snapshot() override {
@@ -317,8 +448,21 @@ class EngineImpl final : public Engine {
     stats.volumes_finished = counts.finished;
     stats.volumes_finished["dropped"] = dropped;
     stats.oldest_held_seconds = counts.oldest_held_seconds;
+    stats.volumes_by_tier = counts.by_tier;
+    stats.admission_refusals = ledger_.Refusals();
     publisher_.AddTo(&stats);
     committer_.AddTo(&stats);
+    spiller_->AddTo(&stats);
+    const ClientSessions::Counts clients = sessions_of_clients_.Count();
+    stats.sessions = clients.alive;
+    stats.sessions_expired = clients.expired;
+    const LeaseTable::Totals leases = leases_.CountAll();
+    stats.leases = {{"SHARED", leases.now.shared}, {"EXCLUSIVE", leases.now.exclusive}, {"waiting", leases.now.waiting}};
+    stats.leases_granted = leases.granted;
+    stats.leases_expired = leases.expired;
+    stats.lease_refusals = leases.refused;
+    stats.lease_waits = leases.waits;
+    stats.lease_wait_seconds = leases.wait_seconds;
     stats.devices = ListDevices();
     return stats;
   }
@@ -332,7 +476,7 @@ class EngineImpl final : public Engine {
   bool draining() const override { return draining_; }
   bool Idle() override {
     const auto sessions = Sessions();
-    return committer_.Pending() == 0 && deriver_.Pending() == 0 &&
+    return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 &&
            std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
   }
 
@@ -405,17 +549,20 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report) {
     OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+    OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
     const int index = chosen[0];
     OCTAVO_ASSIGN_OR_RETURN(auto source, OpenSource(scan.spec, config_.replay_roots, clock_));
     Device& device = *devices_[At(index)];
     const std::string name = absl::StrCat("scans/", NewId(config_.server_id));
     AdmissionReport admission;
-    auto charges = ledger_.Reserve(index, name, spec.title, ScanSession::Needs(scan, device), &admission);
-    AddRunFigures(scan, storage_->roots(), &admission);
+    // Slots of the same layout that an ended scan left are taken over.
+    auto grant = ledger_.ReserveReusing(index, name, spec.title, ScanSession::Needs(scan, device),
+                                        slot_cache_.Find(ScanSession::LayoutOf(scan, index)), &admission);
+    AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
     if (report != nullptr) *report = admission;
-    if (!charges.ok()) return charges.status();
-    OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, *charges, report));
+    if (!grant.ok()) return grant.status();
+    OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, grant->charges, report));
     scan.spec.device = DeviceName(index);
     scan.spec.spread = {.given = !peers.empty()};
     for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(DeviceName(chosen[i]));
@@ -430,10 +577,13 @@ class EngineImpl final : public Engine {
                            .server_id = config_.server_id,
                            .auto_commit = [this](const std::string& volume, const CommitOptions& options) { AutoCommit(volume, options); },
                            .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
+                           .slot_cache = &slot_cache_,
+                           .spill = [this](const std::string& s, Tier tier) { return spiller_->Request(s, tier); },
+                           .spill_failures = [this](const std::string& s) { return spiller_->FailuresOf(s); },
                            .changed = [this] { watches_.Wake(); },
                            .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
     const QueueOptions queue = scan.spec.queue;
-    auto created = ScanSession::Create(name, std::move(scan), std::move(source), *std::move(charges), std::move(context));
+    auto created = ScanSession::Create(name, std::move(scan), std::move(source), std::move(grant->charges), std::move(context));
     if (!created.ok()) {
       MutexLock lock(mutex_);
       ++past_.allocation_failures[DeviceName(index)];
@@ -460,7 +610,10 @@ class EngineImpl final : public Engine {
       AdmissionReport of_peer;
       auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, ScanSession::PeerNeeds(scan, device), &of_peer);
       if (!charges.ok()) {
-        for (const auto id : home) ledger_.Release(id);
+        for (const auto id : home) {
+          (void)slot_cache_.Take(id);  // freed: it was to be used by this scan
+          ledger_.Release(id);
+        }
         for (const SessionPeer& peer : peers) {
           for (const auto id : peer.charges) ledger_.Release(id);
         }
@@ -470,6 +623,71 @@ class EngineImpl final : public Engine {
       peers.push_back({.device = &device, .index = chosen[i], .charges = *std::move(charges)});
     }
     return peers;
+  }
+
+  /// A scan that wants a tier must not find out in its middle that there is none.
+  absl::Status CheckSpill(const Retention& retention) {
+    const auto check = [&](const char* field, bool wanted, Tier tier) {
+      if (!wanted) return absl::OkStatus();
+      const absl::Status status = spiller_->CheckTier(tier);
+      return status.ok() ? status
+                         : WithInfo(absl::FailedPreconditionError(absl::StrCat(field, ": ", status.message())),
+                                    {.reason = InfoOf(status).reason, .field = field, .numbers = InfoOf(status).numbers});
+    };
+    OCTAVO_RETURN_IF_ERROR(check("retention.on_full", Spills(retention.on_full), TierOf(retention.on_full)));
+    return check("retention.orphan", retention.orphan == Orphan::kSpillDisk, Tier::kDisk);
+  }
+  int64_t SpillFree(const ResolvedScan& scan) {
+    const OnFull on_full = scan.spec.retention.on_full;
+    return Spills(on_full) ? spiller_->FreeOf(TierOf(on_full)) : 0;
+  }
+
+  VolumeStatus WithLeases(VolumeStatus volume) {
+    volume.shared_leases = leases_.CountOf(volume.name).shared;
+    return volume;
+  }
+  std::vector<SessionStatus> WithHoldings(std::vector<SessionStatus> sessions) {
+    const MemoryStatus memory = GetMemory();
+    const auto volumes = volumes_.List();
+    const auto leases = leases_.List();
+    for (SessionStatus& session : sessions) {
+      session.volumes = std::count_if(volumes.begin(), volumes.end(), [&](const VolumeStatus& v) {
+        return v.session == session.name &&
+               (v.state == VolumeState::kHeld || v.state == VolumeState::kCommitting || v.state == VolumeState::kAcquiring);
+      });
+      session.leases = std::count_if(leases.begin(), leases.end(), [&](const Lease& lease) { return lease.session == session.name; });
+      for (const auto& holder : memory.holders) {
+        if (holder.session == session.name) session.bytes += holder.what.bytes;
+      }
+    }
+    return sessions;
+  }
+
+  void TellExpiring(const VolumeStatus& volume) {
+    const std::string text = absl::StrFormat("volume EXPIRING in %.0f s", volume.expires_seconds);
+    Log(LogLevel::kInfo, "volume will expire", {{"volume", volume.name}, {"seconds", volume.expires_seconds}});
+    ScanEvent event{.kind = EventKind::kExpiring, .text = text, .volume_index = volume.index, .time = clock_->Now()};
+    if (const auto session = Find(volume.scan); session.ok()) (*session)->Note(event);
+    PublishEvent(volume, std::move(event));
+  }
+
+  /// A held volume whose client is gone.
+  void TakeCareOf(const VolumeStatus& volume) {
+    const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+    switch (retention.orphan) {
+      case Orphan::kSpillDisk:
+        spiller_->Spill(volume.name, Tier::kDisk, [](const absl::StatusOr<VolumeStatus>&) {});  // a failure is logged; the volume stays held
+        break;
+      case Orphan::kCommitDefault: {
+        CommitOptions options = retention.auto_commit;
+        if (options.destination.empty()) options.destination = "orphaned/{scan}_{index:05}";
+        AutoCommit(volume.name, options);
+        break;
+      }
+      case Orphan::kDiscard: (void)volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended")); break;
+      default: break;
+    }
+    Log(LogLevel::kInfo, "volume orphaned", {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}});
   }
 
   // Ended scans stay listed, the oldest go when there are very many; what they counted is kept.
@@ -529,6 +747,7 @@ class EngineImpl final : public Engine {
   }
 
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
+    if (volume.recovered_meta != nullptr) return *volume.recovered_meta;
     std::string model;
     for (const auto& device : devices_) {
       if (DeviceName(device->info().index) == volume.device) model = device->info().model;
@@ -537,24 +756,28 @@ class EngineImpl final : public Engine {
   }
 
   void PublishVolumeEvent(const VolumeStatus& volume) {
+    const bool elsewhere = volume.state == VolumeState::kHeld && volume.tier != Tier::kDevice;
+    PublishEvent(volume, {.kind = volume.state == VolumeState::kAcquiring            ? EventKind::kVolumeStarted
+                                  : volume.state == VolumeState::kHeld && !elsewhere ? EventKind::kVolumeDone
+                                                                                     : EventKind::kVolumeState,
+                          .text = absl::StrCat("volume ", Name(volume.state), elsewhere ? ", tier " : "", elsewhere ? Name(volume.tier) : ""),
+                          .volume_index = volume.index,
+                          .time = clock_->Now()});
+  }
+  void PublishEvent(const VolumeStatus& volume, ScanEvent what) {
     Frame event;
     event.scan = volume.scan;
     event.volume = volume.name;
     event.volume_index = volume.index;
     event.product = Product::kEvent;
-    event.acquired = clock_->Now();
-    event.event = {.kind = volume.state == VolumeState::kAcquiring ? EventKind::kVolumeStarted
-                           : volume.state == VolumeState::kHeld    ? EventKind::kVolumeDone
-                                                                   : EventKind::kVolumeState,
-                   .text = absl::StrCat("volume ", Name(volume.state)),
-                   .volume_index = volume.index,
-                   .time = event.acquired};
+    event.acquired = what.time;
+    event.event = std::move(what);
     publisher_.Publish({.product = Product::kEvent}, std::move(event));
   }
 
   void LoadVolumeFrame(const FramePtr& header, std::function<void(FramePtr)> done) {
     workers_.Post([this, header, done = std::move(done)] {
-      auto pinned = volumes_.Pin(header->volume);
+      auto pinned = volumes_.PinAnyTier(header->volume);
       if (!pinned.ok()) return done(nullptr);
       const size_t d = At(pinned->device);
       auto payload = CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], *pinned);
@@ -575,8 +798,12 @@ class EngineImpl final : public Engine {
   std::atomic<bool> ready_{false};  // all members are there
   DeviceWatch device_watch_;
   Ledger ledger_;
+  SlotCache slot_cache_;  // before the volumes: their slots go there
+  LeaseTable leases_;
+  ClientSessions sessions_of_clients_;
   Publisher publisher_;
   VolumeStore volumes_;
+  std::unique_ptr<Spiller> spiller_;  // set in the constructor
   Deriver deriver_;
   WorkerPool workers_;
   Committer committer_;
@@ -592,6 +819,11 @@ class EngineImpl final : public Engine {
   std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
   Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans no longer listed
   ScanQueues queues_;
+  Mutex housekeeping_mutex_;
+  Mutex keeper_mutex_;
+  CondVar keeper_cv_;
+  bool keeper_end_ ABSL_GUARDED_BY(keeper_mutex_) = false;
+  std::jthread keeper_;  // last: it uses the rest
 };
 
 }  // namespace

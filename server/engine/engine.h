@@ -12,8 +12,10 @@
 #include "gpu/base/clock.h"
 #include "gpu/device.h"
 #include "server/engine/camera.h"
+#include "server/engine/client_sessions.h"
 #include "server/engine/deriver.h"
 #include "server/engine/frame.h"
+#include "server/engine/lease.h"
 #include "server/engine/measure.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/source.h"
@@ -21,6 +23,7 @@
 #include "server/engine/status_types.h"
 #include "server/engine/subscription.h"
 #include "server/storage/commit_store.h"
+#include "server/storage/spill_folder.h"
 
 namespace octavo::engine {
 
@@ -34,6 +37,12 @@ struct EngineConfig {
   std::string server_id;                                                      // [a-z0-9]{8}: ids start with it
   std::string software;                                                       // "octavo 0.1.0", for committed files
   const Clock* clock = nullptr;                                               // null = system clock
+  int64_t slot_cache_bytes = int64_t{1} << 30;                                // memory of ended scans kept for the next ones, per device
+  int64_t spill_host_bytes = 0;                                               // page-locked host memory for spilled volumes; 0 = no tier HOST
+  int spill_threads = 2;
+  storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
+  std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
+  SessionConfig sessions;
 };
 
 /// Stops a watch or a commit when destroyed or told so; the callback is not running any more once Cancel returns.
@@ -101,7 +110,11 @@ class Engine {
   virtual std::vector<VolumeStatus> ListVolumes() = 0;  // oldest first; gone ones for ten minutes
   virtual absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                                    const std::vector<int64_t>& count) = 0;
-  virtual absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name) = 0;
+  /// Marks a volume, or (`release`) takes the mark back.
+  virtual absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) = 0;
+  /// Moves a held volume's bytes out of device memory, or back. `done` is called once, at once or from an engine thread.
+  virtual void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
+  virtual void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) = 0;
   /// Makes a new held volume of a held one; `done` is called once, from an engine thread. Errors that can be told at once are
   /// returned instead.
@@ -110,6 +123,16 @@ class Engine {
   /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
   virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                                CommitCallbacks callbacks) = 0;
+
+  // -- clients
+  virtual ClientSessions::Opened OpenSession(const std::string& client) = 0;
+  /// A sign of life; revives an expired session. NotFound (NO_SESSION).
+  virtual absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) = 0;
+  virtual absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) = 0;
+  virtual std::vector<SessionStatus> ListSessions() = 0;
+  virtual ClientSessions& sessions() = 0;
+  /// The leases of volumes and client buffers. Scans never ask for any.
+  virtual LeaseTable& leases() = 0;
 
   // -- products
   /// `notify` is called (from any engine thread, must not block or call back into the engine) when Take or Ended may have
@@ -123,6 +146,10 @@ class Engine {
   /// Measures a device, figure by figure; the one call that takes seconds: from a thread that may wait. FailedPrecondition
   /// (SCANS_RUNNING, MEASURING), Aborted (MEASUREMENT_DISTURBED) once a scan is submitted, Unavailable when draining; see measure.h.
   virtual absl::Status Measure(MeasureSpec spec, const TellMeasured& tell) = 0;
+  virtual MemoryStatus GetMemory() = 0;
+  /// What the engine's housekeeping thread does a few times a second: what time and clients' ends bring about. For tests whose clock
+  /// stands still otherwise.
+  virtual void Housekeep() = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
   virtual Stats Snapshot() = 0;
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.

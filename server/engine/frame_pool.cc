@@ -6,7 +6,8 @@
 namespace octavo::engine {
 
 // Powers of two up to 16 MiB waste little there; above, multiples of 4 MiB.
-int64_t FramePool::ClassOf(int64_t bytes) {
+int64_t FramePool::ClassOf(int64_t bytes) const {
+  if (sizes_ == Sizes::kExact) return bytes;
   constexpr int64_t kStep = 4 << 20;
   if (bytes <= 16 << 20) return std::max<int64_t>(64 << 10, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
   return (bytes + kStep - 1) / kStep * kStep;

@@ -14,7 +14,9 @@ namespace octavo::engine {
 /// last reference to them ends. Thread-safe. Held by shared_ptr: blocks may outlive their user.
 class FramePool : public std::enable_shared_from_this<FramePool> {
  public:
-  FramePool(Device* device, int64_t cap_bytes) : device_(device), cap_bytes_(cap_bytes) {}
+  /// kClasses: few sizes, so that blocks fit many uses; kExact: for volumes, whose blocks must not be larger than asked.
+  enum class Sizes { kClasses, kExact };
+  FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses) : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
 
   /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The first use of a size class
   /// allocates, which takes milliseconds: Prepare beforehand for the block path.
@@ -23,11 +25,12 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   void Prepare(int64_t bytes, int count);
 
  private:
-  static int64_t ClassOf(int64_t bytes);
+  int64_t ClassOf(int64_t bytes) const;
   void Return(PinnedBuffer* block);
 
   Device* const device_;
   const int64_t cap_bytes_;
+  const Sizes sizes_;
   Mutex mutex_;
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);

@@ -270,10 +270,25 @@ absl::Status ResolveRetention(ScanSpec& spec) {
   const bool counted = spec.pattern.volumes > 0;
   if (r.mode == RetentionMode::kDefault) r.mode = counted ? RetentionMode::kCapture : RetentionMode::kLive;
   if (r.disposition == Disposition::kDefault) r.disposition = Disposition::kAsk;
+  if (r.on_tier_full == OnFull::kDefault) r.on_tier_full = r.mode == RetentionMode::kCapture ? OnFull::kStopAtVolume : OnFull::kDropNew;
+  if (Spills(r.on_tier_full)) return InvalidField("retention.on_tier_full", "is a tier itself; allowed STOP_AT_VOLUME, DROP_NEW");
+  OCTAVO_RETURN_IF_ERROR(InRange("retention.keep_last", r.keep_last, 0, kMostHoldSlots));
+  if (r.keep_last > 0 && (r.mode != RetentionMode::kLive || r.disposition != Disposition::kAsk)) {
+    return InvalidField("retention.keep_last",
+                        "is for LIVE scans with the disposition ASK: CAPTURE keeps every volume, AUTO_COMMIT and AUTO_DISCARD none");
+  }
+  if (r.ttl_seconds != 0) OCTAVO_RETURN_IF_ERROR(InRange("retention.ttl_seconds", r.ttl_seconds, 1.0, 31536000.0));
+  if (r.ttl_warning_seconds == 0) r.ttl_warning_seconds = std::min(60.0, r.ttl_seconds / 2);
+  OCTAVO_RETURN_IF_ERROR(InRange("retention.ttl_warning_seconds", r.ttl_warning_seconds, 0.0, r.ttl_seconds / 2));
+  if (spec.session.empty() && r.orphan != Orphan::kDefault && r.orphan != Orphan::kKeep) {
+    return InvalidField("retention.orphan",
+                        "says what follows when the client is gone; that is known of clients with a session only (session_secret)");
+  }
+  if (r.orphan == Orphan::kDefault) r.orphan = Orphan::kKeep;
   if (r.on_full == OnFull::kDefault) r.on_full = r.mode == RetentionMode::kCapture ? OnFull::kStopAtVolume : OnFull::kDropNew;
   if (r.hold_slots == 0) {
     // A capture holds all it makes; what is committed as it completes needs but a few.
-    const bool all = r.mode == RetentionMode::kCapture && counted && r.disposition == Disposition::kAsk;
+    const bool all = r.mode == RetentionMode::kCapture && counted && r.disposition == Disposition::kAsk && !Spills(r.on_full);
     if (all && spec.pattern.volumes > kMostHoldSlots) {
       return InvalidField("retention.hold_slots",
                           absl::StrCat("is not given and all ", spec.pattern.volumes, " volumes would be held; allowed 1 to ", kMostHoldSlots));

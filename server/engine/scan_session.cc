@@ -23,13 +23,10 @@ constexpr std::chrono::milliseconds kPatience(1);
 constexpr int64_t kPreparedFrameBytes = 64 << 20;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-struct SlotBytes {
-  int64_t volume, mip, aip, digest;
-  int64_t sum() const { return volume + mip + aip + digest; }
-};
-SlotBytes BytesOfSlot(const ResolvedScan& scan) {
+SlotLayout BytesOfSlot(const ResolvedScan& scan, int device = 0) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
-  return {.volume = Padded(scan.volume_bytes),
+  return {.device = device,
+          .volume = Padded(scan.volume_bytes),
           .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
           .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
           .digest = kAlign};
@@ -72,11 +69,15 @@ int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
   const Retention& retention = scan.spec.retention;
   int64_t slots = retention.hold_slots;
   // A ring needs slots beside the kept ones: one filling, one being finished, one to look at.
-  if (retention.mode == RetentionMode::kLive) slots += 3;
+  if (retention.mode == RetentionMode::kLive) slots += retention.keep_last > 0 ? 2 + retention.keep_last : 3;
+  // One is filled, one is being finished, one is on its way to the other tier.
+  if (Spills(retention.on_full)) slots = std::max<int64_t>(slots, 3);
   if (retention.disposition != Disposition::kAsk) slots = std::max<int64_t>(slots, 2);
   if (scan.spec.pattern.volumes > 0) slots = std::min(slots, scan.spec.pattern.volumes);
   return std::max<int64_t>(slots, 1);
 }
+
+SlotLayout ScanSession::LayoutOf(const ResolvedScan& scan, int device) { return BytesOfSlot(scan, device); }
 
 std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
@@ -153,10 +154,23 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   upload_records_ = scan_.chain.max_records_per_block;
   const int64_t block_bytes = upload_records_ * record_bytes_;
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
-  slots_ = std::make_shared<SlotPool>(context_.ledger);
+  const SlotLayout bytes = LayoutOf(scan_, context_.device_index);
+  slots_ = std::make_shared<SlotPool>(context_.ledger, context_.slot_cache, bytes);
+  OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
+  OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
+  OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   std::vector<std::unique_ptr<VolumeSlot>> slots;
   for (size_t i = 0; i < slot_count; ++i) {
-    auto slot = std::make_unique<VolumeSlot>();
+    std::unique_ptr<VolumeSlot> slot = context_.slot_cache == nullptr ? nullptr : context_.slot_cache->Take(charges[i]);
+    if (slot != nullptr) {
+      // It held somebody else's volumes.
+      for (const DeviceBuffer* part : {&slot->volume, &slot->mip, &slot->aip, &slot->digest}) {
+        if (part->bytes() > 0) OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), part->data(), part->bytes(), 0));
+      }
+      slots.push_back(std::move(slot));
+      continue;
+    }
+    slot = std::make_unique<VolumeSlot>();
     slot->charge = charges[i];
     OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
     slots.push_back(std::move(slot));
@@ -172,11 +186,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_ASSIGN_OR_RETURN(uploaded_[i], device_.NewEvent());
   }
   OCTAVO_ASSIGN_OR_RETURN(scratch_, device_.Allocate(LargestPlane(scan_)));
-  OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
-  OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device_.NewEvent());
-  OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
   if (const Pattern& p = scan_.spec.pattern; scan_.spec.products.angiography != 0) {
     std::vector<int32_t> rows;
@@ -296,6 +307,9 @@ ScanStatus ScanSession::Status() {
   status.volumes_discarded = counts.discarded;
   status.volumes_overwritten = counts.overwritten;
   status.commit_failures = counts.commit_failures;
+  status.volumes_spilled = counts.spilled;
+  status.volumes_expired = counts.expired;
+  status.spill_failures = context_.spill_failures(name_);
   status.volumes = counts.in_memory;
   status.missing_ascans = missing_ascans_;
   status.blocks_dropped = blocks_dropped_;

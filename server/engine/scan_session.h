@@ -54,8 +54,11 @@ struct SessionContext {
   std::string server_id;
   std::function<void(const std::string& volume, const CommitOptions&)> auto_commit;
   std::function<bool(const std::string& scan)> commits_pending;  // whether storage will free slots of the scan
-  std::function<void()> changed;                                 // state changed: watchers want to know
-  std::function<void()> acquired;                                // no more records are taken: the next scan of the queue may begin
+  SlotCache* slot_cache = nullptr;                               // null = slots are freed with the scan
+  std::function<bool(const std::string& scan, Tier)> spill = [](const std::string&, Tier) { return false; };  // as Spiller::Request
+  std::function<int64_t(const std::string& scan)> spill_failures = [](const std::string&) { return int64_t{0}; };
+  std::function<void()> changed;   // state changed: watchers want to know
+  std::function<void()> acquired;  // no more records are taken: the next scan of the queue may begin
 };
 
 /// One scan from its source to held volumes: THE main path.
@@ -69,6 +72,7 @@ class ScanSession {
   /// The same of a device that only takes its share of the B-scans.
   static std::vector<AdmissionReport::Item> PeerNeeds(const ResolvedScan& scan, Device& device);
   static int64_t VolumeSlots(const ResolvedScan& scan);
+  static SlotLayout LayoutOf(const ResolvedScan& scan, int device);
   static int64_t PinnedBytes(const ResolvedScan& scan);
 
   /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On failure the charges are released.

@@ -242,10 +242,20 @@ absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, 
 
 std::shared_ptr<VolumeSlot> ScanSession::TakeSlot() {
   const Retention& retention = scan_.spec.retention;
+  const int64_t failures = context_.spill_failures(name_);
   while (!abort_.stop_requested()) {
     if (auto slot = slots_->TryTake()) return slot;
     const bool live = retention.mode == RetentionMode::kLive;
-    if (live && context_.store->OverwriteOldest(name_)) continue;
+    if (live && retention.keep_last == 0 && context_.store->OverwriteOldest(name_)) continue;
+    if (Spills(retention.on_full) && !live) {
+      // Only while the ring before us has room for what comes meanwhile: the tier must not make the source lose records.
+      const bool patient = source_->CanWait() || ring_->Occupancy() < 0.5;
+      const bool moving = context_.spill_failures(name_) == failures && context_.spill(name_, TierOf(retention.on_full));
+      const bool committing = retention.disposition == Disposition::kAutoCommit && context_.commits_pending(name_);
+      if (!patient || !(moving || committing || VolumesRetiring())) return slots_->TryTake();
+      slots_->WaitForReturn();
+      continue;
+    }
     // Volumes on their way through the device may free a slot in a moment; so may commits, if the source can wait.
     const bool may_come =
         ((live || retention.disposition == Disposition::kAutoDiscard) && VolumesRetiring()) ||
@@ -275,7 +285,15 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   volume->retention = scan_.spec.retention;
   volume->slot = TakeSlot();
   next_volume_ = index + 1;
-  if (volume->slot == nullptr && scan_.spec.retention.on_full == OnFull::kStopAtVolume) {
+  const Retention& retention = scan_.spec.retention;
+  if (volume->slot == nullptr && Spills(retention.on_full) && retention.on_tier_full == OnFull::kStopAtVolume) {
+    EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
+            absl::StrCat("all ", VolumeSlots(scan_), " hold slots are full and the tier ", Name(TierOf(retention.on_full)),
+                         " is full or slower than the scan: commit or discard volumes, or submit with more retention.hold_slots"));
+    stop_reached_ = true;
+    return absl::OkStatus();
+  }
+  if (volume->slot == nullptr && retention.on_full == OnFull::kStopAtVolume) {
     EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
             absl::StrCat("all ", VolumeSlots(scan_),
                          " hold slots are full: commit or discard volumes, or submit with more "
@@ -302,6 +320,9 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(DeviceName(peer.index));
     status.bytes = scan_.volume_bytes;
     status.labels = scan_.spec.labels;
+    status.ttl_seconds = retention.ttl_seconds;
+    status.ttl_warning_seconds = retention.ttl_warning_seconds;
+    status.session = scan_.spec.session;
     if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
     status.origin = origin_;
     context_.store->Add(status, volume->slot, context_.device_index);

@@ -79,7 +79,9 @@ void ScanSession::Retire() {
 void ScanSession::SealVolume(Retiring& item) {
   ActiveVolume& volume = *item.volume;
   volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[item.event]);
-  context_.store->Seal(volume.status, volume.retention.mode != RetentionMode::kLive);
+  const Retention& retention = volume.retention;
+  context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
+  if (retention.keep_last > 0) context_.store->KeepNewest(name_, retention.keep_last);
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
@@ -131,6 +133,17 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
   } else if (retention.disposition == Disposition::kAutoCommit) {
     context_.auto_commit(volume.status.name, retention.auto_commit);
   }
+  // One slot ahead of the need: what is moved while the next volumes are acquired costs the scan nothing.
+  const int64_t free = slots_->Free();
+  int64_t begun = 0;
+  {
+    MutexLock lock(status_mutex_);
+    begun = status_.current_volume + 1;
+  }
+  const bool needed = wanted_records_ == 0 || wanted_records_ / volume_records_ - begun > free;
+  if (Spills(retention.on_full) && retention.mode != RetentionMode::kLive && needed && free <= 1) {
+    context_.spill(name_, TierOf(retention.on_full));
+  }
 }
 
 Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi) {
@@ -152,6 +165,11 @@ Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_
 absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned) {
   auto memory = pool.Get(pinned.status.bytes);
   if (memory == nullptr) return absl::ResourceExhaustedError("no page-locked memory left for volume frames");
+  if (pinned.spilled != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
+    OCTAVO_RETURN_IF_ERROR(cursor->Read(0, pinned.status.bytes, memory.get()));
+    return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};
+  }
   OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, memory.get(), pinned.slot->volume.data(), pinned.status.bytes));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};

@@ -136,7 +136,9 @@ struct Products {
 };
 
 enum class RetentionMode : uint8_t { kDefault = 0, kLive = 1, kCapture = 2 };
-enum class OnFull : uint8_t { kDefault = 0, kStopAtVolume = 1, kDropNew = 2 };
+enum class OnFull : uint8_t { kDefault = 0, kStopAtVolume = 1, kDropNew = 2, kSpillHost = 3, kSpillDisk = 4 };
+inline bool Spills(OnFull on_full) { return on_full == OnFull::kSpillHost || on_full == OnFull::kSpillDisk; }
+enum class Orphan : uint8_t { kDefault = 0, kKeep = 1, kSpillDisk = 2, kCommitDefault = 3, kDiscard = 4 };
 enum class Disposition : uint8_t { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
 enum class Overrun : uint8_t { kDefault = 0, kFailScan = 1, kDropBlock = 2 };
 
@@ -151,6 +153,11 @@ struct Retention {
   OnFull on_full = OnFull::kDefault;
   Disposition disposition = Disposition::kDefault;
   CommitOptions auto_commit;
+  int64_t keep_last = 0;                   // LIVE; 0 = as many as there is room for
+  OnFull on_tier_full = OnFull::kDefault;  // kStopAtVolume or kDropNew
+  double ttl_seconds = 0;                  // 0 = never
+  double ttl_warning_seconds = 0;
+  Orphan orphan = Orphan::kDefault;
 };
 
 struct Subject {
@@ -181,6 +188,7 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
+  std::string session;  // sessions/<id> it belongs to; not part of what the client asks
 };
 
 }  // namespace octavo::engine

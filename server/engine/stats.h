@@ -36,7 +36,7 @@ struct Stats {
   Histogram volume_latency_seconds;                        // last record in host memory → volume held
   std::map<std::string, Histogram> frame_latency_seconds;  // by product: last record → published
   std::map<std::string, int64_t> volumes_by_state;
-  std::map<std::string, int64_t> volumes_finished;  // committed, discarded, failed, dropped, overwritten
+  std::map<std::string, int64_t> volumes_finished;  // committed, discarded, failed, dropped, overwritten, expired
   int64_t missing_ascans = 0;
   double oldest_held_seconds = 0;
   Histogram commit_seconds;
@@ -48,6 +48,14 @@ struct Stats {
   std::map<std::pair<std::string, std::string>, int64_t> frames_dropped;  // (product, policy)
   std::map<std::string, int64_t> streams_cut;                             // by reason
   std::map<std::string, int64_t> allocation_failures;                     // by device
+  std::map<std::string, int64_t> admission_refusals;                      // by reason
+  std::map<std::string, int64_t> volumes_by_tier;                         // held ones: "DEVICE" → n
+  std::map<std::string, Histogram> spill_seconds, restore_seconds;        // by tier
+  std::vector<TierUse> tiers;
+  int64_t sessions = 0, sessions_expired = 0;
+  std::map<std::string, int64_t> leases;  // now, by mode, and "waiting"
+  int64_t leases_granted = 0, leases_expired = 0, lease_refusals = 0, lease_waits = 0;
+  double lease_wait_seconds = 0;
   std::vector<DeviceStatus> devices;
 };
 

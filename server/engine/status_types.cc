@@ -30,6 +30,15 @@ const char* Name(VolumeState state) {
   return "?";
 }
 
+const char* Name(Tier tier) {
+  switch (tier) {
+    case Tier::kDevice: return "DEVICE";
+    case Tier::kHost: return "HOST";
+    case Tier::kDisk: return "DISK";
+  }
+  return "?";
+}
+
 void Histogram::Add(double seconds) {
   const auto bucket = std::lower_bound(kSecondsBounds.begin(), kSecondsBounds.end(), seconds) - kSecondsBounds.begin();
   ++counts[static_cast<size_t>(bucket)];

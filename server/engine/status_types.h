@@ -11,6 +11,7 @@
 #include "gpu/dtype.h"
 #include "server/engine/scan_spec.h"
 #include "server/storage/commit_store.h"
+#include "server/storage/volume_meta.h"
 
 // What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
 namespace octavo::engine {
@@ -19,6 +20,11 @@ struct ResolvedScan;  // resolve.h
 
 enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
 enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
+
+/// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
+enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
+const char* Name(Tier tier);  // "DISK"
+inline Tier TierOf(OnFull on_full) { return on_full == OnFull::kSpillHost ? Tier::kHost : Tier::kDisk; }
 
 const char* Name(ScanState state);    // "RUNNING"
 const char* Name(VolumeState state);  // "HELD"
@@ -36,7 +42,8 @@ enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
   kProcessing = 8,
   kGap = 9,
   kMarker = 10,
-  kSource = 11
+  kSource = 11,
+  kExpiring = 80
 };
 
 /// All fields as in octavo.v1.ScanEvent.
@@ -78,6 +85,7 @@ struct ScanStatus {
   std::vector<ScanEvent> events;  // the last 64, oldest first
   uint64_t event_count = 0;
   SourceCounts source;
+  int64_t volumes_spilled = 0, volumes_expired = 0, spill_failures = 0;
 };
 
 /// All fields as in octavo.v1.Volume.
@@ -113,6 +121,18 @@ struct VolumeStatus {
   std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
+  Tier tier = Tier::kDevice;
+  std::string moving;      // "SPILLING", "RESTORING"
+  double ttl_seconds = 0;  // discarded so long after its seal; 0 = never
+  double ttl_warning_seconds = 0;
+  double expires_seconds = 0;  // until then; 0 = never
+  std::string session;         // of the scan's client
+  bool orphaned = false;       // that session has expired, and the orphan policy was applied
+  bool recovered = false;      // found in the spill directory at start
+  bool marked = false;         // HoldVolume
+  int64_t shared_leases = 0;
+  /// Of a recovered volume, whose scan is not known any more: what its files are to say. Else null.
+  std::shared_ptr<const storage::VolumeMeta> recovered_meta;
 };
 
 /// All fields as in octavo.v1.AdmissionReport.
@@ -139,6 +159,8 @@ struct AdmissionReport {
   int64_t disk_free_bytes = 0;
   double seconds_to_disk_full = 0;
   int64_t pinned_bytes = 0;
+  int64_t spill_free_bytes = 0;
+  double seconds_to_spill_full = 0;
 };
 
 /// All fields as in octavo.v1.DeviceStatus.
@@ -148,6 +170,26 @@ struct DeviceStatus {
   std::string reason;
   int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0, limbo_bytes = 0, free_bytes = 0;
   int running_scans = 0;
+  int64_t buffer_bytes = 0, peak_bytes = 0;
+};
+
+/// All fields as in octavo.v1.Memory.TierUse.
+struct TierUse {
+  Tier tier = Tier::kHost;
+  int64_t quota_bytes = 0, used_bytes = 0, volumes = 0;
+  std::string path;
+  int64_t disk_free_bytes = 0, spilled_bytes = 0, restored_bytes = 0, failures = 0;
+};
+
+/// All fields as in octavo.v1.Memory.
+struct MemoryStatus {
+  struct Holder {
+    AdmissionReport::Holder what;
+    std::string device, session;
+  };
+  std::vector<DeviceStatus> devices;
+  std::vector<Holder> holders;
+  std::vector<TierUse> tiers;
 };
 
 }  // namespace octavo::engine

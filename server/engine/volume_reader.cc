@@ -12,7 +12,8 @@ namespace {
 
 class Reader final : public VolumeReader, public std::enable_shared_from_this<Reader> {
  public:
-  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<FramePool> pool, WorkerPool* workers)
+  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<FramePool> pool, WorkerPool* workers,
+         std::unique_ptr<storage::SpillCursor> cursor)
       : pinned_(std::move(pinned)),
         box_(box),
         shape_(box.count, box.count + 3),
@@ -21,6 +22,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
         event_(std::move(event)),
         pool_(std::move(pool)),
         workers_(workers),
+        cursor_(std::move(cursor)),
         element_bytes_(SizeOf(pinned_.status.dtype)) {}
 
   ~Reader() override {
@@ -63,8 +65,12 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
       return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many readers at once; try again"),
                       {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
     }
-    OCTAVO_RETURN_IF_ERROR(device_->CopyBoxToHost(stream_, memory.get(), pinned_.slot->volume.data(), pinned_.status.shape, element_bytes_, piece));
-    OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
+    if (cursor_ != nullptr) {
+      OCTAVO_RETURN_IF_ERROR(ReadBox(*cursor_, pinned_.status.shape, element_bytes_, piece, memory.get()));
+    } else {
+      OCTAVO_RETURN_IF_ERROR(device_->CopyBoxToHost(stream_, memory.get(), pinned_.slot->volume.data(), pinned_.status.shape, element_bytes_, piece));
+      OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
+    }
     if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {
       next_y_ += piece.count[0];
       next_x_ = 0;
@@ -84,6 +90,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
   Event event_;
   const std::shared_ptr<FramePool> pool_;
   WorkerPool* const workers_;
+  const std::unique_ptr<storage::SpillCursor> cursor_;  // null: the bytes are on the device
   const int64_t element_bytes_;
   int64_t next_y_ = 0, next_x_ = 0;
   Bytes ahead_;
@@ -113,7 +120,11 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinn
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(Event event, device->NewEvent());
-  return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event), std::move(pool), workers);
+  std::unique_ptr<storage::SpillCursor> cursor;
+  if (pinned.spilled != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(cursor, pinned.spilled->Open());
+  }
+  return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event), std::move(pool), workers, std::move(cursor));
 }
 
 }  // namespace octavo::engine

@@ -1,5 +1,6 @@
 #include "server/engine/volume_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,7 +43,11 @@ absl::StatusOr<VolumeStore::Records::iterator> VolumeStore::Find(const std::stri
 VolumeStatus VolumeStore::StatusOf(const Record& record) const {
   VolumeStatus status = record.status;
   if (record.sealed_ns > 0 && InMemory(status.state)) {
-    status.held_seconds = static_cast<double>(clock_->Now().monotonic_ns - record.sealed_ns) * 1e-9;
+    const int64_t now = clock_->Now().monotonic_ns;
+    status.held_seconds = static_cast<double>(now - record.sealed_ns) * 1e-9;
+    if (status.ttl_seconds > 0 && !status.marked) {
+      status.expires_seconds = std::max(1e-3, status.ttl_seconds - static_cast<double>(now - record.living_ns) * 1e-9);
+    }
   }
   return status;
 }
@@ -59,13 +64,23 @@ void VolumeStore::Purge() {
   }
 }
 
-std::shared_ptr<VolumeSlot> VolumeStore::Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) {
+void VolumeStore::Memory::LetGo() {
+  slot.reset();
+  if (spilled != nullptr) spilled->Remove();
+  spilled.reset();
+}
+
+PinnedVolume VolumeStore::PinOf(const Record& record, VolumeStatus status) {
+  return {.status = std::move(status), .slot = record.slot, .device = record.device, .spilled = record.spilled};
+}
+
+VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) {
   record.status.held_seconds = StatusOf(record).held_seconds;
   record.status.state = to;
   record.status.reason = reason;
   record.gone_ns = clock_->Now().monotonic_ns;
   ++finished_[finished];
-  return std::move(record.slot);
+  return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
 }
 
 void VolumeStore::Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int device) {
@@ -89,7 +104,7 @@ void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
     record.status = final_status;
     record.status.state = VolumeState::kHeld;
     record.status.kept = kept;
-    record.sealed_ns = clock_->Now().monotonic_ns;
+    record.sealed_ns = record.living_ns = clock_->Now().monotonic_ns;
     missing_ascans_ += final_status.missing_ascans;
     ledger_->Hold(record.slot->charge, record.status.name);
     status = StatusOf(record);
@@ -99,7 +114,7 @@ void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
 
 void VolumeStore::Fail(const std::string& name, const std::string& reason) {
   VolumeStatus status;
-  std::shared_ptr<VolumeSlot> gone;
+  Memory gone;
   {
     MutexLock lock(mutex_);
     auto it = Find(name);
@@ -107,7 +122,7 @@ void VolumeStore::Fail(const std::string& name, const std::string& reason) {
     gone = Leave(**it, VolumeState::kFailed, reason, "failed");
     status = StatusOf(**it);
   }
-  gone.reset();
+  gone.LetGo();
   on_change_(status);
 }
 
@@ -127,6 +142,14 @@ std::vector<VolumeStatus> VolumeStore::List() {
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, PinAnyTier(name));
+  if (pinned.slot != nullptr) return pinned;
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier), "); restore it to its device first (RestoreVolume)")),
+                  {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
+}
+
+absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   const VolumeState state = it->status.state;
@@ -140,7 +163,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
                                          it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
         {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(state)}}});
   }
-  return PinnedVolume{.status = StatusOf(*it), .slot = it->slot, .device = it->device};
+  return PinOf(*it, StatusOf(*it));
 }
 
 absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t limit) {
@@ -153,8 +176,9 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
   if (!it->status.kept) {
     int64_t kept = 0;
     for (const Record& record : records_) {
-      // What was derived has memory of its own, beside the scan's slots.
-      kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state) && record.status.derived_from.empty();
+      // What was derived or is in another tier has memory of its own, beside the scan's slots.
+      kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state) && record.status.derived_from.empty() &&
+              record.status.tier == Tier::kDevice;
     }
     if (kept >= limit) {
       return WithInfo(absl::ResourceExhaustedError(
@@ -165,12 +189,28 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
     }
     it->status.kept = true;
   }
+  it->status.marked = true;
+  return StatusOf(*it);
+}
+
+absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
+  if (it->status.state != VolumeState::kHeld && it->status.state != VolumeState::kCommitting) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes have a mark")),
+                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+  }
+  it->living_ns = clock_->Now().monotonic_ns;
+  it->warned = false;
+  it->status.marked = false;
+  // A slot of the ring, unless it has memory of its own.
+  if (ring && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) it->status.kept = false;
   return StatusOf(*it);
 }
 
 absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason) {
   VolumeStatus status;
-  std::shared_ptr<VolumeSlot> gone;
+  Memory gone;
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
@@ -179,7 +219,7 @@ absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const
     ++scans_[it->status.scan].discarded;
     status = StatusOf(*it);
   }
-  gone.reset();
+  gone.LetGo();
   on_change_(status);
   return status;
 }
@@ -192,7 +232,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name) {
     OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, VolumeState::kCommitting));
     it->status.state = VolumeState::kCommitting;
     it->status.last_error.clear();
-    pinned = {.status = StatusOf(*it), .slot = it->slot, .device = it->device};
+    pinned = PinOf(*it, StatusOf(*it));
   }
   on_change_(pinned.status);
   return pinned;
@@ -200,7 +240,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name) {
 
 void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome) {
   VolumeStatus status;
-  std::shared_ptr<VolumeSlot> gone;
+  Memory gone;
   {
     MutexLock lock(mutex_);
     auto found = Find(name);
@@ -213,19 +253,21 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
       gone = Leave(record, VolumeState::kCommitted, "", "committed");
     } else {
       record.status.state = VolumeState::kHeld;
-      record.status.kept = true;  // somebody wanted it: LIVE must not overwrite it now
+      record.status.kept = true;                      // somebody wanted it: LIVE must not overwrite it now
+      record.living_ns = clock_->Now().monotonic_ns;  // nor its time to live end it in this moment
+      record.warned = false;
       record.status.last_error = std::string(outcome.status().message());
       ++scans_[record.status.scan].commit_failures;
     }
     status = StatusOf(record);
   }
-  gone.reset();
+  gone.LetGo();
   on_change_(status);
 }
 
 bool VolumeStore::OverwriteOldest(const std::string& scan) {
   VolumeStatus status;
-  std::shared_ptr<VolumeSlot> gone;
+  Memory gone;
   {
     MutexLock lock(mutex_);
     auto it = records_.begin();
@@ -237,9 +279,23 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
     ++scans_[scan].overwritten;
     status = StatusOf(*it);
   }
-  gone.reset();
+  gone.LetGo();
   on_change_(status);
   return true;
+}
+
+void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      int64_t free = 0;
+      for (const Record& record : records_) {
+        free += record.status.scan == scan && record.status.state == VolumeState::kHeld && !record.status.kept;
+      }
+      if (free <= count) return;
+    }
+    if (!OverwriteOldest(scan)) return;
+  }
 }
 
 void VolumeStore::KeepAll(const std::string& scan) {
@@ -257,6 +313,7 @@ VolumeStore::Counts VolumeStore::Count() {
   for (const Record& record : records_) {
     if (!InMemory(record.status.state)) continue;
     ++counts.by_state[Name(record.status.state)];
+    if (record.status.state != VolumeState::kAcquiring) ++counts.by_tier[Name(record.status.tier)];
     counts.oldest_held_seconds = std::max(counts.oldest_held_seconds, StatusOf(record).held_seconds);
   }
   return counts;
@@ -270,8 +327,170 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
     if (record.status.scan != scan || !InMemory(record.status.state)) continue;
     counts.in_memory.push_back(record.status.name);
     counts.held += record.status.state != VolumeState::kAcquiring;
+    counts.spilled += record.status.tier != Tier::kDevice;
+    counts.kept_slots += record.status.kept && record.status.tier == Tier::kDevice && record.status.derived_from.empty();
   }
   return counts;
+}
+
+// -- tiers
+
+absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
+  VolumeStatus& status = record.status;
+  if (status.state != VolumeState::kHeld && status.state != VolumeState::kCommitting) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD volumes can be moved")),
+                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
+  }
+  if (!status.moving.empty()) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is being moved already (", status.moving, "); ask again")),
+                    {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+  }
+  return PinOf(record, StatusOf(record));
+}
+
+absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
+  it->status.moving = "SPILLING";
+  return pinned;
+}
+
+absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& scan) {
+  MutexLock lock(mutex_);
+  for (Record& record : records_) {
+    const VolumeStatus& status = record.status;
+    if (status.scan != scan || status.state != VolumeState::kHeld || status.tier != Tier::kDevice || !status.kept || !status.moving.empty() ||
+        !status.derived_from.empty()) {
+      continue;
+    }
+    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(record));
+    record.status.moving = "SPILLING";
+    return pinned;
+  }
+  return absl::NotFoundError(absl::StrCat(scan, " holds no volume on the device that could be moved"));
+}
+
+void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled) {
+  VolumeStatus status;
+  Memory gone;
+  {
+    MutexLock lock(mutex_);
+    auto found = Find(name);
+    if (found.ok()) (*found)->status.moving.clear();
+    const bool here = found.ok() && ((*found)->status.state == VolumeState::kHeld || (*found)->status.state == VolumeState::kCommitting);
+    if (!spilled.ok()) {
+      if (here) (*found)->status.last_error = std::string(spilled.status().message());
+      return;
+    }
+    if (here) {
+      Record& record = **found;
+      gone = {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
+      record.slot = nullptr;
+      record.spilled = *std::move(spilled);
+      record.status.tier = record.spilled->tier();
+      record.status.kept = true;  // no slot of a ring any more
+      status = StatusOf(record);
+    } else {
+      gone.spilled = *std::move(spilled);
+    }
+  }
+  gone.LetGo();
+  if (!status.name.empty()) on_change_(status);
+}
+
+absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
+  if (pinned.spilled != nullptr) it->status.moving = "RESTORING";
+  return pinned;
+}
+
+void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device) {
+  VolumeStatus status;
+  Memory gone;
+  {
+    MutexLock lock(mutex_);
+    auto found = Find(name);
+    if (found.ok()) (*found)->status.moving.clear();
+    const bool here = found.ok() && ((*found)->status.state == VolumeState::kHeld || (*found)->status.state == VolumeState::kCommitting);
+    if (!slot.ok()) return;
+    if (here) {
+      Record& record = **found;
+      gone.spilled = std::move(record.spilled);
+      record.spilled = nullptr;
+      record.slot = *std::move(slot);
+      record.device = device;
+      record.status.tier = Tier::kDevice;
+      ledger_->Hold(record.slot->charge, name);
+      status = StatusOf(record);
+    } else {
+      gone.slot = *std::move(slot);
+    }
+  }
+  gone.LetGo();
+  if (!status.name.empty()) on_change_(status);
+}
+
+void VolumeStore::AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
+  status.state = VolumeState::kHeld;
+  status.tier = spilled->tier();
+  status.kept = status.recovered = true;
+  {
+    MutexLock lock(mutex_);
+    const int64_t now = clock_->Now().monotonic_ns;
+    records_.push_back({.status = status, .slot = nullptr, .device = 0, .sealed_ns = now, .gone_ns = 0, .living_ns = now});
+    records_.back().spilled = std::move(spilled);
+    by_name_[status.name] = std::prev(records_.end());
+  }
+  on_change_(status);
+}
+
+// -- time and clients
+
+VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>& gone) {
+  Due due;
+  std::vector<Memory> leaving;
+  {
+    MutexLock lock(mutex_);
+    Purge();
+    std::map<std::string, bool> known;  // each session is asked about once
+    for (Record& record : records_) {
+      VolumeStatus& status = record.status;
+      if (status.state != VolumeState::kHeld) continue;
+      if (status.ttl_seconds > 0 && !status.marked && status.moving.empty()) {
+        const double left = status.ttl_seconds - static_cast<double>(clock_->Now().monotonic_ns - record.living_ns) * 1e-9;
+        if (left <= 0) {
+          leaving.push_back(
+              Leave(record, VolumeState::kDiscarded, absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
+          ++scans_[status.scan].expired;
+          due.expired.push_back(StatusOf(record));
+          continue;
+        }
+        if (left <= status.ttl_warning_seconds && !record.warned) {
+          record.warned = true;
+          due.warned.push_back(StatusOf(record));
+        }
+      }
+      if (status.session.empty() || status.orphaned || !status.moving.empty()) continue;
+      const auto [it, unknown] = known.try_emplace(status.session, false);
+      if (unknown) it->second = gone(status.session);
+      if (!it->second) continue;
+      status.orphaned = true;
+      due.orphans.push_back(StatusOf(record));
+    }
+  }
+  for (Memory& memory : leaving) memory.LetGo();
+  for (const VolumeStatus& status : due.expired) on_change_(status);
+  return due;
+}
+
+void VolumeStore::Adopt(const std::string& session) {
+  MutexLock lock(mutex_);
+  for (Record& record : records_) {
+    if (record.status.session == session) record.status.orphaned = false;
+  }
 }
 
 }  // namespace octavo::engine

@@ -14,6 +14,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "server/engine/ledger.h"
+#include "server/engine/spilled_volume.h"
 #include "server/engine/status_types.h"
 #include "server/engine/volume_slot.h"
 
@@ -23,14 +24,15 @@ namespace octavo::engine {
 ///   acquiring → held | failed;  held → committing | discarded;  committing → committed | held
 absl::Status CheckTransition(const std::string& volume, VolumeState from, VolumeState to);
 
-/// A volume's memory while somebody reads it, and what was known of it then.
+/// A volume's memory while somebody reads it, and what was known of it then. Exactly one of slot and spilled is set.
 struct PinnedVolume {
   VolumeStatus status;
   std::shared_ptr<const VolumeSlot> slot;
   int device = 0;
+  std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device
 };
 
-/// All volumes, in every state; those that have left device memory stay listed for ten minutes. Thread-safe; short
+/// All volumes, in every state; those that have left memory stay listed for ten minutes. Thread-safe; short
 /// critical sections, no device calls inside (memory is let go of outside the lock).
 class VolumeStore {
  public:
@@ -47,28 +49,61 @@ class VolumeStore {
 
   absl::StatusOr<VolumeStatus> Get(const std::string& name);
   std::vector<VolumeStatus> List();  // oldest first
-  /// Keeps the bytes readable while the result lives. Held and committing volumes only.
+  /// Keeps the bytes readable on the device while the result lives. Held and committing volumes only. FailedPrecondition (SPILLED) if
+  /// they are in another tier: whoever works on the device restores first (Spiller::RestoreNow).
   absl::StatusOr<PinnedVolume> Pin(const std::string& name);
-  /// LIVE: takes a held volume out of the ring. ResourceExhausted (HOLD_SLOTS_FULL) if `limit` of its scan are kept already.
+  /// The same, wherever the bytes are: for those who copy them to the host anyway.
+  absl::StatusOr<PinnedVolume> PinAnyTier(const std::string& name);
+  /// Marks a held volume: LIVE must not overwrite it, its time to live ends. ResourceExhausted (HOLD_SLOTS_FULL) if `limit` slots of its
+  /// scan are kept already.
   absl::StatusOr<VolumeStatus> Keep(const std::string& name, int64_t limit);
+  /// Takes the mark back; `ring`: the scan is a LIVE one that still runs, and may overwrite it again. Time to live begins anew.
+  absl::StatusOr<VolumeStatus> Unmark(const std::string& name, bool ring);
   absl::StatusOr<VolumeStatus> Discard(const std::string& name, const std::string& reason);
   absl::StatusOr<PinnedVolume> BeginCommit(const std::string& name);
   /// committing → committed (memory is let go) or back to held with the error.
   void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
   /// LIVE: gives up the oldest held volume of `scan` that is not kept. False if there is none.
   bool OverwriteOldest(const std::string& scan);
+  /// LIVE with keep_last: gives up held volumes of `scan` that nobody keeps, but for the newest `count`.
+  void KeepNewest(const std::string& scan, int64_t count);
   /// LIVE, when the scan ends: volumes that nobody kept stay held like any other.
   void KeepAll(const std::string& scan);
 
+  // -- tiers. A volume that is being moved stays what it is to everybody else; one move at a time.
+  /// The volume's bytes for a move off the device. FailedPrecondition (VOLUME_STATE, MOVING).
+  absl::StatusOr<PinnedVolume> BeginSpill(const std::string& name);
+  /// As BeginSpill, for the oldest held volume of the scan that is on the device. NotFound if there is none.
+  absl::StatusOr<PinnedVolume> BeginSpillOldest(const std::string& scan);
+  /// The bytes are in `spilled` now, the slot is let go; or the move failed and all stays. Bytes of a volume that went meanwhile are
+  /// removed.
+  void EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled);
+  absl::StatusOr<PinnedVolume> BeginRestore(const std::string& name);
+  void EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device);
+  /// A volume that an earlier process left behind: held.
+  void AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
+
+  // -- what time and clients' ends do to volumes
+  struct Due {
+    std::vector<VolumeStatus> warned;   // will expire within their warning time; told once
+    std::vector<VolumeStatus> expired;  // discarded
+    std::vector<VolumeStatus> orphans;  // held volumes of sessions that are gone; told once
+  };
+  /// `gone`: whether a session has expired.
+  Due Tick(const std::function<bool(const std::string& session)>& gone);
+  /// The session is alive again.
+  void Adopt(const std::string& session);
+
   struct Counts {
     std::map<std::string, int64_t> by_state;  // in memory now
-    std::map<std::string, int64_t> finished;  // committed, discarded, failed, overwritten: since start
+    std::map<std::string, int64_t> by_tier;   // held ones
+    std::map<std::string, int64_t> finished;  // committed, discarded, failed, overwritten, expired: since start
     double oldest_held_seconds = 0;
     int64_t missing_ascans = 0;
   };
   Counts Count();
   struct ScanCounts {
-    int64_t held = 0, committed = 0, discarded = 0, overwritten = 0, commit_failures = 0;
+    int64_t held = 0, committed = 0, discarded = 0, overwritten = 0, commit_failures = 0, spilled = 0, expired = 0, kept_slots = 0;
     std::vector<std::string> in_memory;  // oldest first
   };
   ScanCounts CountOf(const std::string& scan);
@@ -79,13 +114,23 @@ class VolumeStore {
     std::shared_ptr<VolumeSlot> slot;
     int device = 0;
     int64_t sealed_ns = 0, gone_ns = 0;
+    int64_t living_ns = 0;  // since when the time to live counts
+    bool warned = false;
+    std::shared_ptr<const SpilledVolume> spilled;
+  };
+  /// What a volume leaves behind, to be let go of outside the lock.
+  struct Memory {
+    std::shared_ptr<VolumeSlot> slot;
+    std::shared_ptr<const SpilledVolume> spilled;
+    void LetGo();
   };
   using Records = std::list<Record>;  // oldest first
   absl::StatusOr<Records::iterator> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   VolumeStatus StatusOf(const Record& record) const;
-  /// The record leaves device memory; the returned slot must be dropped outside the lock.
-  std::shared_ptr<VolumeSlot> Leave(Record& record, VolumeState to, const std::string& reason, const char* finished)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static PinnedVolume PinOf(const Record& record, VolumeStatus status);
+  absl::StatusOr<PinnedVolume> BeginSpillOf(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The record leaves memory; what is returned must be let go of outside the lock.
+  Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Ledger* const ledger_;

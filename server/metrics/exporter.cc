@@ -104,12 +104,40 @@ class Page final : public prometheus::Collectable {
     }
     each("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", stats.streams_cut);
     each("octavo_allocation_failures_total", "Failed device allocations", kCounter, "device", stats.allocation_failures);
+    each("octavo_admission_refusals_total", "Requests for device memory that were refused, by reason", kCounter, "reason", stats.admission_refusals);
+    each("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge, "tier", stats.volumes_by_tier);
+    {
+      MetricFamily& bytes = family("octavo_spill_tier_bytes", "Tiers that volumes are spilled to, by kind", kGauge);
+      MetricFamily& failures = family("octavo_spill_failures_total", "Spills that did not work; the volumes stayed on the device", kCounter);
+      MetricFamily& spilled = family("octavo_spilled_bytes_total", "Bytes moved out of device memory, by tier", kCounter);
+      MetricFamily& restored = family("octavo_restored_bytes_total", "Bytes moved back to device memory, by tier", kCounter);
+      for (const auto& t : stats.tiers) {
+        value(bytes, {{"tier", Name(t.tier)}, {"kind", "quota"}}, static_cast<double>(t.quota_bytes));
+        value(bytes, {{"tier", Name(t.tier)}, {"kind", "used"}}, static_cast<double>(t.used_bytes));
+        value(failures, {{"tier", Name(t.tier)}}, static_cast<double>(t.failures));
+        value(spilled, {{"tier", Name(t.tier)}}, static_cast<double>(t.spilled_bytes));
+        value(restored, {{"tier", Name(t.tier)}}, static_cast<double>(t.restored_bytes));
+      }
+      MetricFamily& spill = family("octavo_spill_seconds", "Duration of spills, by tier", kHistogram);
+      for (const auto& [tier, h] : stats.spill_seconds) histogram(spill, {{"tier", tier}}, h);
+      MetricFamily& restore = family("octavo_restore_seconds", "Duration of restores, by tier", kHistogram);
+      for (const auto& [tier, h] : stats.restore_seconds) histogram(restore, {{"tier", tier}}, h);
+    }
+    one("octavo_sessions", "Client sessions that are alive", kGauge, static_cast<double>(stats.sessions));
+    one("octavo_sessions_expired_total", "Client sessions that expired", kCounter, static_cast<double>(stats.sessions_expired));
+    each("octavo_leases", "Leases held, by mode, and requests that wait", kGauge, "mode", stats.leases);
+    one("octavo_leases_granted_total", "Leases granted", kCounter, static_cast<double>(stats.leases_granted));
+    one("octavo_leases_expired_total", "Leases that expired", kCounter, static_cast<double>(stats.leases_expired));
+    one("octavo_lease_refusals_total", "Requests for leases refused at once", kCounter, static_cast<double>(stats.lease_refusals));
+    one("octavo_lease_waits_total", "Requests for leases that stood in the queue", kCounter, static_cast<double>(stats.lease_waits));
+    one("octavo_lease_wait_seconds_total", "Time that granted leases were waited for", kCounter, stats.lease_wait_seconds);
     {
       MetricFamily& memory = family("octavo_device_memory_bytes", "Device memory, by kind", kGauge);
       for (const auto& d : stats.devices) {
-        for (const auto& [kind, bytes] : {std::pair{"total", d.total_bytes}, std::pair{"budget", d.budget_bytes},
-                                          std::pair{"reserved", d.reserved_bytes}, std::pair{"used", d.used_bytes}, std::pair{"held", d.held_bytes},
-                                          std::pair{"cached", d.cached_bytes}, std::pair{"limbo", d.limbo_bytes}}) {
+        for (const auto& [kind, bytes] :
+             {std::pair{"total", d.total_bytes}, std::pair{"budget", d.budget_bytes}, std::pair{"reserved", d.reserved_bytes},
+              std::pair{"used", d.used_bytes}, std::pair{"held", d.held_bytes}, std::pair{"cached", d.cached_bytes},
+              std::pair{"limbo", d.limbo_bytes}, std::pair{"buffers", d.buffer_bytes}, std::pair{"peak", d.peak_bytes}}) {
           value(memory, {{"device", d.name}, {"kind", kind}}, static_cast<double>(bytes));
         }
       }

@@ -28,6 +28,7 @@ void EncodeScanEvent(const engine::ScanEvent& event, v1::ScanEvent* out);
 void EncodeSourceStatus(const engine::SourceCounts& counts, v1::SourceStatus* out);
 void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out);
 void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
+void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out);
 absl::Status CheckFinite(const char* field, double value);
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);

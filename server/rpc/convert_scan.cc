@@ -167,7 +167,14 @@ absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.mode", in.mode(), v1::RetentionMode_IsValid(in.mode())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_full", in.on_full(), v1::OnFull_IsValid(in.on_full())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.disposition", in.disposition(), v1::Disposition_IsValid(in.disposition())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_tier_full", in.on_tier_full(), v1::OnFull_IsValid(in.on_tier_full())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
   engine::Retention out;
+  out.keep_last = in.keep_last();
+  out.on_tier_full = static_cast<engine::OnFull>(in.on_tier_full());
+  out.ttl_seconds = in.ttl_seconds();
+  out.ttl_warning_seconds = in.ttl_warning_seconds();
+  out.orphan = static_cast<engine::Orphan>(in.orphan());
   out.mode = static_cast<engine::RetentionMode>(in.mode());
   out.hold_slots = in.hold_slots();
   out.on_full = static_cast<engine::OnFull>(in.on_full());
@@ -394,6 +401,11 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   r->set_on_full(static_cast<v1::OnFull>(in.retention.on_full));
   r->set_disposition(static_cast<v1::Disposition>(in.retention.disposition));
   EncodeCommitOptions(in.retention.auto_commit, r->mutable_auto_commit());
+  r->set_keep_last(static_cast<uint32_t>(in.retention.keep_last));
+  r->set_on_tier_full(static_cast<v1::OnFull>(in.retention.on_tier_full));
+  r->set_ttl_seconds(in.retention.ttl_seconds);
+  r->set_ttl_warning_seconds(in.retention.ttl_warning_seconds);
+  r->set_orphan(static_cast<v1::Orphan>(in.retention.orphan));
   out->set_device(in.device);
   if (in.spread.given) {
     out->mutable_spread()->set_count(static_cast<uint32_t>(in.spread.count));
@@ -436,6 +448,10 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   EncodeSourceStatus(in.source, out->mutable_source());
   out->set_duplicate_records(in.duplicate_records);
   out->set_out_of_range_records(in.out_of_range_records);
+  out->set_session(in.spec.session);
+  out->set_volumes_spilled(in.volumes_spilled);
+  out->set_volumes_expired(in.volumes_expired);
+  out->set_spill_failures(in.spill_failures);
 }
 
 }  // namespace octavo::rpc

@@ -40,6 +40,8 @@ void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionR
   out->set_disk_free_bytes(report.disk_free_bytes);
   out->set_seconds_to_disk_full(report.seconds_to_disk_full);
   out->set_pinned_bytes(report.pinned_bytes);
+  out->set_spill_free_bytes(report.spill_free_bytes);
+  out->set_seconds_to_spill_full(report.seconds_to_spill_full);
 }
 
 void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out) {
@@ -58,6 +60,33 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_limbo_bytes(device.limbo_bytes);
   out->set_free_bytes(device.free_bytes);
   out->set_running_scans(device.running_scans);
+  out->set_buffer_bytes(device.buffer_bytes);
+  out->set_peak_bytes(device.peak_bytes);
+}
+
+void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out) {
+  for (const auto& device : memory.devices) EncodeDeviceStatus(device, out->add_devices());
+  for (const auto& holder : memory.holders) {
+    auto* item = out->add_holders();
+    item->set_name(holder.what.name);
+    item->set_what(holder.what.what);
+    item->set_device(holder.device);
+    item->set_bytes(holder.what.bytes);
+    item->set_title(holder.what.title);
+    item->set_session(holder.session);
+  }
+  for (const auto& tier : memory.tiers) {
+    auto* item = out->add_tiers();
+    item->set_tier(static_cast<v1::Tier>(tier.tier));
+    item->set_quota_bytes(tier.quota_bytes);
+    item->set_used_bytes(tier.used_bytes);
+    item->set_volumes(tier.volumes);
+    item->set_path(tier.path);
+    item->set_disk_free_bytes(tier.disk_free_bytes);
+    item->set_spilled_bytes(tier.spilled_bytes);
+    item->set_restored_bytes(tier.restored_bytes);
+    item->set_failures(tier.failures);
+  }
 }
 
 void EncodeMeasured(const engine::Measured& in, v1::Measurement* out) {

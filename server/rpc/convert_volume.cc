@@ -163,6 +163,14 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
   out->set_quantity(in.quantity);
+  out->set_tier(static_cast<v1::Tier>(in.tier));
+  out->set_moving(in.moving);
+  out->set_expires_seconds(in.expires_seconds);
+  out->set_session(in.session);
+  out->set_orphaned(in.orphaned);
+  out->set_recovered(in.recovered);
+  out->set_marked(in.marked);
+  out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
 }
 
 }  // namespace octavo::rpc

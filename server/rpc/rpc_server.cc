@@ -33,6 +33,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
     services_.push_back(MakeSourceService(engine, &camera_workers_));
+    services_.push_back(MakeSessionService(engine));
     services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -86,8 +87,8 @@ class RpcServerImpl final : public RpcServer {
     const bool serving = serving_ && any_device_;
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
-    for (const char* service :
-         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
+    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService",
+                                "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
       health->SetServingStatus(service, serving);
     }
   }

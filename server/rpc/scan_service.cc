@@ -22,7 +22,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     Run(request->spec(), [this, reactor, request, response] {
       engine::AdmissionReport report;
       const absl::Status status = [&]() -> absl::Status {
-        OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+        OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+        OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
         OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, &report));
         EncodeScan(scan, response);
         return absl::OkStatus();
@@ -36,7 +37,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     auto* reactor = context->DefaultReactor();
     Run(request->spec(), [this, reactor, request, response] {
       reactor->Finish(ToGrpc([&]() -> absl::Status {
-        OCTAVO_ASSIGN_OR_RETURN(const engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+        OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+        OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
         OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
         EncodeAdmissionReport(report, response->mutable_report());
         if (!request->waveform() && !request->plot()) return absl::OkStatus();
@@ -106,6 +108,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
  private:
+  absl::Status SetSession(const std::string& secret, engine::ScanSpec* spec) {
+    if (secret.empty()) return absl::OkStatus();
+    OCTAVO_ASSIGN_OR_RETURN(const engine::SessionStatus session, engine_->sessions().Find(secret));
+    spec->session = session.name;
+    return absl::OkStatus();
+  }
+
   // Asking a camera takes a second or two, which gRPC's threads must not wait for.
   void Run(const v1::ScanSpec& spec, std::function<void()> work) {
     if (spec.has_camera()) {

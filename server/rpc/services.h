@@ -30,6 +30,8 @@ std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine:
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers);
+/// Sessions and leases.
+std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine);
 /// `workers` measure, which takes seconds.
 std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, engine::WorkerPool* workers, ServerInfo info);
 

@@ -41,6 +41,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         source->set_reason(kind.reason);
       }
       for (const auto& line : info_.recovered) response->add_recovered(line);
+      response->set_heartbeat_seconds(engine_->sessions().config().heartbeat_seconds);
+      response->set_expiry_seconds(engine_->sessions().config().expiry_seconds);
       return absl::OkStatus();
     });
   }
@@ -78,6 +80,13 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       if (auto to = weak.lock()) to->End(ToGrpc(status));
     });
     return writer.get();
+  }
+
+  grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context, const v1::GetMemoryRequest*, v1::Memory* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      EncodeMemory(engine_->GetMemory(), response);
+      return absl::OkStatus();
+    });
   }
 
  private:

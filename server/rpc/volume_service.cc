@@ -68,10 +68,11 @@ class ReadStream final : public std::enable_shared_from_this<ReadStream> {
   uint32_t crc_ = 0;
 };
 
-using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
-    v1::VolumeService::WithCallbackMethod_ListVolumes<v1::VolumeService::WithRawCallbackMethod_ReadVolume<
-        v1::VolumeService::WithCallbackMethod_HoldVolume<v1::VolumeService::WithCallbackMethod_CommitVolume<
-            v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::Service>>>>>>>;
+using Base = v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
+    v1::VolumeService::WithRawCallbackMethod_ReadVolume<v1::VolumeService::WithCallbackMethod_HoldVolume<
+        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<
+            v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::WithCallbackMethod_SpillVolume<
+                v1::VolumeService::WithCallbackMethod_RestoreVolume<v1::VolumeService::Service>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -81,7 +82,7 @@ class VolumeServiceImpl final : public Base {
     return Answer(context, response, [&] { return engine_->GetVolume(request->name()); });
   }
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context, const v1::HoldVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, response, [&] { return engine_->HoldVolume(request->name()); });
+    return Answer(context, response, [&] { return engine_->HoldVolume(request->name(), request->release()); });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context, const v1::DiscardVolumeRequest* request, v1::Volume* response) override {
     return Answer(context, response, [&] { return engine_->DiscardVolume(request->name()); });
@@ -119,6 +120,22 @@ class VolumeServiceImpl final : public Base {
     }();
     if (!status.ok()) writer->End(ToGrpc(status));
     return writer.get();
+  }
+
+  ServerUnaryReactor* SpillVolume(CallbackServerContext* context, const v1::SpillVolumeRequest* request, v1::Volume* response) override {
+    auto* reactor = context->DefaultReactor();
+    const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
+    if (tier != v1::HOST && tier != v1::DISK) {
+      reactor->Finish(ToGrpc(InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"))));
+      return reactor;
+    }
+    engine_->SpillVolume(request->name(), static_cast<engine::Tier>(tier), Answer(reactor, response));
+    return reactor;
+  }
+  ServerUnaryReactor* RestoreVolume(CallbackServerContext* context, const v1::RestoreVolumeRequest* request, v1::Volume* response) override {
+    auto* reactor = context->DefaultReactor();
+    engine_->RestoreVolume(request->name(), Answer(reactor, response));
+    return reactor;
   }
 
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
@@ -177,6 +194,13 @@ class VolumeServiceImpl final : public Base {
   }
 
  private:
+  /// Finishes a call when the volume is as it was asked to be.
+  static std::function<void(absl::StatusOr<engine::VolumeStatus>)> Answer(ServerUnaryReactor* reactor, v1::Volume* response) {
+    return [reactor, response](absl::StatusOr<engine::VolumeStatus> volume) {
+      if (volume.ok()) EncodeVolume(*volume, response);
+      reactor->Finish(ToGrpc(volume.status()));
+    };
+  }
   template <class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Volume* response, F call) {
     return Reply(context, [&]() -> absl::Status {

@@ -201,6 +201,16 @@ SCANS = [
     (T + "on_full", 9, BAD, "retention.on_full"),
     (T + "disposition", 8, BAD, "retention.disposition"),
     (T + "hold_slots", HUGE, BAD, "retention.hold_slots"),
+    (T + "keep_last", 4, BAD, "retention.keep_last"),  # of a capture
+    (T + "on_tier_full", 9, BAD, "retention.on_tier_full"),
+    (T + "on_tier_full", scan_pb2.SPILL_DISK, BAD, "retention.on_tier_full"),
+    (T + "orphan", 9, BAD, "retention.orphan"),
+    (T + "orphan", scan_pb2.ORPHAN_DISCARD, BAD, "retention.orphan"),  # of nobody's
+    (T + "ttl_seconds", 0.5, BAD, "retention.ttl_seconds"),
+    (T + "ttl_seconds", -1.0, BAD, "retention.ttl_seconds"),
+    (T + "ttl_seconds", float("nan"), BAD, "retention.ttl_seconds"),
+    (T + "ttl_seconds", float("inf"), BAD, "retention.ttl_seconds"),
+    (T + "ttl_warning_seconds", 1.0, BAD, "retention.ttl_warning_seconds"),  # without a time to live
     ("retention", scan_pb2.Retention(disposition=2), BAD, "retention.auto_commit.destination"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="../x")), BAD, "retention.auto_commit.destination"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="{what}")), BAD, "retention.auto_commit.destination"),

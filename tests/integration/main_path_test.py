@@ -87,7 +87,7 @@ class Retention(DaemonTest):
                 kept = self.client.hold(frame.volume)
                 before = self.client.read(kept.name)
                 with self.assertRaises(octavo.OctavoError) as caught:
-                    self.client.hold(next(v.name for v in self.client.volumes(scan.name) if v.state == 2 and v.name != kept.name))
+                    self.client.hold([v.name for v in self.client.volumes(scan.name) if v.state == 2 and v.name != kept.name][-1])  # the newest: last to go
                 self.assertEqual(caught.exception.reason, "HOLD_SLOTS_FULL")
             if frame.sequence == 40:
                 break

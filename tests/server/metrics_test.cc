@@ -91,7 +91,7 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
   std::istringstream page(Get(exporter_->address()));
   const std::regex type("# TYPE (octavo_[a-z][a-z0-9_]*) (counter|gauge|histogram)");
   const std::regex label("[{,]([a-z_]+)=\"");
-  const std::set<std::string> labels = {"device", "kind", "stage", "product", "policy", "reason", "state", "root", "backend", "version", "le"};
+  const std::set<std::string> labels = {"device", "kind", "stage", "product", "policy", "reason", "state", "root", "backend", "version", "tier", "mode", "le"};
   std::set<std::string> families, helped;
   for (std::string line; std::getline(page, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -135,6 +135,22 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_allocation_failures_total",
                            "octavo_device_memory_bytes",
                            "octavo_device_healthy",
+                           "octavo_admission_refusals_total",
+                           "octavo_held_volumes",
+                           "octavo_spill_tier_bytes",
+                           "octavo_spill_failures_total",
+                           "octavo_spilled_bytes_total",
+                           "octavo_restored_bytes_total",
+                           "octavo_spill_seconds",
+                           "octavo_restore_seconds",
+                           "octavo_sessions",
+                           "octavo_sessions_expired_total",
+                           "octavo_leases",
+                           "octavo_leases_granted_total",
+                           "octavo_leases_expired_total",
+                           "octavo_lease_refusals_total",
+                           "octavo_lease_waits_total",
+                           "octavo_lease_wait_seconds_total",
                            "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";
   }

@@ -15,8 +15,9 @@ import grpc
 import numpy as np
 
 from octavo import errors, push, specs
-from octavo.v1 import (scan_pb2, scan_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2,
-                       volume_pb2_grpc)
+from octavo import session as sessions
+from octavo.v1 import (scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2,
+                       system_pb2_grpc, types_pb2, volume_pb2, volume_pb2_grpc)
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
          types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
@@ -31,6 +32,7 @@ FORMATS = {"zarr": scan_pb2.OME_ZARR_05, "npy": scan_pb2.NPY, "nrrd": scan_pb2.N
            "mat": scan_pb2.MATLAB_V5, "hdf5": scan_pb2.HDF5, "bin": scan_pb2.BIN}
 CODECS = {"zstd": scan_pb2.CODEC_ZSTD, "gzip": scan_pb2.CODEC_GZIP, "blosc-zstd": scan_pb2.CODEC_BLOSC_ZSTD, "blosc-lz4": scan_pb2.CODEC_BLOSC_LZ4}
 SHUFFLES = {"none": scan_pb2.SHUFFLE_NONE, "byte": scan_pb2.SHUFFLE_BYTE, "bit": scan_pb2.SHUFFLE_BIT}
+TIERS = {"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}
 FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
 
 
@@ -105,6 +107,7 @@ class Client:
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)
         self._sources = source_pb2_grpc.SourceServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
+        self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
 
     def __enter__(self) -> "Client":
         return self
@@ -115,22 +118,25 @@ class Client:
     def close(self) -> None:
         self.channel.close()
 
-    def _call(self, method, request):
+    def _call(self, method, request, extra: float = 0.0):
         with _raising():
-            return method(request, timeout=self.timeout)
+            return method(request, timeout=self.timeout + extra)
 
     # -- scans
 
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
-                    **fields) -> scan_pb2.Scan:
-        """Starts a scan: a whole ScanSpec, or a source and a pattern (and what specs.scan_spec takes). Returns the Scan."""
-        spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
-        return self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec))
+                    *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.Scan:
+        """Starts a scan: a whole ScanSpec, or a source and a pattern (and what specs.scan_spec takes). Returns the Scan.
 
-    def plan_scan(self, source, pattern=None, **fields) -> scan_pb2.PlanScanResponse:
+        session  whose client it belongs to: says when that is gone, for retention=dict(orphan=...)
+        """
+        spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
+        return self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+
+    def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
         """What submit_scan would need and answer; starts nothing."""
         spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
-        return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec))
+        return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
 
     def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
         """The scanner's waveforms of one volume, ready to be looped; np.save them, or plot=True for a PNG."""
@@ -237,9 +243,19 @@ class Client:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
         return array
 
-    def hold(self, name: str) -> volume_pb2.Volume:
-        """LIVE scans: keeps a volume from being overwritten."""
-        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name))
+    def hold(self, name: str, *, release: bool = False) -> volume_pb2.Volume:
+        """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
+        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release))
+
+    def spill(self, name: str, tier: str = "disk") -> volume_pb2.Volume:
+        """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
+        with _raising():
+            return self._volumes.SpillVolume(volume_pb2.SpillVolumeRequest(name=name, tier=TIERS[tier]))  # as long as it takes
+
+    def restore(self, name: str) -> volume_pb2.Volume:
+        """Moves them back to its device."""
+        with _raising():
+            return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
 
     def commit(self, name: str, destination: str, format: str = "zarr", progress: Optional[Callable] = None, request_id: str = "",
                **options) -> volume_pb2.CommitResult:
@@ -279,6 +295,32 @@ class Client:
         """Frees a held volume's memory. Its data is gone."""
         return self._call(self._volumes.DiscardVolume, volume_pb2.DiscardVolumeRequest(name=name))
 
+    # -- sessions and leases
+
+    def session(self, client: str = "", *, secret: str = "") -> sessions.Session:
+        """A session that keeps itself alive, or (secret) the one that this or another process had, revived if it has expired."""
+        if secret:
+            alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret))
+            config = self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
+            return sessions.Session(self, alive.name, secret, config.heartbeat_seconds, config.expiry_seconds)
+        opened = self._call(self._sessions.OpenSession, session_pb2.OpenSessionRequest(client=client))
+        return sessions.Session(self, opened.session.name, opened.secret, opened.heartbeat_seconds, opened.expiry_seconds)
+
+    def sessions(self) -> List[session_pb2.ClientSession]:
+        return list(self._call(self._sessions.ListSessions, session_pb2.ListSessionsRequest()).sessions)
+
+    def lease(self, resource: str, *, exclusive: bool = False, seconds: float = 0.0, wait: float = 0.0,
+              session: Optional[sessions.Session] = None, holder: str = "") -> sessions.Lease:
+        """A lease of volumes/... or buffers/...; give it back with release(), or use it in a `with` block.
+
+        seconds  until it expires unless renewed; 0 = with `session`, which is needed then
+        wait     seconds to stand in the queue; 0 = try
+        """
+        return sessions.acquire(self, resource, exclusive, seconds, wait, session, holder)
+
+    def leases(self, resource: str = "") -> List[session_pb2.LeaseGrant]:
+        return list(self._call(self._sessions.ListLeases, session_pb2.ListLeasesRequest(resource=resource)).leases)
+
     # -- live products
 
     def subscribe(self, scan: str = "", products: Sequence[str] = ("mip",), *, axis: str = "", index: Optional[int] = None,
@@ -317,6 +359,10 @@ class Client:
 
     def devices(self) -> List[system_pb2.DeviceStatus]:
         return list(self._call(self._system.ListDevices, system_pb2.ListDevicesRequest()).devices)
+
+    def memory(self) -> system_pb2.Memory:
+        """Who holds the memory of the devices, and what was spilled where."""
+        return self._call(self._system.GetMemory, system_pb2.GetMemoryRequest())
 
     def health(self) -> bool:
         """Whether the server says it serves (grpc.health.v1)."""

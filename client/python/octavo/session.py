@@ -1,0 +1,89 @@
+"""A client that the server notices the end of, and leases."""
+
+from __future__ import annotations
+
+import threading
+from typing import Optional
+
+import grpc
+
+from octavo.v1 import session_pb2
+
+
+class Session:
+    """A session that keeps itself alive from a thread of its own until it is closed or the process ends. Made by Client.session().
+
+    name     "sessions/..."
+    secret   what makes it this client's: Client.session(secret=...) takes it up again, from another process too
+    lost     why it could not be kept alive; "" while it could
+    """
+
+    def __init__(self, client, name: str, secret: str, heartbeat_seconds: float, expiry_seconds: float):
+        self.name, self.secret, self.lost = name, secret, ""
+        self.heartbeat_seconds, self.expiry_seconds = heartbeat_seconds, expiry_seconds
+        self._client = client
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="octavo-session", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._end.wait(self.heartbeat_seconds):
+            try:
+                self._client._sessions.KeepAlive(session_pb2.KeepAliveRequest(secret=self.secret), timeout=self.heartbeat_seconds)
+                self.lost = ""
+            except grpc.RpcError as error:
+                self.lost = error.details() or str(error.code())
+                if error.code() == grpc.StatusCode.NOT_FOUND:
+                    return  # the server has forgotten it: it was restarted
+            except ValueError as error:  # the channel was closed
+                self.lost = str(error)
+                return
+
+    def stop(self) -> None:
+        """Gives no more signs of life; the server will notice in `expiry_seconds`."""
+        self._end.set()
+        self._thread.join()
+
+    def close(self) -> session_pb2.ClientSession:
+        """Ends it now: its leases end, its volumes are dealt with as Retention.orphan says."""
+        self.stop()
+        return self._client._call(self._client._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=self.secret))
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+class Lease:
+    """A row of the server's lease table, given back at the end of a `with` block. Made by Client.lease()."""
+
+    def __init__(self, client, grant: session_pb2.LeaseGrant):
+        self._client = client
+        self.resource, self.token, self.fence = grant.resource, grant.token, grant.fence
+        self.exclusive = grant.mode == session_pb2.LEASE_EXCLUSIVE
+
+    def renew(self, seconds: float) -> session_pb2.LeaseGrant:
+        """Until `seconds` from now; 0 = as long as its session."""
+        return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, seconds=seconds))
+
+    def release(self) -> None:
+        self._client._call(self._client._sessions.ReleaseLease, session_pb2.ReleaseLeaseRequest(token=self.token))
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        try:
+            self.release()
+        except Exception:  # it may have expired; what went wrong in the block matters more
+            if kind is None:
+                raise
+
+
+def acquire(client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
+    request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_EXCLUSIVE if exclusive else session_pb2.LEASE_SHARED,
+                                              seconds=seconds, wait_seconds=wait, holder=holder,
+                                              session_secret=session.secret if session is not None else "")
+    return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait))

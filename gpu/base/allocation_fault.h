@@ -1,0 +1,28 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace octavo {
+
+/// Lets tests fail the n-th allocation of device or page-locked memory from now, on whatever backend; a single atomic load otherwise.
+class AllocationFault {
+ public:
+  /// `n` >= 1: the n-th one fails, once. 0: none.
+  static void Arm(int64_t n) { Countdown() = n; }
+  /// Whether the armed one is still to come.
+  static bool Pending() { return Countdown() > 0; }
+  /// Asked by every allocation of every backend.
+  static bool Hits() {
+    std::atomic<int64_t>& left = Countdown();
+    return left.load(std::memory_order_relaxed) > 0 && --left == 0;
+  }
+
+ private:
+  static std::atomic<int64_t>& Countdown() {
+    static std::atomic<int64_t> countdown{0};
+    return countdown;
+  }
+};
+
+}  // namespace octavo

@@ -1,0 +1,81 @@
+#include "server/engine/spill_about.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/storage/meta_json.h"
+
+namespace octavo::engine {
+
+nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& meta) {
+  storage::VolumeMeta all = meta;
+  if (volume.all_missing != nullptr) all.missing_ranges = *volume.all_missing;
+  return {{"meta", storage::MetaJson(all)},
+          {"value", static_cast<int>(volume.value)},
+          {"quantity", volume.quantity},
+          {"derived_from", volume.derived_from},
+          {"operations", volume.operations},
+          {"display", {volume.display_lo, volume.display_hi}},
+          {"ttl_seconds", volume.ttl_seconds},
+          {"ttl_warning_seconds", volume.ttl_warning_seconds},
+          {"marked", volume.marked}};
+}
+
+absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
+  if (!about.is_object() || !about.contains("meta")) return absl::DataLossError("it has no metadata");
+  OCTAVO_ASSIGN_OR_RETURN(storage::VolumeMeta meta, storage::MetaFromJson(about["meta"]));
+  VolumeStatus volume;
+  try {
+    const int value = about.at("value");
+    if (value < 0 || value > static_cast<int>(ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
+    volume.value = static_cast<ValueKind>(value);
+    volume.quantity = about.at("quantity");
+    volume.derived_from = about.at("derived_from");
+    volume.operations = about.at("operations").get<std::vector<std::string>>();
+    volume.display_lo = about.at("display").at(0);
+    volume.display_hi = about.at("display").at(1);
+    volume.ttl_seconds = about.at("ttl_seconds");
+    volume.ttl_warning_seconds = about.at("ttl_warning_seconds");
+    volume.marked = about.at("marked");
+  } catch (const nlohmann::json::exception& e) {
+    return absl::DataLossError(e.what());
+  }
+  if (!absl::StartsWith(meta.volume_name, "volumes/") || !absl::StartsWith(meta.scan_name, "scans/")) {
+    return absl::DataLossError(absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
+  }
+  int64_t bytes = SizeOf(meta.dtype);
+  for (const int64_t extent : meta.shape) {
+    if (extent < 1 || extent > (int64_t{1} << 40) / bytes) return absl::DataLossError(absl::StrCat("an extent is ", extent));
+    bytes *= extent;
+  }
+  volume.name = meta.volume_name;
+  volume.scan = meta.scan_name;
+  volume.title = meta.title;
+  volume.index = meta.index;
+  std::copy(meta.shape, meta.shape + 3, volume.shape);
+  std::copy(meta.spacing_um, meta.spacing_um + 3, volume.spacing_um);
+  volume.dtype = meta.dtype;
+  volume.bytes = bytes;
+  volume.has_levels = meta.has_levels;
+  volume.level_lo = meta.level_lo;
+  volume.level_hi = meta.level_hi;
+  volume.labels = meta.labels;
+  volume.acquired_begin.unix_ns = meta.acquired_begin_unix_ns;
+  volume.acquired_end.unix_ns = meta.acquired_end_unix_ns;
+  volume.missing_ascans = meta.missing_ascans;
+  volume.complete = meta.missing_ascans == 0;
+  volume.digest = meta.digest;
+  const auto& missing = meta.missing_ranges;
+  if (missing.size() > 32) volume.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
+  volume.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  volume.recovered_meta = std::make_shared<const storage::VolumeMeta>(std::move(meta));
+  return volume;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,355 @@
+"""Device memory that a user can trust, against the real daemon: tiers, recovery after kill -9, sessions, leases, who holds what."""
+
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+import numpy as np
+
+from harness import BUILD, Daemon, DaemonTest, octavo
+from octavo.v1 import scan_pb2, types_pb2, volume_pb2
+
+INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
+SEED = int(os.environ.get("OCTAVO_SEED", "20261121"))
+SPILL = dict(mode=scan_pb2.CAPTURE, hold_slots=3, on_full=scan_pb2.SPILL_DISK)
+
+
+def metrics(daemon):
+    page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("octavo_")}
+
+
+def octavo_command(daemon, *words):
+    return subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", daemon.address, *words], capture_output=True, text=True, timeout=60)
+
+
+class Tiers(DaemonTest):
+    def capture(self, volumes=12, **retention):
+        scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=volumes), samples=256,
+                                       retention={**SPILL, **retention})
+        return self.client.wait(scan.name)
+
+    def test_a_capture_larger_than_its_slots_loses_nothing(self):
+        scan = self.capture()
+        self.assertEqual((scan.volumes_done, scan.volumes_dropped, scan.volumes_held), (12, 0, 12))
+        self.assertGreaterEqual(scan.volumes_spilled, 9)
+        plain = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=12), samples=256)
+        self.client.wait(plain.name)
+        for spilled, truth in zip(self.client.volumes(scan.name), self.client.volumes(plain.name)):
+            self.assertEqual(spilled.digest, truth.digest)
+            np.testing.assert_array_equal(self.client.read(spilled.name), self.client.read(truth.name))
+            np.testing.assert_array_equal(self.client.read(spilled.name, (1, 2, 3), (4, 5, 6)), self.client.read(truth.name)[1:5, 2:7, 3:9])
+        spilled = [v for v in self.client.volumes(scan.name) if v.tier == types_pb2.DISK]
+        folder = os.path.join(self.daemon.directory, "state", "spill")
+        self.assertEqual(len(os.listdir(folder)), len(spilled))
+        for name in os.listdir(folder):
+            self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(os.stat(folder).st_mode), 0o700)
+        memory = self.client.memory()
+        disk = next(t for t in memory.tiers if t.tier == types_pb2.DISK)
+        self.assertEqual(disk.volumes, len(spilled))
+        self.assertEqual(metrics(self.daemon)['octavo_held_volumes{tier="DISK"}'], len(spilled))
+        result = self.client.commit(spilled[0].name, "from_disk", "npy")
+        np.testing.assert_array_equal(np.load(result.uri), self.client.read(self.client.volumes(plain.name)[spilled[0].index].name))
+        for volume in spilled[1:]:
+            self.client.discard(volume.name)
+        self.assertEqual(os.listdir(folder), [])
+
+    def test_there_and_back_by_command(self):
+        name = self.client.volumes(self.capture(2, hold_slots=4).name)[0].name
+        array = self.client.read(name)
+        for words, tier in ((("volume", "spill", name, "--tier", "host"), "HOST"), (("volume", "spill", name), "DISK"), (("volume", "restore", name), "")):
+            done = octavo_command(self.daemon, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(tier, done.stdout)
+            np.testing.assert_array_equal(self.client.read(name), array)
+        done = octavo_command(self.daemon, "memory")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for part in ("devices/0  budget", "held volume", name, "tier HOST", "tier DISK"):
+            self.assertIn(part, done.stdout)
+        self.assertEqual(octavo_command(self.daemon, "volume", "spill", "volumes/none").returncode, 1)
+
+    def test_deriving_restores_first(self):
+        scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.spiral(32, 8, volumes=1, radius=(0.1, 1)), samples=256)
+        self.client.wait(scan.name)
+        name = self.client.volumes(scan.name)[0].name
+        truth = self.client.read(self.client.derive(name, {"cartesian": {}}).name)
+        self.client.spill(name)
+        self.assertEqual(self.client.volume(name).tier, types_pb2.DISK)
+        derived = self.client.derive(name, {"cartesian": {}})
+        np.testing.assert_array_equal(self.client.read(derived.name), truth)
+        self.assertEqual(self.client.volume(name).tier, types_pb2.DEVICE)
+
+    def test_plan_says_when_the_tier_will_be_full(self):
+        report = self.client.plan_scan(octavo.simulated(1), octavo.raster(512, 512), samples=1024, rate_hz=1e6,
+                                       retention={**SPILL, "hold_slots": 4}).report
+        self.assertGreater(report.spill_free_bytes, 0)
+        self.assertGreater(report.seconds_to_memory_full, 0)
+        self.assertGreater(report.seconds_to_spill_full, report.seconds_to_memory_full)
+
+    def test_tier_and_mode_are_checked(self):
+        name = self.client.volumes(self.capture(1, hold_slots=4).name)[0].name
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client._call(self.client._volumes.SpillVolume, volume_pb2.SpillVolumeRequest(name=name, tier=types_pb2.DEVICE))
+        self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", "tier"))
+
+
+class Ring(DaemonTest):
+    def test_the_last_and_the_marked(self):
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8), samples=256,
+                                       retention=dict(mode=scan_pb2.LIVE, keep_last=4, hold_slots=1))
+        marked = None
+        for frame in self.client.subscribe(scan.name, ["mip"]):
+            if frame.complete and marked is None:
+                try:
+                    marked = self.client.hold(frame.volume).name
+                except octavo.OctavoError:
+                    continue  # the ring was faster
+            if marked and self.client.scan(scan.name).volumes_done > 40:
+                break
+        self.client.stop(scan.name)
+        self.client.wait(scan.name)
+        volumes = self.client.volumes(scan.name)
+        self.assertEqual(len(volumes), 5)
+        self.assertEqual([v.name for v in volumes if v.marked], [marked])
+
+
+class Sessions(DaemonTest):
+    flags = ("--session.heartbeat_seconds", "0.3", "--session.expiry_seconds", "1.5")
+
+    def until(self, done):
+        deadline = time.monotonic() + 30
+        while not done():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_a_session_keeps_itself_alive_and_a_killed_client_does_not(self):
+        script = f"""
+import sys, time
+sys.path.insert(0, {os.path.join(BUILD, "python")!r})
+import octavo
+client = octavo.Client({self.daemon.address!r})
+session = client.session("victim")
+scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=2), samples=256, session=session,
+                          retention=dict(orphan=octavo.v1.scan_pb2.ORPHAN_DISCARD))
+client.wait(scan.name)
+lease = client.lease("buffers/x", exclusive=True, session=session)
+print(session.name, session.secret, flush=True)
+time.sleep(1000)
+"""
+        victim = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True)
+        try:
+            name, secret = victim.stdout.readline().split()
+            mine = lambda: [v for v in self.client.volumes() if v.session == name]
+            self.assertEqual(len(mine()), 2)
+            time.sleep(2)  # longer than the expiry: it keeps itself alive
+            self.assertEqual(len(mine()), 2)
+            self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.lease("buffers/x", exclusive=True, seconds=5)
+            self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ABORTED", "LEASED"))
+            self.assertIn("victim", str(caught.exception))
+            waited = []
+            waiter = threading.Thread(target=lambda: waited.append(self.client.lease("buffers/x", exclusive=True, seconds=5, wait=20)))
+            waiter.start()
+        finally:
+            victim.kill()
+            victim.wait()
+            victim.stdout.close()
+        waiter.join(20)
+        self.assertEqual(len(waited), 1, "its lease ended with it")
+        waited[0].release()
+        self.until(lambda: not mine())
+        with self.client.session(secret=secret) as again:
+            self.assertEqual(again.name, name)
+            self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
+
+    def test_leases(self):
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=1), samples=256)
+        self.client.wait(scan.name)
+        name = self.client.volumes(scan.name)[0].name
+        with self.client.lease(name, seconds=30, holder="annotator") as lease:
+            self.assertEqual(self.client.volume(name).shared_leases, 1)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.discard(name)
+            self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ABORTED", "LEASED"))
+            listed = self.client.leases(name)
+            self.assertEqual([(one.holder, one.token, one.fence) for one in listed], [("annotator", "", lease.fence)])
+            done = octavo_command(self.daemon, "lease", "list")
+            self.assertIn("annotator", done.stdout)
+            self.assertEqual(metrics(self.daemon)['octavo_leases{mode="SHARED"}'], 1)
+        self.assertEqual(self.client.leases(name), [])
+        for arguments, code in ((dict(exclusive=True, seconds=5), "FAILED_PRECONDITION"), (dict(), "INVALID_ARGUMENT"),
+                                (dict(seconds=1e9), "INVALID_ARGUMENT"), (dict(seconds=1, wait=1e9), "INVALID_ARGUMENT")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.lease(name, **arguments)
+            self.assertEqual(caught.exception.code.name, code, arguments)
+        for resource, code in (("volumes/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT"), ("", "INVALID_ARGUMENT")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.lease(resource, seconds=5)
+            self.assertEqual(caught.exception.code.name, code, resource)
+        granted = octavo_command(self.daemon, "lease", "acquire", name)
+        self.assertEqual(granted.returncode, 0, granted.stderr)
+        token = granted.stdout.split("token ")[1].strip()
+        self.assertEqual(octavo_command(self.daemon, "lease", "renew", token).returncode, 0)
+        self.assertEqual(octavo_command(self.daemon, "lease", "release", token).returncode, 0)
+        self.assertEqual(octavo_command(self.daemon, "lease", "release", token).returncode, 1)
+
+    def test_a_waiting_client_that_goes_leaves_the_queue(self):
+        with self.client.lease("buffers/y", exclusive=True, seconds=60):
+            impatient = octavo.Client(self.daemon.address, timeout=0.3)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                request = octavo.v1.session_pb2.AcquireLeaseRequest(resource="buffers/y", mode=2, seconds=60, wait_seconds=60)
+                impatient._call(impatient._sessions.AcquireLease, request)
+            self.assertEqual(caught.exception.code.name, "DEADLINE_EXCEEDED")
+            impatient.close()
+            self.until(lambda: metrics(self.daemon)['octavo_leases{mode="waiting"}'] == 0)
+        self.assertEqual(self.client.leases("buffers/y"), [])
+
+    def test_orphan_needs_a_session(self):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=1), samples=256,
+                                    retention=dict(orphan=scan_pb2.ORPHAN_DISCARD))
+        self.assertEqual(caught.exception.field, "retention.orphan")
+        with self.assertRaises(octavo.OctavoError) as caught:
+            spec = octavo.scan_spec(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=1), samples=256)
+            self.client._call(self.client._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret="nobody's"))
+        self.assertEqual(caught.exception.reason, "NO_SESSION")
+
+
+class TimeToLive(DaemonTest):
+    def test_warned_and_gone(self):
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=2), samples=256,
+                                       retention=dict(ttl_seconds=2, ttl_warning_seconds=1))
+        self.client.wait(scan.name)
+        first, second = self.client.volumes(scan.name)
+        self.assertGreater(first.expires_seconds, 0)
+        self.client.hold(first.name)
+        deadline = time.monotonic() + 30
+        while len(self.client.volumes(scan.name)) > 1:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        self.assertEqual(self.client.volumes(scan.name)[0].name, first.name)
+        events = [e.text for e in self.client.scan(scan.name).events if e.kind == types_pb2.ScanEvent.EXPIRING]
+        self.assertEqual(len(events), 1)
+        self.assertIn("time to live", self.client.volume(second.name).reason)
+
+
+class Quota(DaemonTest):
+    flags = ("--spill.disk_bytes", "200000", "--spill.host_bytes", "0")
+
+    def test_quota_and_a_tier_that_is_off(self):
+        retention = {**SPILL, "on_tier_full": scan_pb2.DROP_NEW}
+        scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=40), samples=256, retention=retention)
+        scan = self.client.wait(scan.name)
+        self.assertGreater(scan.volumes_dropped, 0)
+        self.assertGreater(scan.spill_failures, 0)
+        self.assertEqual(scan.volumes_done + scan.volumes_dropped, 40)
+        disk = next(t for t in self.client.memory().tiers if t.tier == types_pb2.DISK)
+        self.assertLessEqual(disk.used_bytes, 200000)
+        self.assertGreater(disk.volumes, 0)
+        for volume in self.client.volumes(scan.name):
+            self.client.read(volume.name)
+        for mode in (scan_pb2.SPILL_HOST,):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=40), samples=256,
+                                        retention={**SPILL, "on_full": mode})
+            self.assertEqual((caught.exception.reason, caught.exception.field), ("SPILL_OFF", "retention.on_full"))
+
+
+class KillNine(unittest.TestCase):
+    """kill -9 while volumes are being spilled: after the restart each file is a held volume with all its voxels, or is not there."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-spill-")
+
+    def tearDown(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def capture(self, environment=None, delay=None):
+        """Starts a capture that spills, until the daemon dies; returns what had been spilled for sure."""
+        daemon = Daemon(directory=self.directory, environment=environment)
+        sure = {}
+        try:
+            killer = None
+            if delay is not None:
+                killer = threading.Timer(delay, daemon.process.kill)
+                killer.start()
+            try:
+                with daemon.client() as client:
+                    scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 16, volumes=30), samples=512, retention=SPILL)
+                    while True:
+                        for volume in client.volumes(scan.name):
+                            if volume.tier == types_pb2.DISK:
+                                sure[volume.name] = volume
+            except octavo.OctavoError as error:
+                self.assertIn(error.code.name, ("UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"))
+            if killer:
+                killer.join()
+            self.assertEqual(daemon.process.wait(30), -9)
+        finally:
+            daemon.remove()
+        return sure
+
+    def check(self, sure):
+        daemon = Daemon(directory=self.directory)
+        try:
+            with daemon.client() as client:
+                plain = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 16, volumes=30), samples=512)
+                client.wait(plain.name)
+                truth = {v.index: client.read(v.name) for v in client.volumes(plain.name)}
+                found = {v.name: v for v in client.volumes() if v.recovered}
+                for name, volume in sure.items():
+                    self.assertIn(name, found)
+                    self.assertEqual(found[name].digest, volume.digest)
+                for name, volume in found.items():
+                    self.assertEqual((volume.state, volume.tier, volume.kept), (volume_pb2.HELD, types_pb2.DISK, True))
+                    np.testing.assert_array_equal(client.read(name), truth[volume.index])
+                folder = os.path.join(self.directory, "state", "spill")
+                self.assertEqual(len(os.listdir(folder)), len(found), os.listdir(folder))
+                for number, name in enumerate(list(found)):
+                    if number == 0:
+                        result = client.commit(name, "recovered", "npy")
+                        np.testing.assert_array_equal(np.load(result.uri), truth[found[name].index])
+                        os.remove(result.uri)
+                        os.remove(result.uri + ".json")
+                    else:
+                        client.discard(name)
+                self.assertEqual(os.listdir(folder), [])
+            self.assertEqual(daemon.stop(), 0)
+        finally:
+            daemon.remove()
+        return len(found)
+
+    def test_at_every_point(self):
+        for point in ("spill_create", "spill_write:kill:3", "spill_footer", "spill_synced:kill:4", "spill_renamed:kill:2"):
+            with self.subTest(point=point):
+                spec = point if ":" in point else point + ":kill"
+                self.check(self.capture(environment={"OCTAVO_FAILPOINT": spec}))
+
+    def test_at_random_instants(self):
+        source = random.Random(SEED)
+        for _ in range(INSTANTS):
+            self.check(self.capture(delay=source.uniform(0.1, 1.5)))
+
+    def test_a_clean_stop_keeps_them_too(self):
+        daemon = Daemon(directory=self.directory)
+        with daemon.client() as client:
+            scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 16, volumes=30), samples=512, retention=SPILL)
+            client.wait(scan.name)
+            sure = {v.name: v for v in client.volumes(scan.name) if v.tier == types_pb2.DISK}
+        self.assertEqual(daemon.stop(), 0)
+        self.assertGreaterEqual(len(sure), 27)
+        self.assertEqual(self.check(sure), len(sure))
+
+
+if __name__ == "__main__":
+    unittest.main()
