@@ -40,7 +40,7 @@ AdmissionReport Ledger::PlanLocked(int device, const std::vector<AdmissionReport
     const std::string& name = charge.held_by.empty() ? charge.owner : charge.held_by;
     auto& holder = holders[name];
     holder.name = name;
-    holder.what = charge.held_by.empty() ? "running scan" : "held volume";
+    holder.what = !charge.held_by.empty() ? "held volume" : charge.owner.rfind("jobs/", 0) == 0 ? "running job" : "running scan";
     holder.title = charge.title;
     holder.bytes += charge.bytes;
   }

@@ -48,6 +48,10 @@ struct Stats {
   std::map<std::pair<std::string, std::string>, int64_t> frames_dropped;  // (product, policy)
   std::map<std::string, int64_t> streams_cut;                             // by reason
   std::map<std::string, int64_t> allocation_failures;                     // by device
+  std::map<std::string, int64_t> jobs_by_state;                           // "RUNNING" → n
+  std::map<std::pair<std::string, std::string>, int64_t> jobs_finished;   // (kind, reason)
+  Histogram job_queue_seconds;                                            // submitted → begun
+  std::map<std::string, Histogram> job_run_seconds;                       // by kind: begun → ended
   std::vector<DeviceStatus> devices;
 };
 

@@ -111,6 +111,7 @@ struct VolumeStatus {
   std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
+  std::string job, job_kind, job_parameters;   // the job that made it, what it was asked for as JSON; empty: none
 };
 
 /// All fields as in octavo.v1.AdmissionReport.
@@ -145,7 +146,7 @@ struct DeviceStatus {
   bool healthy = true;
   std::string reason;
   int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0, limbo_bytes = 0, free_bytes = 0;
-  int running_scans = 0;
+  int running_scans = 0, running_jobs = 0;
 };
 
 }  // namespace octavo::engine

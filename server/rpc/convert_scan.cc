@@ -299,8 +299,6 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   return out;
 }
 
-namespace {
-
 void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   auto* background = out->mutable_background();
   background->set_mode(static_cast<v1::Processing::Background::Mode>(in.background));
@@ -334,8 +332,6 @@ void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   out->set_refractive_index(in.refractive_index);
   out->set_fixed_pattern_noise(static_cast<v1::Processing::FixedPatternNoise>(in.fixed_pattern_noise));
 }
-
-}  // namespace
 
 void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   out->set_request_id(in.request_id);

@@ -58,6 +58,7 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_limbo_bytes(device.limbo_bytes);
   out->set_free_bytes(device.free_bytes);
   out->set_running_scans(device.running_scans);
+  out->set_running_jobs(device.running_jobs);
 }
 
 absl::Status CheckFinite(const char* field, double value) { return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite"); }

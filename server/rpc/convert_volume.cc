@@ -162,6 +162,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
   out->set_quantity(in.quantity);
+  out->set_job(in.job);
 }
 
 }  // namespace octavo::rpc

@@ -16,10 +16,11 @@ from octavo.client import Client, Frame, Waveform, commit_options
 from octavo.errors import OctavoError
 from octavo.png import write_png
 from octavo.push import PushResult
-from octavo.specs import (angular_warp, camera, freeform, lissajous, marker, pattern, processing, push, radial, raster, repeated_radial,
-                          repeated_raster, replay, scan_spec, scanner, simulated, spiral, telecentric_warp)
+from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
+                          radial, raster, repeated_radial, repeated_raster, replay, reprocess, scan_spec, scanner, simulated, spiral,
+                          telecentric_warp)
 
-__all__ = ["Client", "Frame", "OctavoError", "PushResult", "Waveform", "angular_warp", "camera", "commit_options", "freeform", "lissajous", "marker",
-           "pattern", "processing", "push", "radial", "raster", "repeated_radial", "repeated_raster", "replay", "scan_spec", "scanner", "simulated",
-           "spiral", "telecentric_warp", "write_png"]
+__all__ = ["Client", "Frame", "OctavoError", "PushResult", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
+           "job_spec", "k_calibration", "lissajous", "marker", "pattern", "processing", "push", "radial", "raster", "repeated_radial",
+           "repeated_raster", "replay", "reprocess", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "write_png"]
 __version__ = "0.1.0"
