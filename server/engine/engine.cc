@@ -484,7 +484,7 @@ class EngineImpl final : public Engine {
     event.event = {.kind = volume.state == VolumeState::kAcquiring ? EventKind::kVolumeStarted
                            : volume.state == VolumeState::kHeld    ? EventKind::kVolumeDone
                                                                    : EventKind::kVolumeState,
-                   .text = absl::StrCat("volume ", Name(volume.state)),
+                   .text = absl::StrCat(volume.is_raw ? "raw volume " : "volume ", Name(volume.state)),
                    .volume_index = volume.index,
                    .time = event.acquired};
     publisher_.Publish({.product = Product::kEvent}, std::move(event));

@@ -37,7 +37,6 @@ struct EngineConfig {
   const Clock* clock = nullptr;                                               // null = system clock
 };
 
-
 /// Commit in progress, as told to `on_progress`.
 struct CommitProgress {
   int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;

@@ -120,6 +120,9 @@ class JobRun {
   /// or quantity, times, origin, derived_from, operations, scan (empty = the job's name). Name, state, device, bytes, labels and
   /// title are the queue's. The volume is held when Run returns OK, and is FAILED otherwise.
   virtual absl::StatusOr<void*> Result(size_t index, VolumeStatus volume) = 0;
+  /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes it here and says so with `made`;
+  /// else the queue makes it in the end.
+  virtual void* ResultMip(size_t index, bool made) = 0;
 
   // -- what subscribers see (StreamService.Subscribe with the job's name)
   /// Whether a preview should be made now: somebody subscribes, and the last one is a tenth of a second old.

@@ -46,6 +46,7 @@ class JobQueue::Running final : public JobRun {
   absl::Status Charge(int64_t bytes) override;
   void Keep(std::shared_ptr<void> object) override { kept_.push_back(std::move(object)); }
   absl::StatusOr<void*> Result(size_t index, VolumeStatus volume) override;
+  void* ResultMip(size_t index, bool made) override;
   bool PreviewDue() override;
   std::vector<Publisher::Wanted> Wanted() override { return queue_.context_.publisher->WantedOf(name_); }
   absl::Status Publish(const Plane& plane) override;
@@ -54,6 +55,7 @@ class JobQueue::Running final : public JobRun {
   struct Made {
     std::shared_ptr<VolumeSlot> slot;
     VolumeStatus volume;  // name empty: not begun
+    bool has_mip = false;
   };
   void PublishCuts(const Made& made);
 

@@ -52,7 +52,7 @@ absl::Status JobQueue::Running::Begin() {
   // Only now, when nothing can fail any more: slots in a pool end their charges themselves.
   for (auto& slot : slots) {
     pool->Add(std::move(slot));
-    made_.push_back({.slot = pool->TryTake(), .volume = {}});
+    made_.push_back({.slot = pool->TryTake(), .volume = {}, .has_mip = false});
   }
   pool->Close();
   entry_->charges.erase(entry_->charges.begin(), entry_->charges.begin() + std::ssize(plan_.results));
@@ -164,6 +164,12 @@ absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volum
   return made_[index].slot->volume.data();
 }
 
+void* JobQueue::Running::ResultMip(size_t index, bool made) {
+  if (index >= made_.size()) return nullptr;
+  made_[index].has_mip = made;
+  return made_[index].slot->mip.data();
+}
+
 absl::Status JobQueue::Running::Finish() {
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words, device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
   for (size_t i = 0; i < made_.size(); ++i) {
@@ -171,7 +177,7 @@ absl::Status JobQueue::Running::Finish() {
     if (made.volume.name.empty()) continue;
     OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes, made.slot->digest.as<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
-    if (made.slot->mip) {
+    if (made.slot->mip && !made.has_mip) {
       const auto& s = made.volume.shape;
       const VolumeView view{.data = made.slot->volume.data(), .dtype = made.volume.dtype, .shape = {s[0], s[1], s[2]}};
       OCTAVO_RETURN_IF_ERROR(Mip(stream_, device_, view, Axis::kZ, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));

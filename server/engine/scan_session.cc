@@ -11,6 +11,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
+#include "server/engine/reprocess.h"
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
@@ -73,11 +74,15 @@ int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
 
 std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
-  std::vector<AdmissionReport::Item> needs = {
-      {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
-      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
-      {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
-      {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
+  std::vector<AdmissionReport::Item> needs = {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
+  if (scan.spec.retention.hold_raw) {
+    needs.push_back({.what = "raw volume slots", .bytes = slots * (RawRecorder::SlotBytes(scan) + kAlign), .count = slots});
+    needs.push_back({.what = "raw records before a volume", .bytes = RawRecorder::HistoryBytes(scan), .count = 1});
+  }
+  needs.insert(needs.end(),
+               {{.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.spec.acquisition.records_per_block * RecordBytes(scan.chain)), .count = 1},
+                {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
+                {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
   return needs;
@@ -132,6 +137,18 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(bytes.digest));
     slots.push_back(std::move(slot));
   }
+  std::vector<std::unique_ptr<VolumeSlot>> raw_slots;
+  if (scan_.spec.retention.hold_raw) {
+    raw_slots_ = std::make_shared<SlotPool>(context_.ledger);
+    for (size_t i = 0; i < slot_count; ++i) {
+      auto slot = std::make_unique<VolumeSlot>();
+      slot->charge = charges[slot_count + i];
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(RawRecorder::SlotBytes(scan_)));
+      OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(kAlign));
+      raw_slots.push_back(std::move(slot));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(recorder_, RawRecorder::Create(scan_, device_));
+  }
   for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
@@ -163,15 +180,10 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_ASSIGN_OR_RETURN(placement_[k], device_.Allocate(table_bytes));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), placement_[k].data(), table.data(), table_bytes));
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
-    // A path is cut into its stored rows.
-    const int64_t columns = scan_.spec.pattern.ascans_per_bscan;
-    for (const PatternSegment& s : scan_.spec.pattern.plan->kind[k].segments) {
-      for (int64_t j = 0; j < s.ascans; j += columns)
-        spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
-    }
+    spans_[k] = SpansOf(scan_.spec.pattern, k);
   }
   const int64_t event_count = scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
-  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
+  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 16));
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));
@@ -181,7 +193,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   context_.frames->Prepare(scan_.shape[0] * scan_.shape[1] * SizeOf(scan_.chain.output), 4);
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
-  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());
+  for (auto& slot : raw_slots) raw_slots_->Add(std::move(slot));
+  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count + raw_slots.size()), charges.end());
   volume_records_ = scan_.volume_records;
   wanted_records_ = RecordsWanted(scan_);
   overrun_ = scan_.spec.overrun;

@@ -42,8 +42,9 @@ void ScanSession::Retire() {
         SealVolume(item);
       } else {
         context_.store->Fail(item.volume->status.name, absl::StrCat("device error: ", status.message()));
+        if (item.volume->raw_slot != nullptr) context_.store->Fail(item.volume->raw_status.name, absl::StrCat("device error: ", status.message()));
       }
-      item.volume->slot = nullptr;
+      item.volume->slot = item.volume->raw_slot = nullptr;
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
@@ -62,9 +63,13 @@ void ScanSession::Retire() {
 
 void ScanSession::SealVolume(Retiring& item) {
   ActiveVolume& volume = *item.volume;
-  volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[item.event]);
+  volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[2 * item.event]);
   const Retention& retention = volume.retention;
   context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
+  if (volume.raw_slot != nullptr) {
+    volume.raw_status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[2 * item.event + 1]);
+    context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
+  }
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
@@ -88,8 +93,14 @@ void ScanSession::SealVolume(Retiring& item) {
   }
   if (retention.disposition == Disposition::kAutoDiscard) {
     (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
+    if (volume.raw_slot != nullptr) (void)context_.store->Discard(volume.raw_status.name, "AUTO_DISCARD");
   } else if (retention.disposition == Disposition::kAutoCommit) {
     context_.auto_commit(volume.status.name, retention.auto_commit);
+    if (volume.raw_slot != nullptr) {
+      CommitOptions raw = retention.auto_commit;
+      raw.destination += "_raw";
+      context_.auto_commit(volume.raw_status.name, raw);
+    }
   }
 }
 
@@ -169,6 +180,8 @@ void ScanSession::Finish() {
   for (Event* event : {uploaded_, raw_free_}) std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
   for (Stream* stream : {&upload_, &compute_, &copy_}) *stream = Stream();
   slots_->Close();
+  if (raw_slots_ != nullptr) raw_slots_->Close();
+  recorder_ = nullptr;
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
   {

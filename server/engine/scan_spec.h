@@ -150,6 +150,7 @@ struct Retention {
   OnFull on_full = OnFull::kDefault;
   Disposition disposition = Disposition::kDefault;
   CommitOptions auto_commit;
+  bool hold_raw = false;
 };
 
 struct Subject {

@@ -16,6 +16,7 @@
 namespace octavo::engine {
 
 struct ResolvedScan;  // resolve.h
+struct RawRecords;    // raw_records.h
 
 enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
 enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
@@ -111,6 +112,8 @@ struct VolumeStatus {
   std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
+  std::shared_ptr<const RawRecords> raw;       // raw spectra: how they came; null for all other volumes, and while being acquired
+  bool is_raw = false;                         // raw spectra (Retention.hold_raw)
   std::string job, job_kind, job_parameters;   // the job that made it, what it was asked for as JSON; empty: none
 };
 

@@ -154,7 +154,8 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
     int64_t kept = 0;
     for (const Record& record : records_) {
       // What was derived has memory of its own, beside the scan's slots.
-      kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state) && record.status.derived_from.empty();
+      kept += record.status.scan == it->status.scan && record.status.is_raw == it->status.is_raw && record.status.kept &&
+              InMemory(record.status.state) && record.status.derived_from.empty();
     }
     if (kept >= limit) {
       return WithInfo(absl::ResourceExhaustedError(
@@ -269,7 +270,7 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   for (const Record& record : records_) {
     if (record.status.scan != scan || !InMemory(record.status.state)) continue;
     counts.in_memory.push_back(record.status.name);
-    counts.held += record.status.state != VolumeState::kAcquiring;
+    counts.held += record.status.state != VolumeState::kAcquiring && !record.status.is_raw;
   }
   return counts;
 }

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 
 namespace octavo::rpc {
@@ -12,9 +13,7 @@ namespace {
 absl::StatusOr<engine::Processing> DecodeProcessingOf(const char* work, const v1::Processing& in) {
   auto out = DecodeProcessing(in);
   if (out.ok()) return out;
-  const ErrorInfo info = InfoOf(out.status());
-  return WithInfo(absl::Status(out.status().code(), absl::StrCat(work, ".", out.status().message())),
-                  {.reason = info.reason, .field = absl::StrCat(work, ".", info.field), .numbers = info.numbers});
+  return engine::AtField(absl::StrCat(work, "."), out.status());
 }
 
 absl::StatusOr<engine::ReprocessSpec> Decode(const v1::ReprocessJob& in) {

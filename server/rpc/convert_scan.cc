@@ -170,6 +170,7 @@ absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
   out.hold_slots = in.hold_slots();
   out.on_full = static_cast<engine::OnFull>(in.on_full());
   out.disposition = static_cast<engine::Disposition>(in.disposition());
+  out.hold_raw = in.hold_raw();
   OCTAVO_ASSIGN_OR_RETURN(out.auto_commit, DecodeCommitOptions(in.auto_commit(), "retention.auto_commit"));
   return out;
 }
@@ -385,6 +386,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   r->set_on_full(static_cast<v1::OnFull>(in.retention.on_full));
   r->set_disposition(static_cast<v1::Disposition>(in.retention.disposition));
   EncodeCommitOptions(in.retention.auto_commit, r->mutable_auto_commit());
+  r->set_hold_raw(in.retention.hold_raw);
   out->set_device(in.device);
   out->set_overrun(static_cast<v1::Overrun>(in.overrun));
 }

@@ -67,8 +67,8 @@ class RpcServerImpl final : public RpcServer {
   void SetServing(bool serving) override {
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
-    for (const char* service :
-         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.JobService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
+    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.JobService", "octavo.v1.StreamService",
+                                "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
       health->SetServingStatus(service, serving);
     }
   }
