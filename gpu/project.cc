@@ -41,4 +41,13 @@ absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& vo
   return device.project().ExtractPlane(stream, volume, axis, index, out);
 }
 
+absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
+                       float* out) {
+  if (ascans < 1 || depth < 1) return InvalidField("power", absl::StrCat("is ", ascans, " A-scans of ", depth, "; allowed >= 1"));
+  if (z_begin < 0 || z_begin >= z_end || z_end > depth) {
+    return absl::OutOfRangeError(absl::StrCat("depth samples ", z_begin, " to ", z_end, "; the A-scans have ", depth));
+  }
+  return device.project().PowerSums(stream, power, ascans, depth, z_begin, z_end, out);
+}
+
 }  // namespace octavo

@@ -31,6 +31,8 @@ class ProjectOps {
                                 void* out) = 0;
   /// The plane at `index` of `axis`, C order of the two axes that remain, into out.
   virtual absl::Status ExtractPlane(StreamRef stream, const VolumeView& volume, Axis axis, int64_t index, void* out) = 0;
+  /// Σ p and Σ p² of the samples [z_begin, z_end) of each A-scan of `power` [ascans, depth] into out [ascans, 2].
+  virtual absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end, float* out) = 0;
 };
 
 /// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of ProjectionOf(volume.dtype)
@@ -39,6 +41,12 @@ class ProjectOps {
 /// touched; over x and z their rows are recomputed, over y they are joined to what is there.
 absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end, bool accumulate, void* out);
 absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t index, void* out);
+
+/// What the sharpness of A-scans is made of: out f32 [ascans, 2] gets Σ p and Σ p² over the depth samples [z_begin, z_end) of each
+/// A-scan of `power`, f32 [ascans, depth]. The larger Σ p² / (Σ p)² is, the fewer samples hold the power. The order of summation is
+/// that of math/sharpness.h on every backend. Enqueues only; OutOfRange names what is wrong.
+absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
+                       float* out);
 
 /// Elements of a projection along, or a cut across, `axis`.
 int64_t PlaneElements(const int64_t shape[3], Axis axis);

@@ -40,6 +40,7 @@ std::string Seconds(double seconds);  // "1 min 05 s"
 
 void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
+void AddJobCommands(CLI::App& app, Session& session);
 void AddWatchCommand(CLI::App& app, Session& session);
 void AddCameraCommands(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);

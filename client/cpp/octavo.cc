@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   app.fallthrough();
   octavo::cli::AddScanCommands(app, session);
   octavo::cli::AddVolumeCommands(app, session);
+  octavo::cli::AddJobCommands(app, session);
   octavo::cli::AddWatchCommand(app, session);
   octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);

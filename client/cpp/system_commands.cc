@@ -43,7 +43,8 @@ void Devices(Session& session) {
     std::cout << device.name() << "  " << device.backend() << "  " << device.model() << "  "
               << (device.healthy() ? "healthy" : "DOWN: " + device.reason()) << "\n  budget " << Bytes(static_cast<double>(device.budget_bytes()))
               << ": reserved " << Bytes(static_cast<double>(device.reserved_bytes())) << ", held " << Bytes(static_cast<double>(device.held_bytes()))
-              << ", free " << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans() << " running scans\n";
+              << ", free " << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans() << " running scans, "
+              << device.running_jobs() << " jobs\n";
   }
 }
 

@@ -4,6 +4,7 @@
 #include "gpu/cuda/kernels.h"
 #include "gpu/for_type.h"
 #include "gpu/math/projection.h"
+#include "gpu/math/sharpness.h"
 
 namespace octavo::cuda {
 namespace {
@@ -60,6 +61,21 @@ __global__ void StridedKernel(const T* in, int64_t rows, int64_t columns, int64_
 
 unsigned Blocks(int64_t threads) { return static_cast<unsigned>((threads + 255) / 256); }
 
+// One warp an A-scan.
+__global__ void PowerSumsKernel(const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end, float* out) {
+  const int64_t ascan = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  if (ascan >= ascans) return;
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  math::PowerSums sums = math::LaneSums(power + ascan * depth, z_begin, z_end, lane);
+  for (int half = math::kSharpnessLanes / 2; half > 0; half /= 2) {
+    const math::PowerSums other{__shfl_down_sync(0xFFFFFFFFu, sums.sum, half), __shfl_down_sync(0xFFFFFFFFu, sums.squares, half)};
+    sums = math::Joined(sums, other);
+  }
+  if (lane != 0) return;
+  out[2 * ascan] = sums.sum;
+  out[2 * ascan + 1] = sums.squares;
+}
+
 class CudaProjectOps final : public ProjectOps {
  public:
   CudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
@@ -108,6 +124,12 @@ class CudaProjectOps final : public ProjectOps {
           if (axis == Axis::kZ) StridedKernel<<<Blocks(Y * X), 256, 0, Of(stream)>>>(in + index, Y, X, X * Z, Z, to);
         },
         v);
+  }
+  absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end, float* out) override {
+    const DeviceGuard guard(ordinal_);
+    PowerSumsKernel<<<Blocks(ascans * 32), 256, 0, Of(stream)>>>(power, ascans, depth, z_begin, z_end, out);
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/math/projection.h"
+#include "gpu/math/sharpness.h"
 
 namespace octavo::host {
 namespace {
@@ -98,6 +99,22 @@ class HostProjectOps final : public ProjectOps {
           for (int64_t i = 0; i < Y * X; ++i) static_cast<T*>(out)[i] = static_cast<const T*>(v.data)[i * Z + index];
         });
       }
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+
+  absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end, float* out) override {
+    Of(stream).Enqueue(Task([=] {
+      tbb::parallel_for(int64_t{0}, ascans, [&](int64_t ascan) {
+        math::PowerSums lanes[math::kSharpnessLanes];
+        for (int lane = 0; lane < math::kSharpnessLanes; ++lane) lanes[lane] = math::LaneSums(power + ascan * depth, z_begin, z_end, lane);
+        for (int half = math::kSharpnessLanes / 2; half > 0; half /= 2) {
+          for (int lane = 0; lane < half; ++lane) lanes[lane] = math::Joined(lanes[lane], lanes[lane + half]);
+        }
+        out[2 * ascan] = lanes[0].sum;
+        out[2 * ascan + 1] = lanes[0].squares;
+      });
       return absl::OkStatus();
     }));
     return absl::OkStatus();

@@ -13,6 +13,8 @@
 #include "gpu/resample.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
+#include "server/engine/raw_records.h"
+#include "server/engine/reprocess.h"
 #include "server/engine/resolve.h"
 
 namespace octavo::engine {
@@ -62,9 +64,11 @@ struct Deriver::Step {
   VolumeStatus in, out;  // shape, dtype, value, levels, spacing, missing
   Pattern pattern;       // of `in`
   CartesianTaps taps;
-  std::vector<int32_t> order;  // [bscans, repeats]
-  Ranges missing;              // of `out`
-  int64_t table_bytes() const { return static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4); }
+  std::vector<int32_t> order;                // [bscans, repeats]
+  Ranges missing;                            // of `out`
+  std::shared_ptr<const ResolvedScan> scan;  // reprocessing
+  int64_t workspace_bytes = 0;               // the same
+  int64_t table_bytes() const { return workspace_bytes + static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4); }
 };
 
 struct Deriver::Work {
@@ -89,12 +93,16 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
     return InvalidField("operations", absl::StrCat("has ", spec.operations.size(), " operations; allowed 1 to 8"));
   }
   VolumeStatus state = work->source.status;
+  if (state.origin == nullptr && !state.recovered) {
+    return InvalidField("name", absl::StrCat("is ", spec.name, ", which no scan acquired: it has no A-scans"));
+  }
   if (state.origin == nullptr) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         spec.name, " was recovered after a restart: how it was acquired is in its files only; commit it and derive from those")),
                     {.reason = "RECOVERED", .field = "name", .numbers = {}});
   }
-  if (!state.derived_from.empty()) {
+  const bool reprocessed = state.operations.size() == 1 && state.operations[0].rfind("reprocess", 0) == 0;  // as good as acquired
+  if (!state.derived_from.empty() && !reprocessed) {
     return InvalidField("name", absl::StrCat("is ", spec.name, ", which was derived itself; give all operations at once, from ", state.derived_from));
   }
   Pattern pattern = state.origin->spec.pattern;
@@ -107,6 +115,20 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       return InvalidField(at + operation, absl::StrCat("cannot be made of this: ", wants));
     };
     Step step{.operation = spec.operations[i], .in = state, .pattern = pattern};
+    if (const auto* again = std::get_if<ReprocessOperation>(&step.operation)) {
+      OCTAVO_RETURN_IF_ERROR(needs("reprocess", i == 0 && state.raw != nullptr,
+                                   "it is the first operation, of raw spectra; scan with retention.hold_raw and name the raw volume"));
+      auto scan = ResolveReprocess(state, again->processing);
+      if (!scan.ok()) return AtField(at + "reprocess.", scan.status());
+      step.scan = std::make_shared<const ResolvedScan>(*std::move(scan));
+      step.workspace_bytes = Reprocessor::DeviceBytes(*step.scan, *state.raw, *context_.device_of(work->source.device));
+      step.missing = missing = state.raw->missing_ascans;
+      state = DescribeReprocessed(state, step.scan);
+      step.out = state;
+      work->steps.push_back(std::move(step));
+      continue;
+    }
+    if (state.is_raw) return InvalidField(absl::StrCat("operations[", i, "]"), absl::StrCat("is of raw spectra; begin with reprocess"));
     const bool amplitudes = state.dtype == DType::kU8 || state.dtype == DType::kU16 || state.dtype == DType::kF32;
     const std::string is_dtype = absl::StrCat("the voxels are ", Info(state.dtype).name);
     if (auto* grid = std::get_if<CartesianGrid>(&step.operation)) {
@@ -326,6 +348,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
 // All steps on one stream; what lies between lives until it is through.
 absl::Status Deriver::Compute(Work& work, Device& device) {
   std::vector<DeviceBuffer> buffers;  // declared before the stream: freed after its work is done
+  std::unique_ptr<Reprocessor> reprocessor;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
   const auto upload = [&](const void* data, size_t bytes) -> absl::StatusOr<const void*> {
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(static_cast<int64_t>(bytes)));
@@ -342,7 +365,10 @@ absl::Status Deriver::Compute(Work& work, Device& device) {
       out = buffers.back().data();
     }
     const int64_t rows = step.in.shape[0], columns = step.in.shape[1], depth = step.in.shape[2];
-    if (std::holds_alternative<CartesianGrid>(step.operation)) {
+    if (step.scan != nullptr) {
+      OCTAVO_ASSIGN_OR_RETURN(reprocessor, Reprocessor::Create(*step.scan, work.source, device, stream.ref()));
+      OCTAVO_RETURN_IF_ERROR(reprocessor->Run(stream.ref(), {.volume = out}, nullptr));
+    } else if (std::holds_alternative<CartesianGrid>(step.operation)) {
       OCTAVO_ASSIGN_OR_RETURN(const void* index, upload(step.taps.index.data(), step.taps.index.size() * 4));
       OCTAVO_ASSIGN_OR_RETURN(const void* weight, upload(step.taps.weight.data(), step.taps.weight.size() * 4));
       OCTAVO_RETURN_IF_ERROR(GatherAscans(stream.ref(), device, {.data = in, .dtype = step.in.dtype, .ascans = rows * columns, .depth = depth},

@@ -17,6 +17,7 @@
 #include "gpu/repeats.h"
 #include "server/engine/ledger.h"
 #include "server/engine/pattern/cartesian.h"
+#include "server/engine/scan_spec.h"
 #include "server/engine/volume_store.h"
 #include "server/engine/worker_pool.h"
 
@@ -30,7 +31,10 @@ struct DopplerOperation {
   DopplerBetween between = DopplerBetween::kDefault;
   int64_t half_window = 0;
 };
-using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation>;
+struct ReprocessOperation {  // of raw spectra; first
+  Processing processing;
+};
+using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation>;
 
 /// What a client asks to be made of a volume.
 struct DeriveSpec {

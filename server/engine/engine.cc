@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <pthread.h>
 #include <thread>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "server/engine/committer.h"
 #include "server/engine/device_choice.h"
 #include "server/engine/device_watch.h"
+#include "server/engine/job_kinds.h"
+#include "server/engine/job_queue.h"
 #include "server/engine/names.h"
 #include "server/engine/provenance.h"
 #include "server/engine/publisher.h"
@@ -68,6 +71,16 @@ class EngineImpl final : public Engine {
                     .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
                     .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
                    std::max(1, config_.commit_threads)),
+        jobs_({.devices = static_cast<int>(devices_.size()),
+               .device_of = [this](int d) { return devices_[At(d)].get(); },
+               .frames_of = [this](int d) { return frames_[At(d)]; },
+               .ledger = &ledger_,
+               .volumes = &volumes_,
+               .publisher = &publisher_,
+               .clock = clock_,
+               .server_id = config_.server_id,
+               .changed = [this] { job_watches_.Wake(); }}),
+        job_watches_([this](const std::string& name) { return GetJob(name); }, [this] { jobs_.Tick(); }),
         watches_([this](const std::string& name) { return GetScan(name); },
                  [this] {
                    publisher_.Tick();
@@ -107,7 +120,9 @@ class EngineImpl final : public Engine {
     }
     keeper_.join();
     for (const auto& session : Sessions()) session->Cancel();
+    jobs_.Shutdown();
     committer_.CancelAll();
+    job_watches_.Stop();
     watches_.Stop();
     MutexLock lock(mutex_);
     sessions_.clear();  // joins their threads; no lock of ours is taken by those
@@ -312,6 +327,28 @@ class EngineImpl final : public Engine {
   ClientSessions& sessions() override { return sessions_of_clients_; }
   LeaseTable& leases() override { return leases_; }
 
+  // -- jobs
+
+  absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) override {
+    MutexLock submit(job_submit_mutex_);  // one at a time: two retries of one request must not both be queued
+    OCTAVO_ASSIGN_OR_RETURN(const std::optional<JobStatus> earlier, jobs_.Earlier(spec));
+    if (earlier.has_value()) return *earlier;
+    if (draining_) return Draining();
+    OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, {.volumes = &volumes_}));
+    return jobs_.Submit(spec, std::move(work), report);
+  }
+  absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) override {
+    OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, {.volumes = &volumes_}));
+    return jobs_.Plan(spec, *work, plan);
+  }
+  absl::StatusOr<JobStatus> GetJob(const std::string& name) override { return jobs_.Get(name); }
+  std::vector<JobStatus> ListJobs() override { return jobs_.List(); }
+  absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) override {
+    OCTAVO_RETURN_IF_ERROR(jobs_.Get(name).status());
+    return job_watches_.Add(name, std::move(callback));
+  }
+  absl::StatusOr<JobStatus> CancelJob(const std::string& name) override { return jobs_.Cancel(name); }
+
   // -- products
 
   absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify) override {
@@ -345,6 +382,7 @@ class EngineImpl final : public Engine {
       status.free_bytes = use.free();
       status.peak_bytes = use.peak;
       for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->Status().state);
+      status.running_jobs = jobs_.RunningOn(static_cast<int>(d));
       list.push_back(std::move(status));
     }
     return list;
@@ -452,6 +490,7 @@ class EngineImpl final : public Engine {
     stats.admission_refusals = ledger_.Refusals();
     publisher_.AddTo(&stats);
     committer_.AddTo(&stats);
+    jobs_.AddTo(&stats);
     spiller_->AddTo(&stats);
     const ClientSessions::Counts clients = sessions_of_clients_.Count();
     stats.sessions = clients.alive;
@@ -469,6 +508,7 @@ class EngineImpl final : public Engine {
 
   void BeginDrain() override {
     draining_ = true;
+    jobs_.BeginDrain();
     for (const auto& session : Sessions()) {
       if (!session->finished()) session->Stop("DRAINED", "the server is draining");
     }
@@ -476,7 +516,7 @@ class EngineImpl final : public Engine {
   bool draining() const override { return draining_; }
   bool Idle() override {
     const auto sessions = Sessions();
-    return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 &&
+    return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 && jobs_.Idle() &&
            std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
   }
 
@@ -807,10 +847,13 @@ class EngineImpl final : public Engine {
   Deriver deriver_;
   WorkerPool workers_;
   Committer committer_;
+  JobQueue jobs_;
+  JobWatches job_watches_;
   ScanWatches watches_;
 
   std::atomic<bool> draining_{false}, measuring_{false};
   std::atomic<int64_t> scans_admitted_{0};
+  Mutex job_submit_mutex_;
   Mutex submit_mutex_;
   std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(submit_mutex_);  // id → digest, scan
   Mutex mutex_;

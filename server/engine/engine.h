@@ -15,6 +15,8 @@
 #include "server/engine/client_sessions.h"
 #include "server/engine/deriver.h"
 #include "server/engine/frame.h"
+#include "server/engine/handle.h"
+#include "server/engine/job.h"
 #include "server/engine/lease.h"
 #include "server/engine/measure.h"
 #include "server/engine/pattern/plan.h"
@@ -43,13 +45,6 @@ struct EngineConfig {
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
   std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
   SessionConfig sessions;
-};
-
-/// Stops a watch or a commit when destroyed or told so; the callback is not running any more once Cancel returns.
-class Handle {
- public:
-  virtual ~Handle() = default;
-  virtual void Cancel() = 0;
 };
 
 /// Commit in progress, as told to `on_progress`.
@@ -134,6 +129,17 @@ class Engine {
   /// The leases of volumes and client buffers. Scans never ask for any.
   virtual LeaseTable& leases() = 0;
 
+  // -- jobs
+  /// On refusal for memory `report` (may be null) tells why.
+  virtual absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) = 0;
+  virtual absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) = 0;
+  virtual absl::StatusOr<JobStatus> GetJob(const std::string& name) = 0;
+  virtual std::vector<JobStatus> ListJobs() = 0;  // newest first
+  /// Calls `callback` from an engine thread with the job now, on each change (at most 20 a second) and about twice a second, until
+  /// its final state.
+  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) = 0;
+  virtual absl::StatusOr<JobStatus> CancelJob(const std::string& name) = 0;
+
   // -- products
   /// `notify` is called (from any engine thread, must not block or call back into the engine) when Take or Ended may have
   /// news. OutOfRange if from_sequence is no longer kept (numbers.first_available).
@@ -155,7 +161,7 @@ class Engine {
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.
   virtual void BeginDrain() = 0;
   virtual bool draining() const = 0;
-  /// True when nothing runs any more: no scan, no commit.
+  /// True when nothing runs any more: no scan, no job, no commit.
   virtual bool Idle() = 0;
 };
 

@@ -154,6 +154,15 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
     meta.acquisition = AcquisitionJson(spec);
     if (!volume.spread_devices.empty()) meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", "home"}};
   }
+  if (!volume.job.empty()) {
+    json parameters = json::parse(volume.job_parameters, nullptr, /*allow_exceptions=*/false);
+    if (parameters.is_discarded()) parameters = volume.job_parameters;
+    meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", std::move(parameters)}};
+    if (volume.origin == nullptr && volume.display_lo < volume.display_hi) {
+      meta.display_lo = volume.display_lo;
+      meta.display_hi = volume.display_hi;
+    }
+  }
   return meta;
 }
 

@@ -316,6 +316,13 @@ absl::Status SetGeometry(ResolvedScan& scan) {
                                      " A-scans of ", ascan_bytes, " bytes)"));
   }
   scan.volume_bytes = scan.shape[0] * scan.shape[1] * ascan_bytes;
+  if (scan.spec.retention.hold_raw && scan.spec.spread.given) {
+    return InvalidField("retention.hold_raw", "is set with spread: raw spectra are held on one device; allowed is one of them");
+  }
+  if (scan.spec.retention.hold_raw && scan.volume_records > kMostVolumeBytes / RecordBytes(scan.chain)) {
+    return InvalidField("retention.hold_raw", absl::StrCat("makes a raw volume of more than ", kMostVolumeBytes, " bytes (", scan.volume_records,
+                                                           " records of ", RecordBytes(scan.chain), " bytes)"));
+  }
   return absl::OkStatus();
 }
 
@@ -356,6 +363,13 @@ int64_t UploadRecords(const ScanSpec& spec, int64_t volume_records) {
   return a.records_per_block * std::max<int64_t>(1, blocks);
 }
 
+absl::Status AtField(const std::string& prefix, const absl::Status& status) {
+  const ErrorInfo info = InfoOf(status);
+  if (status.ok() || info.field.empty()) return status;
+  return WithInfo(absl::Status(status.code(), absl::StrCat(prefix, status.message())),
+                  {.reason = info.reason, .field = absl::StrCat(prefix, info.field), .numbers = info.numbers});
+}
+
 double RecordRateHz(const ScanSpec& spec) {
   const auto* replay = std::get_if<ReplaySource>(&spec.source);
   const double rate = spec.acquisition.record_rate_hz > 0                    ? spec.acquisition.record_rate_hz
@@ -392,11 +406,16 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   return scan;
 }
 
-absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing) {
+absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {
   ResolvedScan scan = current;
   scan.spec.processing = processing;
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
+  return scan;
+}
+
+absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing) {
+  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(current, processing));
   if (scan.chain.depth != current.chain.depth) {
     return InvalidField("processing.depth", absl::StrCat("would become ", scan.chain.depth, "; a running scan keeps its ", current.chain.depth));
   }

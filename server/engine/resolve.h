@@ -32,9 +32,15 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
 /// though no more than a volume needs.
 int64_t UploadRecords(const ScanSpec& resolved, int64_t volume_records);
 
+/// An error about a field of a message within: `prefix` is where that message stands ("reprocess.").
+absl::Status AtField(const std::string& prefix, const absl::Status& status);
+
 /// The rate of records (averaged ones count as one) as far as the request tells it, in Hz; 0 = unknown. The scanner's waveforms
 /// are made for this rate.
 double RecordRateHz(const ScanSpec& spec);
+
+/// The same scan with other processing, for raw records that are held: shape and dtype may change.
+absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing);
 
 /// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would change.
 absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing);

@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
+#include "server/engine/reprocess.h"
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
@@ -81,11 +82,15 @@ SlotLayout ScanSession::LayoutOf(const ResolvedScan& scan, int device) { return 
 
 std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
-  std::vector<AdmissionReport::Item> needs = {
-      {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots},
-      {.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.chain.max_records_per_block * RecordBytes(scan.chain)), .count = 1},
-      {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
-      {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}};
+  std::vector<AdmissionReport::Item> needs = {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
+  if (scan.spec.retention.hold_raw) {
+    needs.push_back({.what = "raw volume slots", .bytes = slots * (RawRecorder::SlotBytes(scan) + kAlign), .count = slots});
+    needs.push_back({.what = "raw records before a volume", .bytes = RawRecorder::HistoryBytes(scan), .count = 1});
+  }
+  needs.insert(needs.end(),
+               {{.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.chain.max_records_per_block * RecordBytes(scan.chain)), .count = 1},
+                {.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1},
+                {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
   return needs;
@@ -175,6 +180,18 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
     slots.push_back(std::move(slot));
   }
+  std::vector<std::unique_ptr<VolumeSlot>> raw_slots;
+  if (scan_.spec.retention.hold_raw) {
+    raw_slots_ = std::make_shared<SlotPool>(context_.ledger);
+    for (size_t i = 0; i < slot_count; ++i) {
+      auto slot = std::make_unique<VolumeSlot>();
+      slot->charge = charges[slot_count + i];
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(RawRecorder::SlotBytes(scan_)));
+      OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(kAlign));
+      raw_slots.push_back(std::move(slot));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(recorder_, RawRecorder::Create(scan_, device_));
+  }
   for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
@@ -201,17 +218,12 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   }
   OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), placement_));
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
-    // A path is cut into its stored rows.
-    const int64_t columns = scan_.spec.pattern.ascans_per_bscan;
-    for (const PatternSegment& s : scan_.spec.pattern.plan->kind[k].segments) {
-      for (int64_t j = 0; j < s.ascans; j += columns)
-        spans_[k].push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
-    }
+    spans_[k] = SpansOf(scan_.spec.pattern, k);
   }
   OCTAVO_RETURN_IF_ERROR(AllocatePeers());
   // A slot of the ring may be taken in parts; more of them than this would wait for the device.
   const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
-  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 8));
+  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 16));
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));
@@ -229,7 +241,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   context_.frames->Prepare(FrameBytes(scan_), static_cast<int>(PreparedFrames(scan_)));
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
-  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count), charges.end());
+  for (auto& slot : raw_slots) raw_slots_->Add(std::move(slot));
+  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count + raw_slots.size()), charges.end());
   for (const SessionPeer& peer : context_.peers) charges_.insert(charges_.end(), peer.charges.begin(), peer.charges.end());
   volume_records_ = scan_.volume_records;
   wanted_records_ = RecordsWanted(scan_);

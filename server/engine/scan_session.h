@@ -27,6 +27,7 @@
 #include "server/engine/ledger.h"
 #include "server/engine/publisher.h"
 #include "server/engine/rate_meter.h"
+#include "server/engine/raw_records.h"
 #include "server/engine/record_groups.h"
 #include "server/engine/resolve.h"
 #include "server/engine/source.h"
@@ -147,7 +148,8 @@ class ScanSession {
   absl::Status EnqueueAngiogram(const ActiveVolume& volume, Retiring* item);
   absl::Status EnqueuePreview(const SourceBlock& block);
   absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete, Retiring* item);
-  std::shared_ptr<VolumeSlot> TakeSlot();
+  std::shared_ptr<VolumeSlot> TakeSlot(SlotPool& pool);
+  void AddVolume(VolumeStatus status, const SourceBlock& block, const std::shared_ptr<VolumeSlot>& slot, VolumeStatus* out);
   void End();
   absl::Status TakeUpdate(int64_t volume);
   void TellMarkers(const SourceBlock& block);
@@ -221,7 +223,9 @@ class ScanSession {
   int64_t spread_rows_ = 1;            // neighbouring rows that one device takes
   Event begun_;                        // the home device has prepared the volume
   std::shared_ptr<SlotPool> slots_;
-  PinnedBuffer digests_;  // one u64 per event
+  std::shared_ptr<SlotPool> raw_slots_;    // with retention.hold_raw
+  std::unique_ptr<RawRecorder> recorder_;  // the same
+  PinnedBuffer digests_;                   // two u64 per event: of the volume and of its raw records
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;

@@ -11,17 +11,11 @@
 #include "server/engine/deriver.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
+#include "server/engine/reprocess.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
-
-math::RasterPlacement RasterOf(const ResolvedScan& scan) {
-  return {.ascans_per_bscan = scan.spec.pattern.ascans_per_bscan,
-          .bscans_per_volume = scan.spec.pattern.bscans_per_volume,
-          .flyback_records = scan.spec.pattern.flyback_records,
-          .bidirectional = scan.spec.pattern.bidirectional};
-}
 
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
   return {.volume = slot.volume.data(), .volume_ascans = scan.shape[0] * scan.shape[1], .mip = slot.mip.data(), .aip = slot.aip.as<float>()};
@@ -149,8 +143,10 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
       raw_now_ = raw + at * record_bytes_;
       raw_records_now_ = count;
       OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw_now_, count));
+      if (recorder_ != nullptr) recorder_->BeginBlock(raw_now_, count);
       OCTAVO_RETURN_IF_ERROR(
           ProcessBlock(raw + at * record_bytes_, {.first_record = block.first_record + at, .records = count, .acquired = block.acquired}));
+      if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->EndBlock(compute_.ref()));
       at += count;
     }
   }
@@ -235,16 +231,17 @@ absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, 
     }
     volume.assembly.Placed(first_record, active);
   }
+  if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->Place(compute_.ref(), raw, first_record, records, std::max<int64_t>(active, 0)));
   volume.status.acquired_end = block.acquired;
   // Complete with its last A-scan, not when the next volume begins.
   return volume.assembly.all_seen() ? EndVolume(block) : absl::OkStatus();
 }
 
-std::shared_ptr<VolumeSlot> ScanSession::TakeSlot() {
+std::shared_ptr<VolumeSlot> ScanSession::TakeSlot(SlotPool& pool) {
   const Retention& retention = scan_.spec.retention;
   const int64_t failures = context_.spill_failures(name_);
   while (!abort_.stop_requested()) {
-    if (auto slot = slots_->TryTake()) return slot;
+    if (auto slot = pool.TryTake()) return slot;
     const bool live = retention.mode == RetentionMode::kLive;
     if (live && retention.keep_last == 0 && context_.store->OverwriteOldest(name_)) continue;
     if (Spills(retention.on_full) && !live) {
@@ -260,8 +257,8 @@ std::shared_ptr<VolumeSlot> ScanSession::TakeSlot() {
     const bool may_come =
         ((live || retention.disposition == Disposition::kAutoDiscard) && VolumesRetiring()) ||
         (retention.disposition == Disposition::kAutoCommit && source_->CanWait() && (VolumesRetiring() || context_.commits_pending(name_)));
-    if (!may_come) return slots_->TryTake();
-    slots_->WaitForReturn();
+    if (!may_come) return pool.TryTake();
+    pool.WaitForReturn();
   }
   return nullptr;
 }
@@ -283,7 +280,14 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   volume->display_lo = scan_.display_lo;
   volume->display_hi = scan_.display_hi;
   volume->retention = scan_.spec.retention;
-  volume->slot = TakeSlot();
+  volume->slot = TakeSlot(*slots_);
+  if (raw_slots_ != nullptr && volume->slot != nullptr) {
+    volume->raw_slot = TakeSlot(*raw_slots_);
+    if (volume->raw_slot == nullptr) volume->slot = nullptr;  // both or none
+  }
+  if (recorder_ != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(recorder_->BeginVolume(compute_.ref(), volume->raw_slot == nullptr ? nullptr : volume->raw_slot->volume.data(), index));
+  }
   next_volume_ = index + 1;
   const Retention& retention = scan_.spec.retention;
   if (volume->slot == nullptr && Spills(retention.on_full) && retention.on_tier_full == OnFull::kStopAtVolume) {
@@ -302,11 +306,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     return absl::OkStatus();
   }
   if (volume->slot != nullptr) {
-    VolumeStatus& status = volume->status;
-    status.name = absl::StrCat("volumes/", NewId(context_.server_id));
-    status.scan = name_;
-    status.title = scan_.spec.title;
-    status.index = index;
+    VolumeStatus status;
     std::copy(scan_.shape, scan_.shape + 3, status.shape);
     std::copy(scan_.spacing_um, scan_.spacing_um + 3, status.spacing_um);
     status.dtype = scan_.chain.output;
@@ -314,18 +314,17 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     status.level_lo = scan_.chain.level_lo;
     status.level_hi = scan_.chain.level_hi;
     status.value = scan_.spec.processing.value;
-    status.acquired_begin = status.acquired_end = block.acquired;
-    status.device = DeviceName(context_.device_index);
-    if (!context_.peers.empty()) status.spread_devices.push_back(status.device);
+    if (!context_.peers.empty()) status.spread_devices.push_back(DeviceName(context_.device_index));
     for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(DeviceName(peer.index));
     status.bytes = scan_.volume_bytes;
-    status.labels = scan_.spec.labels;
-    status.ttl_seconds = retention.ttl_seconds;
-    status.ttl_warning_seconds = retention.ttl_warning_seconds;
-    status.session = scan_.spec.session;
     if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
-    status.origin = origin_;
-    context_.store->Add(status, volume->slot, context_.device_index);
+    status.index = index;
+    AddVolume(std::move(status), block, volume->slot, &volume->status);
+    if (volume->raw_slot != nullptr) {
+      VolumeStatus raw = RawRecorder::Describe(scan_);
+      raw.index = index;
+      AddVolume(std::move(raw), block, volume->raw_slot, &volume->raw_status);
+    }
     Note({.kind = EventKind::kVolumeStarted, .text = "volume ACQUIRING", .volume_index = index, .record = index * scan_.volume_records});
     // The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do.
     const int64_t plane = scan_.shape[0] * scan_.shape[1];
@@ -340,6 +339,22 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   MutexLock lock(status_mutex_);
   status_.current_volume = index;
   return absl::OkStatus();
+}
+
+// What all volumes of the scan tell of it.
+void ScanSession::AddVolume(VolumeStatus status, const SourceBlock& block, const std::shared_ptr<VolumeSlot>& slot, VolumeStatus* out) {
+  status.name = absl::StrCat("volumes/", NewId(context_.server_id));
+  status.scan = name_;
+  status.title = scan_.spec.title;
+  status.acquired_begin = status.acquired_end = block.acquired;
+  status.device = DeviceName(context_.device_index);
+  status.labels = scan_.spec.labels;
+  status.ttl_seconds = scan_.spec.retention.ttl_seconds;
+  status.ttl_warning_seconds = scan_.spec.retention.ttl_warning_seconds;
+  status.session = scan_.spec.session;
+  status.origin = origin_;
+  *out = std::move(status);
+  context_.store->Add(*out, slot, context_.device_index);
 }
 
 // A volume is made with one processing: what came since the last one begins takes over here.
@@ -393,6 +408,15 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   const auto& missing = volume->assembly.missing();
   if (missing.size() > 32) status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
   status.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  if (volume->raw_slot != nullptr) {
+    VolumeStatus& raw = volume->raw_status;
+    OCTAVO_ASSIGN_OR_RETURN(raw.raw, recorder_->EndVolume(compute_.ref(), missing));
+    raw.acquired_end = status.acquired_end;
+    raw.complete = status.complete;
+    const auto& lost = recorder_->missing_records();
+    raw.missing_ascans = status.missing_ascans;
+    raw.missing.assign(lost.begin(), lost.begin() + std::min<std::ptrdiff_t>(32, std::ssize(lost)));
+  }
   Retiring item;
   item.volume = volume;
   item.acquired = block.acquired;
@@ -546,7 +570,11 @@ absl::Status ScanSession::PushRetire(Retiring item) {
   const StreamRef stream = ProductStream(item.volume != nullptr);
   if (item.volume != nullptr) {
     OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + index, item.volume->slot->digest.data(), 8));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + 2 * index, item.volume->slot->digest.data(), 8));
+    if (const auto& raw = item.volume->raw_slot; raw != nullptr) {
+      OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, raw->volume.data(), item.volume->raw_status.bytes, raw->digest.as<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + 2 * index + 1, raw->digest.data(), 8));
+    }
   }
   OCTAVO_RETURN_IF_ERROR(events_[index].Record(stream));
   MutexLock lock(retire_mutex_);
@@ -591,6 +619,7 @@ void ScanSession::End() {
       if (active_->slot != nullptr) {
         MutexLock lock(status_mutex_);
         context_.store->Fail(active_->status.name, status_.reason);
+        if (active_->raw_slot != nullptr) context_.store->Fail(active_->raw_status.name, status_.reason);
       }
       active_ = nullptr;
     } else if (absl::Status status = EndVolume({.acquired = active_->status.acquired_end}); !status.ok()) {

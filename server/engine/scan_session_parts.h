@@ -10,9 +10,10 @@ namespace octavo::engine {
 struct ScanSession::ActiveVolume {
   explicit ActiveVolume(VolumeAssembly of) : assembly(std::move(of)) {}
   int64_t index = 0;
-  std::shared_ptr<VolumeSlot> slot;  // null: dropped for want of one
+  std::shared_ptr<VolumeSlot> slot;      // null: dropped for want of one
+  std::shared_ptr<VolumeSlot> raw_slot;  // with retention.hold_raw; null if slot is
   VolumeAssembly assembly;
-  VolumeStatus status;
+  VolumeStatus status, raw_status;
   double display_lo = 0, display_hi = 255;
   Retention retention;
 };

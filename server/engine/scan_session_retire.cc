@@ -48,8 +48,10 @@ void ScanSession::Retire() {
         SealVolume(item);
       } else {
         context_.store->Fail(item.volume->status.name, absl::StrCat("device error: ", status.message()));
+        if (item.volume->raw_slot != nullptr) context_.store->Fail(item.volume->raw_status.name, absl::StrCat("device error: ", status.message()));
       }
       stages = StagesOf(item, now);
+      item.volume->slot = item.volume->raw_slot = nullptr;
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
@@ -78,10 +80,14 @@ void ScanSession::Retire() {
 
 void ScanSession::SealVolume(Retiring& item) {
   ActiveVolume& volume = *item.volume;
-  volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[item.event]);
+  volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[2 * item.event]);
   const Retention& retention = volume.retention;
   context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
   if (retention.keep_last > 0) context_.store->KeepNewest(name_, retention.keep_last);
+  if (volume.raw_slot != nullptr) {
+    volume.raw_status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[2 * item.event + 1]);
+    context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
+  }
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
@@ -130,8 +136,14 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
   const Retention& retention = volume.retention;
   if (retention.disposition == Disposition::kAutoDiscard) {
     (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
+    if (volume.raw_slot != nullptr) (void)context_.store->Discard(volume.raw_status.name, "AUTO_DISCARD");
   } else if (retention.disposition == Disposition::kAutoCommit) {
     context_.auto_commit(volume.status.name, retention.auto_commit);
+    if (volume.raw_slot != nullptr) {
+      CommitOptions raw = retention.auto_commit;
+      raw.destination += "_raw";
+      context_.auto_commit(volume.raw_status.name, raw);
+    }
   }
   // One slot ahead of the need: what is moved while the next volumes are acquired costs the scan nothing.
   const int64_t free = slots_->Free();
@@ -235,6 +247,8 @@ void ScanSession::Finish() {
   volume_ready_ = Event();
   for (Stream* stream : {&upload_, &compute_, &products_, &copy_}) *stream = Stream();
   slots_->Close();
+  if (raw_slots_ != nullptr) raw_slots_->Close();
+  recorder_ = nullptr;
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
   {

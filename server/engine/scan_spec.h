@@ -158,6 +158,7 @@ struct Retention {
   double ttl_seconds = 0;                  // 0 = never
   double ttl_warning_seconds = 0;
   Orphan orphan = Orphan::kDefault;
+  bool hold_raw = false;
 };
 
 struct Subject {

@@ -8,16 +8,18 @@
 
 namespace octavo::engine {
 
-struct ScanWatches::Watch {
+template <class Status>
+struct StatusWatches<Status>::Watch {
   std::string name;
-  std::recursive_mutex mutex;                       // held while the callback runs, so that Cancel can promise silence; it may cancel itself
-  std::function<void(const ScanStatus&)> callback;  // empty = cancelled
-  ScanState told = ScanState::kQueued;
+  std::recursive_mutex mutex;                   // held while the callback runs, so that Cancel can promise silence; it may cancel itself
+  std::function<void(const Status&)> callback;  // empty = cancelled
+  decltype(Status::state) told = decltype(Status::state)::kQueued;
   uint64_t events_told = 0;
   std::chrono::steady_clock::time_point told_at{};
 };
 
-class ScanWatches::WatchHandle final : public Handle {
+template <class Status>
+class StatusWatches<Status>::WatchHandle final : public Handle {
  public:
   explicit WatchHandle(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {}
   ~WatchHandle() override { Cancel(); }
@@ -30,21 +32,27 @@ class ScanWatches::WatchHandle final : public Handle {
   const std::shared_ptr<Watch> watch_;
 };
 
-ScanWatches::ScanWatches(std::function<absl::StatusOr<ScanStatus>(const std::string&)> get, std::function<void()> tick)
+template <class Status>
+StatusWatches<Status>::StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get, std::function<void()> tick)
     : get_(std::move(get)), tick_(std::move(tick)), thread_([this](std::stop_token stop) {
         pthread_setname_np(pthread_self(), "oct-watch");
         Run(stop);
       }) {}
 
-ScanWatches::~ScanWatches() { Stop(); }
+template <class Status>
+StatusWatches<Status>::~StatusWatches() {
+  Stop();
+}
 
-void ScanWatches::Stop() {
+template <class Status>
+void StatusWatches<Status>::Stop() {
   thread_.request_stop();
   Wake();
   if (thread_.joinable()) thread_.join();
 }
 
-std::unique_ptr<Handle> ScanWatches::Add(const std::string& name, std::function<void(const ScanStatus&)> callback) {
+template <class Status>
+std::unique_ptr<Handle> StatusWatches<Status>::Add(const std::string& name, std::function<void(const Status&)> callback) {
   auto watch = std::make_shared<Watch>();
   watch->name = name;
   watch->callback = std::move(callback);
@@ -56,13 +64,15 @@ std::unique_ptr<Handle> ScanWatches::Add(const std::string& name, std::function<
   return std::make_unique<WatchHandle>(watch);
 }
 
-void ScanWatches::Wake() {
+template <class Status>
+void StatusWatches<Status>::Wake() {
   MutexLock lock(mutex_);
   woken_ = true;
   cv_.NotifyAll();
 }
 
-void ScanWatches::Run(std::stop_token stop) {
+template <class Status>
+void StatusWatches<Status>::Run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     std::vector<std::shared_ptr<Watch>> watches;
     {
@@ -97,5 +107,8 @@ void ScanWatches::Run(std::stop_token stop) {
     }
   }
 }
+
+template class StatusWatches<ScanStatus>;
+template class StatusWatches<JobStatus>;
 
 }  // namespace octavo::engine

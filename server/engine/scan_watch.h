@@ -9,18 +9,21 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/mutex.h"
-#include "server/engine/engine.h"
+#include "server/engine/handle.h"
+#include "server/engine/job.h"
 #include "server/engine/status_types.h"
 
 namespace octavo::engine {
 
-/// Tells watchers of scans what happens: at once on a change of state, and twice a second. One thread for all.
-class ScanWatches {
+/// Tells watchers of scans (or jobs) what happens: at once on a change of state, within 50 ms of any other change (Status::event_count),
+/// and twice a second. One thread for all.
+template <class Status>
+class StatusWatches {
  public:
-  /// `get` looks a scan up; `tick` is called about twenty times a second for whatever else needs a beat.
-  ScanWatches(std::function<absl::StatusOr<ScanStatus>(const std::string&)> get, std::function<void()> tick);
-  ~ScanWatches();
-  std::unique_ptr<Handle> Add(const std::string& name, std::function<void(const ScanStatus&)> callback);
+  /// `get` looks one up; `tick` is called about twenty times a second for whatever else needs a beat.
+  StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get, std::function<void()> tick);
+  ~StatusWatches();
+  std::unique_ptr<Handle> Add(const std::string& name, std::function<void(const Status&)> callback);
   /// Something may have changed. Any thread; does not block.
   void Wake();
   void Stop();
@@ -30,7 +33,7 @@ class ScanWatches {
   class WatchHandle;
   void Run(std::stop_token stop);
 
-  const std::function<absl::StatusOr<ScanStatus>(const std::string&)> get_;
+  const std::function<absl::StatusOr<Status>(const std::string&)> get_;
   const std::function<void()> tick_;
   Mutex mutex_;
   CondVar cv_;
@@ -38,5 +41,10 @@ class ScanWatches {
   std::list<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
+
+extern template class StatusWatches<ScanStatus>;
+extern template class StatusWatches<JobStatus>;
+using ScanWatches = StatusWatches<ScanStatus>;
+using JobWatches = StatusWatches<JobStatus>;
 
 }  // namespace octavo::engine

@@ -56,6 +56,10 @@ struct Stats {
   std::map<std::string, int64_t> leases;  // now, by mode, and "waiting"
   int64_t leases_granted = 0, leases_expired = 0, lease_refusals = 0, lease_waits = 0;
   double lease_wait_seconds = 0;
+  std::map<std::string, int64_t> jobs_by_state;                          // "RUNNING" → n
+  std::map<std::pair<std::string, std::string>, int64_t> jobs_finished;  // (kind, reason)
+  Histogram job_queue_seconds;                                           // submitted → begun
+  std::map<std::string, Histogram> job_run_seconds;                      // by kind: begun → ended
   std::vector<DeviceStatus> devices;
 };
 

@@ -17,6 +17,7 @@
 namespace octavo::engine {
 
 struct ResolvedScan;  // resolve.h
+struct RawRecords;    // raw_records.h
 
 enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
 enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
@@ -133,6 +134,9 @@ struct VolumeStatus {
   int64_t shared_leases = 0;
   /// Of a recovered volume, whose scan is not known any more: what its files are to say. Else null.
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
+  std::shared_ptr<const RawRecords> raw;      // raw spectra: how they came; null for all other volumes, and while being acquired
+  bool is_raw = false;                        // raw spectra (Retention.hold_raw)
+  std::string job, job_kind, job_parameters;  // the job that made it, what it was asked for as JSON; empty: none
 };
 
 /// All fields as in octavo.v1.AdmissionReport.
@@ -169,7 +173,7 @@ struct DeviceStatus {
   bool healthy = true;
   std::string reason;
   int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0, limbo_bytes = 0, free_bytes = 0;
-  int running_scans = 0;
+  int running_scans = 0, running_jobs = 0;
   int64_t buffer_bytes = 0, peak_bytes = 0;
 };
 

@@ -177,8 +177,8 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
     int64_t kept = 0;
     for (const Record& record : records_) {
       // What was derived or is in another tier has memory of its own, beside the scan's slots.
-      kept += record.status.scan == it->status.scan && record.status.kept && InMemory(record.status.state) && record.status.derived_from.empty() &&
-              record.status.tier == Tier::kDevice;
+      kept += record.status.scan == it->status.scan && record.status.is_raw == it->status.is_raw && record.status.kept &&
+              InMemory(record.status.state) && record.status.derived_from.empty() && record.status.tier == Tier::kDevice;
     }
     if (kept >= limit) {
       return WithInfo(absl::ResourceExhaustedError(
@@ -288,11 +288,12 @@ void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
   for (;;) {
     {
       MutexLock lock(mutex_);
-      int64_t free = 0;
+      int64_t free = 0, free_raw = 0;
       for (const Record& record : records_) {
-        free += record.status.scan == scan && record.status.state == VolumeState::kHeld && !record.status.kept;
+        if (record.status.scan != scan || record.status.state != VolumeState::kHeld || record.status.kept) continue;
+        ++(record.status.is_raw ? free_raw : free);
       }
-      if (free <= count) return;
+      if (free <= count && free_raw <= count) return;
     }
     if (!OverwriteOldest(scan)) return;
   }
@@ -326,9 +327,9 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   for (const Record& record : records_) {
     if (record.status.scan != scan || !InMemory(record.status.state)) continue;
     counts.in_memory.push_back(record.status.name);
-    counts.held += record.status.state != VolumeState::kAcquiring;
+    counts.held += record.status.state != VolumeState::kAcquiring && !record.status.is_raw;
     counts.spilled += record.status.tier != Tier::kDevice;
-    counts.kept_slots += record.status.kept && record.status.tier == Tier::kDevice && record.status.derived_from.empty();
+    counts.kept_slots += record.status.kept && !record.status.is_raw && record.status.tier == Tier::kDevice && record.status.derived_from.empty();
   }
   return counts;
 }

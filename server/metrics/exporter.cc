@@ -103,6 +103,16 @@ class Page final : public prometheus::Collectable {
       for (const auto& [key, n] : stats.frames_dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
     each("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", stats.streams_cut);
+    each("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", stats.jobs_by_state);
+    {
+      MetricFamily& to = family("octavo_jobs_finished_total", "Jobs that ended, by kind and reason", kCounter);
+      for (const auto& [key, n] : stats.jobs_finished) value(to, {{"kind", key.first}, {"reason", key.second}}, static_cast<double>(n));
+    }
+    histogram(family("octavo_job_queue_seconds", "Job submitted to begun", kHistogram), {}, stats.job_queue_seconds);
+    {
+      MetricFamily& to = family("octavo_job_run_seconds", "Job begun to ended, by kind", kHistogram);
+      for (const auto& [kind, h] : stats.job_run_seconds) histogram(to, {{"kind", kind}}, h);
+    }
     each("octavo_allocation_failures_total", "Failed device allocations", kCounter, "device", stats.allocation_failures);
     each("octavo_admission_refusals_total", "Requests for device memory that were refused, by reason", kCounter, "reason", stats.admission_refusals);
     each("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge, "tier", stats.volumes_by_tier);

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "octavo/v1/job.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/system.pb.h"
@@ -12,6 +13,7 @@
 
 #include "server/engine/engine.h"
 #include "server/engine/frame.h"
+#include "server/engine/job.h"
 #include "server/engine/scan_spec.h"
 #include "server/engine/status_types.h"
 #include "server/engine/subscription.h"
@@ -37,6 +39,7 @@ absl::Status CheckRequestId(const std::string& id);
 absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
 void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
 absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
+void EncodeProcessing(const engine::Processing& processing, v1::Processing* out);
 void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
 v1::RawType EncodeRawType(const engine::Acquisition& acquisition);
 
@@ -54,6 +57,13 @@ void EncodeCommitOptions(const engine::CommitOptions& options, v1::CommitOptions
 void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
 absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
 void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
+
+// convert_job.cc
+/// `client`: the group of jobs that name none.
+absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& spec, const std::string& client);
+void EncodeJobSpec(const engine::JobSpec& spec, v1::JobSpec* out);
+/// `brief`: without history and log.
+void EncodeJob(const engine::JobStatus& job, bool brief, v1::Job* out);
 
 // convert_frame.cc
 struct SubscribeOptions {

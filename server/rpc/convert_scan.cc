@@ -179,6 +179,7 @@ absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
   out.hold_slots = in.hold_slots();
   out.on_full = static_cast<engine::OnFull>(in.on_full());
   out.disposition = static_cast<engine::Disposition>(in.disposition());
+  out.hold_raw = in.hold_raw();
   OCTAVO_ASSIGN_OR_RETURN(out.auto_commit, DecodeCommitOptions(in.auto_commit(), "retention.auto_commit"));
   return out;
 }
@@ -311,8 +312,6 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   return out;
 }
 
-namespace {
-
 void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   auto* background = out->mutable_background();
   background->set_mode(static_cast<v1::Processing::Background::Mode>(in.background));
@@ -346,8 +345,6 @@ void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   out->set_refractive_index(in.refractive_index);
   out->set_fixed_pattern_noise(static_cast<v1::Processing::FixedPatternNoise>(in.fixed_pattern_noise));
 }
-
-}  // namespace
 
 void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   out->set_request_id(in.request_id);
@@ -406,6 +403,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   r->set_ttl_seconds(in.retention.ttl_seconds);
   r->set_ttl_warning_seconds(in.retention.ttl_warning_seconds);
   r->set_orphan(static_cast<v1::Orphan>(in.retention.orphan));
+  r->set_hold_raw(in.retention.hold_raw);
   out->set_device(in.device);
   if (in.spread.given) {
     out->mutable_spread()->set_count(static_cast<uint32_t>(in.spread.count));

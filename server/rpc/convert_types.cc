@@ -60,6 +60,7 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_limbo_bytes(device.limbo_bytes);
   out->set_free_bytes(device.free_bytes);
   out->set_running_scans(device.running_scans);
+  out->set_running_jobs(device.running_jobs);
   out->set_buffer_bytes(device.buffer_bytes);
   out->set_peak_bytes(device.peak_bytes);
 }

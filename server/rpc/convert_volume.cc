@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 
 namespace octavo::rpc {
@@ -118,7 +119,13 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         out.operations.emplace_back(engine::DopplerOperation{.between = static_cast<engine::DopplerBetween>(operation.doppler().between()),
                                                              .half_window = operation.doppler().half_window()});
         break;
-      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler");
+      case v1::Operation::kReprocess: {
+        auto processing = DecodeProcessing(operation.reprocess().processing());
+        if (!processing.ok()) return engine::AtField(at + ".reprocess.", processing.status());
+        out.operations.emplace_back(engine::ReprocessOperation{.processing = *std::move(processing)});
+        break;
+      }
+      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, reprocess");
     }
   }
   return out;
@@ -171,6 +178,8 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_recovered(in.recovered);
   out->set_marked(in.marked);
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
+  out->set_job(in.job);
+  out->set_raw(in.is_raw);
 }
 
 }  // namespace octavo::rpc

@@ -137,6 +137,30 @@ TEST_P(ProjectTest, RefusesWhatIsNotThere) {
   EXPECT_EQ(untouched, std::vector<uint8_t>(120, 0xA5));
 }
 
+TEST_P(ProjectTest, PowerSumsOfEachAscan) {
+  const int64_t ascans = 37, depth = 301, begin = 5, end = 290;
+  std::vector<float> power(static_cast<size_t>(ascans * depth));
+  for (float& p : power) p = std::uniform_real_distribution<float>(0, 3)(random_);
+  const DeviceBuffer in = Upload(power), out = Poisoned(ascans * 8);
+  ASSERT_THAT(PowerSums(stream_.ref(), device_, in.as<float>(), ascans, depth, begin, end, out.as<float>()), IsOk());
+  const auto sums = Download<float>(out, static_cast<size_t>(2 * ascans));
+  for (int64_t a = 0; a < ascans; ++a) {
+    double sum = 0, squares = 0;
+    for (int64_t z = begin; z < end; ++z) {
+      const double p = static_cast<double>(power[static_cast<size_t>(a * depth + z)]);
+      sum += p;
+      squares += p * p;
+    }
+    // Ten sums of a lane and five joins in float.
+    EXPECT_NEAR(static_cast<double>(sums[static_cast<size_t>(2 * a)]) / sum, 1, 1e-6);
+    EXPECT_NEAR(static_cast<double>(sums[static_cast<size_t>(2 * a + 1)]) / squares, 1, 1e-6);
+  }
+  EXPECT_THAT(PowerSums(stream_.ref(), device_, in.as<float>(), ascans, depth, 5, 302, out.as<float>()),
+              IsError(absl::StatusCode::kOutOfRange, "302"));
+  EXPECT_THAT(PowerSums(stream_.ref(), device_, in.as<float>(), 0, depth, 0, 2, out.as<float>()),
+              IsError(absl::StatusCode::kInvalidArgument, "power"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, ProjectTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace

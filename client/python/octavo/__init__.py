@@ -17,10 +17,11 @@ from octavo.errors import OctavoError
 from octavo.png import write_png
 from octavo.push import PushResult
 from octavo.session import Lease, Session
-from octavo.specs import (angular_warp, camera, freeform, lissajous, marker, pattern, processing, push, radial, raster, repeated_radial,
-                          repeated_raster, replay, scan_spec, scanner, simulated, spiral, telecentric_warp)
+from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
+                          radial, raster, repeated_radial, repeated_raster, replay, reprocess, scan_spec, scanner, simulated, spiral,
+                          telecentric_warp)
 
-__all__ = ["Client", "Frame", "Lease", "OctavoError", "PushResult", "Session", "Waveform", "angular_warp", "camera", "commit_options", "freeform", "lissajous", "marker",
-           "pattern", "processing", "push", "radial", "raster", "repeated_radial", "repeated_raster", "replay", "scan_spec", "scanner", "simulated",
-           "spiral", "telecentric_warp", "write_png"]
+__all__ = ["Client", "Frame", "Lease", "OctavoError", "PushResult", "Session", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
+           "job_spec", "k_calibration", "lissajous", "marker", "pattern", "processing", "push", "radial", "raster", "repeated_radial",
+           "repeated_raster", "replay", "reprocess", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "write_png"]
 __version__ = "0.1.0"

@@ -16,8 +16,8 @@ import numpy as np
 
 from octavo import errors, push, specs
 from octavo import session as sessions
-from octavo.v1 import (scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2,
-                       system_pb2_grpc, types_pb2, volume_pb2, volume_pb2_grpc)
+from octavo.v1 import (job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
+                       stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2, volume_pb2_grpc)
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
          types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
@@ -105,6 +105,7 @@ class Client:
         self._scans = scan_pb2_grpc.ScanServiceStub(self.channel)
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)
+        self._jobs = job_pb2_grpc.JobServiceStub(self.channel)
         self._sources = source_pb2_grpc.SourceServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
@@ -320,6 +321,51 @@ class Client:
 
     def leases(self, resource: str = "") -> List[session_pb2.LeaseGrant]:
         return list(self._call(self._sessions.ListLeases, session_pb2.ListLeasesRequest(resource=resource)).leases)
+
+    # -- jobs
+
+    def submit_job(self, work: specs.Work, **fields) -> job_pb2.Job:
+        """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...), or a whole JobSpec.
+
+        fields  title, labels, priority (-100 ... 100), device, group, request_id
+        """
+        return self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields)))
+
+    def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
+        """What submit_job would need and do; queues nothing."""
+        return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
+
+    def job(self, name: str) -> job_pb2.Job:
+        return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
+
+    def jobs(self, states: Sequence[int] = ()) -> List[job_pb2.Job]:
+        """All jobs the server knows (or those in `states`), newest first, without steps and log."""
+        result, token = [], ""
+        while True:
+            page = self._call(self._jobs.ListJobs, job_pb2.ListJobsRequest(states=states, page_size=1000, page_token=token))
+            result.extend(page.jobs)
+            token = page.next_page_token
+            if not token:
+                return result
+
+    def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
+        """The job now, at every change, and twice a second, until its final state."""
+        with _raising():
+            yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
+
+    def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:
+        """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
+        last = None
+        for last in self.watch_job(name):
+            pass
+        if check and last.state != job_pb2.JOB_DONE:
+            raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_CANCELLED else grpc.StatusCode.ABORTED,
+                                     f"{name}: {last.reason}", last.reason_code)
+        return last
+
+    def cancel_job(self, name: str) -> job_pb2.Job:
+        """Ends a job at any time; all its memory is free again."""
+        return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name))
 
     # -- live products
 

@@ -6,13 +6,15 @@ from typing import Optional, Sequence, Union
 
 import numpy as np
 
-from octavo.v1 import scan_pb2, types_pb2
+from octavo.v1 import job_pb2, scan_pb2, types_pb2
 
 Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera]
 SHAPES = {"raster": scan_pb2.Raster, "repeated_raster": scan_pb2.RepeatedRaster, "radial": scan_pb2.Radial,
           "repeated_radial": scan_pb2.RepeatedRadial, "spiral": scan_pb2.Spiral, "lissajous": scan_pb2.Lissajous, "freeform": scan_pb2.Freeform}
 Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb2.RepeatedRadial, scan_pb2.Spiral, scan_pb2.Lissajous,
               scan_pb2.Freeform]
+Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob]
+WORKS = {job_pb2.ReprocessJob: "reprocess", job_pb2.DispersionAutofocusJob: "dispersion_autofocus", job_pb2.KCalibrationJob: "k_calibration"}
 FLYBACKS = {"fixed": scan_pb2.FIXED, "fixed_linear": scan_pb2.FIXED_LINEAR, "minimum_time": scan_pb2.MINIMUM_TIME}
 DTYPES = {"u8": types_pb2.U8, "i8": types_pb2.I8, "u16": types_pb2.U16, "f16": types_pb2.F16, "f32": types_pb2.F32, "c64": types_pb2.C64}
 RAW_TYPES = {"u8": scan_pb2.RAW_U8, "u16": scan_pb2.RAW_U16, "i16": scan_pb2.RAW_I16, "f32": scan_pb2.RAW_F32, "u12p": scan_pb2.RAW_U12P,
@@ -227,3 +229,35 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     if products:
         spec.products.CopyFrom(scan_pb2.Products(**products))
     return spec
+
+
+def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None) -> job_pb2.ReprocessJob:
+    """The spectral chain again over held raw spectra (retention=dict(hold_raw=True)), for Client.submit_job."""
+    return job_pb2.ReprocessJob(volume=volume, processing=processing)
+
+
+def dispersion_autofocus(volume: str, processing: Optional[scan_pb2.Processing] = None, *, a2: Sequence[float] = (0.0, 0.0),
+                         a3: Sequence[float] = (0.0, 0.0), **fields) -> job_pb2.DispersionAutofocusJob:
+    """Looks for the a2 and a3 (ranges in rad per sample^2 and ^3; (0, 0) = chosen) that make held raw spectra sharpest: Job.dispersion.
+
+    fields  only_a2, ascans, first_bin, bins, reprocess (also make the volume)
+    """
+    return job_pb2.DispersionAutofocusJob(volume=volume, processing=processing, a2_begin=a2[0], a2_end=a2[1], a3_begin=a3[0], a3_end=a3[1], **fields)
+
+
+def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None, **fields) -> job_pb2.KCalibrationJob:
+    """Finds the k-linearisation from raw spectra of a mirror: Job.k_linearisation. Of processing only the background is used.
+
+    fields  first_record, records, least_bin, polynomial_degree, edge
+    """
+    return job_pb2.KCalibrationJob(volume=volume, processing=processing, **fields)
+
+
+def job_spec(work: Work, **fields) -> job_pb2.JobSpec:
+    """Puts a JobSpec together. fields: title, labels, priority, device, group, request_id."""
+    if isinstance(work, job_pb2.JobSpec):
+        spec = job_pb2.JobSpec()
+        spec.CopyFrom(work)
+        spec.MergeFrom(job_pb2.JobSpec(**fields))
+        return spec
+    return job_pb2.JobSpec(**{WORKS[type(work)]: work}, **fields)

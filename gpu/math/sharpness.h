@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "gpu/math/hd.h"
+
+// How concentrated the power of an A-scan is. Shared by all backends.
+namespace octavo::math {
+
+/// Σ p and Σ p² over depth samples.
+struct PowerSums {
+  float sum, squares;
+};
+
+/// The samples of an A-scan are summed by 32 lanes, which join in a tree of halves: the same order on every backend.
+constexpr int kSharpnessLanes = 32;
+
+/// Sums of the samples begin + lane, begin + lane + 32, ... below `end`.
+OCTAVO_HD inline PowerSums LaneSums(const float* power, int64_t begin, int64_t end, int lane) {
+  PowerSums sums{0.0f, 0.0f};
+  for (int64_t z = begin + lane; z < end; z += kSharpnessLanes) {
+    const float p = power[z];
+    sums.sum += p;
+    sums.squares += p * p;
+  }
+  return sums;
+}
+
+OCTAVO_HD inline PowerSums Joined(const PowerSums& a, const PowerSums& b) { return {a.sum + b.sum, a.squares + b.squares}; }
+
+}  // namespace octavo::math

@@ -1,0 +1,463 @@
+#include "server/engine/job_queue.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/job_queue_parts.h"
+#include "server/engine/names.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
+constexpr int64_t kAlign = 256;
+int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+double Seconds(const TimePoint& from, const TimePoint& to) { return static_cast<double>(to.monotonic_ns - from.monotonic_ns) * 1e-9; }
+
+}  // namespace
+
+JobQueue::JobQueue(Context context) : context_(std::move(context)) {
+  for (int d = 0; d < context_.devices; ++d) workers_.push_back(std::make_unique<Worker>());
+  for (int d = 0; d < context_.devices; ++d) {
+    workers_[static_cast<size_t>(d)]->thread = std::jthread([this, d] {
+      pthread_setname_np(pthread_self(), "oct-job");
+      Work(d);
+    });
+  }
+}
+
+JobQueue::~JobQueue() { Shutdown(); }
+
+void JobQueue::Shutdown() {
+  CancelAll();
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    cv_.NotifyAll();
+  }
+  for (const auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+}
+
+// -- what clients ask
+
+absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const JobSpec& spec) {
+  MutexLock lock(mutex_);
+  auto it = requests_.find(spec.request_id);
+  if (spec.request_id.empty() || it == requests_.end()) return std::optional<JobStatus>();
+  const auto& [digest, name] = it->second;
+  if (digest != spec.request_digest) {
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (", name, ")")),
+                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"job", name}}});
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  return std::optional<JobStatus>(StatusLocked(*entry));
+}
+
+// Where a job may run, in ascending order.
+absl::StatusOr<std::vector<int>> JobQueue::Candidates(const JobSpec& spec, const JobWork& work) const {
+  const bool any = spec.device.empty() || spec.device == "auto";
+  std::vector<int> devices;
+  for (int d = 0; d < context_.devices; ++d) {
+    if (any ? work.home_device() < 0 || work.home_device() == d : spec.device == DeviceName(d)) devices.push_back(d);
+  }
+  if (devices.empty()) {
+    return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/", context_.devices - 1));
+  }
+  if (work.home_device() >= 0 && devices[0] != work.home_device()) {
+    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ", DeviceName(work.home_device())));
+  }
+  std::erase_if(devices, [&](int d) { return !context_.device_of(d)->Health().ok(); });
+  if (!devices.empty()) return devices;
+  return WithInfo(absl::UnavailableError("no device that the job could run on is healthy"),
+                  {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
+}
+
+std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
+  std::vector<AdmissionReport::Item> needs;
+  for (const auto& result : plan.results)
+    needs.push_back({.what = result.what, .bytes = Padded(result.bytes) + Padded(result.mip_bytes) + kAlign, .count = 1});
+  needs.push_back({.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
+  return needs;
+}
+
+absl::StatusOr<AdmissionReport> JobQueue::Plan(const JobSpec& spec, const JobWork& work, std::string* text) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
+  AdmissionReport best;
+  for (const int d : devices) {
+    OCTAVO_ASSIGN_OR_RETURN(const JobPlan plan, work.Plan(*context_.device_of(d)));
+    AdmissionReport report = context_.ledger->Plan(d, NeedsOf(plan));
+    if (best.device.empty() || (report.admitted && !best.admitted)) {
+      best = std::move(report);
+      if (text != nullptr) *text = plan.text;
+      for (const auto& result : plan.results) best.volume_bytes += result.bytes;
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<JobWork> work, AdmissionReport* report) {
+  auto entry = std::make_shared<Entry>();
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, *work));
+  absl::Status refused = absl::OkStatus();
+  for (const int d : devices) {
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work->Plan(*context_.device_of(d)));
+    AdmissionReport admission = context_.ledger->Plan(d, NeedsOf(plan));
+    if (admission.wanted_bytes > admission.budget_bytes) {
+      refused = WithInfo(
+          absl::ResourceExhaustedError(
+              absl::StrCat(admission.device, " has a budget of ", admission.budget_bytes, " bytes, the job needs ", admission.wanted_bytes)),
+          {.reason = "EXCEEDS_BUDGET",
+           .field = "",
+           .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)}, {"budget", absl::StrCat(admission.budget_bytes)}, {"retryable", "false"}}});
+      if (report != nullptr) *report = std::move(admission);
+      continue;
+    }
+    entry->plans.emplace(d, std::move(plan));
+  }
+  if (entry->plans.empty()) return refused;
+  const JobPlan& plan = entry->plans.begin()->second;
+  JobStatus& status = entry->status;
+  status.name = absl::StrCat("jobs/", NewId(context_.server_id));
+  status.spec = spec;
+  status.kind = work->kind();
+  status.created = context_.clock->Now();
+  status.plan = plan.text;
+  status.memory_bytes = plan.bytes();
+  entry->work = std::move(work);
+  JobStatus answer;
+  {
+    MutexLock lock(mutex_);
+    if (draining_) {
+      return WithInfo(absl::UnavailableError("the server is draining and takes no new jobs; try another one or later"),
+                      {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
+    }
+    const auto queued = std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return e->status.state == JobState::kQueued; });
+    if (static_cast<size_t>(queued) >= kMostQueued) {
+      return WithInfo(absl::ResourceExhaustedError(absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
+                      {.reason = "QUEUE_FULL", .field = "", .numbers = {{"retryable", "true"}}});
+    }
+    if (plan.view_shape[0] > 0) {
+      context_.publisher->ScanStarted(status.name, spec.labels, {plan.view_shape[0], plan.view_shape[1], plan.view_shape[2]}, /*has_aip=*/false);
+    }
+    entries_.push_back(entry);
+    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_[spec.request_id] = {spec.request_digest, status.name};
+    ForgetOldLocked();
+    DispatchLocked();
+    answer = StatusLocked(*entry);
+  }
+  octavo::Log(LogLevel::kInfo, "job queued", {{"job", answer.name}, {"kind", answer.kind}, {"title", spec.title}});
+  context_.changed();
+  return answer;
+}
+
+absl::StatusOr<std::shared_ptr<JobQueue::Entry>> JobQueue::FindLocked(const std::string& name) {
+  auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) { return entry->status.name == name; });
+  if (it == entries_.end()) {
+    return WithInfo(absl::NotFoundError(absl::StrCat("no job ", name, " (the last ", kEndedKept, " that ended are remembered)")),
+                    {.reason = "NO_JOB", .field = "name", .numbers = {}});
+  }
+  return *it;
+}
+
+absl::StatusOr<JobStatus> JobQueue::Get(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  return StatusLocked(*entry);
+}
+
+std::vector<JobStatus> JobQueue::List() {
+  MutexLock lock(mutex_);
+  std::vector<JobStatus> list;
+  std::map<const Entry*, int64_t> positions;
+  for (const auto& entry : OrderLocked()) positions.emplace(entry.get(), std::ssize(positions) + 1);
+  for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
+    list.push_back((*it)->status);
+    if (auto position = positions.find(it->get()); position != positions.end()) list.back().queue_position = position->second;
+  }
+  return list;
+}
+
+JobStatus JobQueue::StatusLocked(const Entry& entry) {
+  JobStatus status = entry.status;
+  if (status.state == JobState::kQueued) {
+    const auto order = OrderLocked();
+    status.queue_position = std::find_if(order.begin(), order.end(), [&](const auto& e) { return e.get() == &entry; }) - order.begin() + 1;
+  }
+  return status;
+}
+
+absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
+  JobStatus status;
+  std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
+  {
+    MutexLock lock(mutex_);
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+    if (entry->status.state == JobState::kQueued) {
+      gone = std::move(entry->work);
+      SetStateLocked(*entry, JobState::kCancelled, "CANCELLED", "cancelled by a client before it began");
+    } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
+      SetStateLocked(*entry, JobState::kCancelling, "CANCELLED", "cancelled by a client");
+      entry->stop.request_stop();
+    }
+    status = StatusLocked(*entry);
+  }
+  gone.reset();
+  context_.changed();
+  return status;
+}
+
+void JobQueue::CancelAll() {
+  std::vector<std::string> names;
+  for (const auto& job : List()) {
+    if (!IsFinal(job.state)) names.push_back(job.name);
+  }
+  for (const auto& name : names) (void)Cancel(name);
+}
+
+void JobQueue::BeginDrain() {
+  std::vector<std::unique_ptr<JobWork>> gone;
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    for (const auto& entry : entries_) {
+      if (entry->status.state != JobState::kQueued) continue;
+      gone.push_back(std::move(entry->work));
+      SetStateLocked(*entry, JobState::kCancelled, "DRAINED", "the server is draining; the job had not begun");
+    }
+  }
+  context_.changed();
+}
+
+bool JobQueue::Idle() {
+  MutexLock lock(mutex_);
+  return std::all_of(entries_.begin(), entries_.end(), [](const auto& entry) { return IsFinal(entry->status.state); });
+}
+
+int JobQueue::RunningOn(int index) {
+  MutexLock lock(mutex_);
+  return workers_[static_cast<size_t>(index)]->entry != nullptr ? 1 : 0;
+}
+
+void JobQueue::AddTo(Stats* stats) {
+  MutexLock lock(mutex_);
+  for (const auto& entry : entries_) ++stats->jobs_by_state[Name(entry->status.state)];
+  stats->jobs_finished = finished_;
+  stats->job_queue_seconds = queue_seconds_;
+  stats->job_run_seconds = run_seconds_;
+}
+
+// -- states and order
+
+void JobQueue::Record(Entry& entry, const std::string& text) {
+  JobStatus& status = entry.status;
+  status.log.push_back({.seconds = Seconds(status.created, context_.clock->Now()), .text = text});
+  if (status.log.size() > kJobHistoryKept) status.log.erase(status.log.begin());
+  ++status.log_count;
+  ++status.event_count;
+}
+
+void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) {
+  JobStatus& status = entry.status;
+  if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
+    octavo::Log(LogLevel::kError, "job state", {{"job", status.name}, {"error", std::string(allowed.message())}});
+    return;
+  }
+  const TimePoint now = context_.clock->Now();
+  if (state == JobState::kRunning) {
+    status.started = now;
+    queue_seconds_.Add(Seconds(status.created, now));
+  }
+  status.state = state;
+  status.reason_code = code;
+  status.reason = reason;
+  Record(entry, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
+  if (!IsFinal(state)) return;
+  status.ended = now;
+  status.eta_seconds = 0;
+  ++finished_[{status.kind, code}];
+  if (status.started.monotonic_ns > 0) run_seconds_[status.kind].Add(Seconds(status.started, now));
+  if (entry.plans.begin()->second.view_shape[0] > 0) context_.publisher->ScanEnded(status.name);
+}
+
+// Those that wait, the next one first.
+std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::OrderLocked() {
+  std::vector<std::tuple<int, uint64_t, std::shared_ptr<Entry>>> keyed;
+  for (const auto& entry : entries_) {  // in the order of submission, which a stable sort keeps
+    if (entry->status.state != JobState::kQueued) continue;
+    auto served = served_.find(entry->status.spec.group);
+    keyed.emplace_back(-entry->status.spec.priority, served == served_.end() ? 0 : served->second, entry);
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const auto& a, const auto& b) { return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b)); });
+  std::vector<std::shared_ptr<Entry>> order;
+  for (auto& [priority, served, entry] : keyed) order.push_back(std::move(entry));
+  return order;
+}
+
+// Gives jobs to idle workers as long as one can be had. True if anything changed.
+bool JobQueue::DispatchLocked() {
+  if (ends_) return false;
+  bool changed = false, again = true;
+  while (again) {
+    again = false;
+    const bool any_idle = std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->entry == nullptr; });
+    for (const auto& entry : OrderLocked()) {
+      JobStatus& status = entry->status;
+      bool healthy = false;
+      std::string code = "WAITING_FOR_DEVICE", reason = "its device is busy";
+      for (int i = 0; i < context_.devices && !again; ++i) {
+        const int d = (next_device_ + i) % context_.devices;
+        auto plan = entry->plans.find(d);
+        if (plan == entry->plans.end() || !context_.device_of(d)->Health().ok()) continue;
+        healthy = true;
+        Worker& worker = *workers_[static_cast<size_t>(d)];
+        if (worker.entry != nullptr) continue;
+        auto charges = context_.ledger->Reserve(d, status.name, status.spec.title, NeedsOf(plan->second), nullptr);
+        if (!charges.ok()) {
+          code = "WAITING_FOR_MEMORY";
+          reason = std::string(charges.status().message());
+          continue;
+        }
+        entry->charges = *std::move(charges);
+        entry->device = d;
+        status.device = DeviceName(d);
+        status.plan = plan->second.text;
+        status.memory_bytes = plan->second.bytes();
+        SetStateLocked(*entry, JobState::kRunning, "", "");
+        worker.entry = entry;
+        next_device_ = (d + 1) % context_.devices;
+        served_[status.spec.group] = ++turn_;
+        again = changed = true;
+        cv_.NotifyAll();
+      }
+      if (again) break;  // the groups' turns have changed
+      if (!healthy) {
+        SetStateLocked(*entry, JobState::kFailed, "DEVICE_DOWN", "no device that the job could run on is healthy any more");
+        changed = true;
+      } else if (status.reason_code != code || status.reason != reason) {
+        status.reason_code = code;
+        status.reason = reason;
+        ++status.event_count;
+        changed = true;
+      }
+    }
+    if (!any_idle) break;
+  }
+  return changed;
+}
+
+void JobQueue::Tick() {
+  bool changed = false;
+  {
+    MutexLock lock(mutex_);
+    const bool waits = std::any_of(entries_.begin(), entries_.end(), [](const auto& entry) { return entry->status.state == JobState::kQueued; });
+    if (waits) changed = DispatchLocked();
+  }
+  if (changed) context_.changed();
+}
+
+// Ended jobs stay listed, the oldest go when there are very many.
+void JobQueue::ForgetOldLocked() {
+  size_t ended = static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return IsFinal(e->status.state); }));
+  for (auto it = entries_.begin(); ended > kEndedKept && it != entries_.end();) {
+    if (!IsFinal((*it)->status.state)) {
+      ++it;
+      continue;
+    }
+    requests_.erase((*it)->status.spec.request_id);
+    it = entries_.erase(it);
+    --ended;
+  }
+  // A group is remembered while it has jobs.
+  std::map<std::string, uint64_t> served;
+  for (const auto& entry : entries_) {
+    if (auto it = served_.find(entry->status.spec.group); it != served_.end()) served.insert(*it);
+  }
+  served_.swap(served);
+}
+
+// -- the worker of a device
+
+void JobQueue::Work(int device) {
+  Worker& worker = *workers_[static_cast<size_t>(device)];
+  for (;;) {
+    std::shared_ptr<Entry> entry;
+    {
+      MutexLock lock(mutex_);
+      while (worker.entry == nullptr && !ends_) cv_.Wait(lock);
+      if (worker.entry == nullptr) return;
+      entry = worker.entry;
+    }
+    context_.changed();
+    Execute(entry, device, worker.stream);
+    {
+      MutexLock lock(mutex_);
+      worker.entry = nullptr;
+      DispatchLocked();
+    }
+    context_.changed();
+  }
+}
+
+void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& stream) {
+  absl::Status status = absl::OkStatus();
+  if (!stream) {
+    auto made = context_.device_of(device)->NewStream(StreamPriority::kLow);
+    status = made.status();
+    if (made.ok()) stream = *std::move(made);
+  }
+  {
+    Running run(*this, entry, *context_.device_of(device), stream.ref());
+    if (status.ok()) status = run.Begin();
+    if (status.ok()) {
+      try {
+        status = entry->work->Run(run, entry->stop.get_token());
+      } catch (const std::bad_alloc&) {
+        status = absl::ResourceExhaustedError("no host memory left for the job");
+      } catch (const std::exception& e) {
+        status = absl::InternalError(e.what());
+      }
+    }
+    // Whatever the job enqueued is over before anything of it is freed.
+    if (stream) {
+      const absl::Status over = stream.ref().Synchronize();
+      if (status.ok()) status = over;
+    }
+    if (status.ok() && !entry->stop.stop_requested()) status = run.Finish();
+    bool held = false;
+    {
+      MutexLock lock(mutex_);
+      held = status.ok() && !entry->stop.stop_requested();
+      entry->finishing = held;  // too late for a cancel
+    }
+    run.Close(held, status);
+  }  // frees its memory
+  entry->work.reset();
+  for (const auto id : entry->charges) context_.ledger->Release(id);
+  entry->charges.clear();
+  MutexLock lock(mutex_);
+  JobStatus& job = entry->status;
+  if (entry->finishing) {
+    job.fraction = 1;
+    SetStateLocked(*entry, JobState::kDone, "COMPLETED", "");
+  } else if (entry->stop.stop_requested()) {
+    job.volumes.clear();
+    SetStateLocked(*entry, JobState::kCancelled, "CANCELLED", "cancelled by a client");
+  } else {
+    job.volumes.clear();
+    const std::string reason = InfoOf(status).reason;
+    SetStateLocked(*entry, JobState::kFailed, reason.empty() ? absl::StatusCodeToString(status.code()) : reason, std::string(status.message()));
+  }
+  octavo::Log(job.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",
+              {{"job", job.name}, {"kind", job.kind}, {"state", Name(job.state)}, {"reason", job.reason_code}, {"text", job.reason}});
+}
+
+}  // namespace octavo::engine

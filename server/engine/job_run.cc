@@ -1,0 +1,293 @@
+// What a running job is offered: progress, memory out of its reservation, results, previews.
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "gpu/project.h"
+#include "server/engine/job_queue_parts.h"
+#include "server/engine/names.h"
+#include "server/engine/resolve.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kPreviewNs = 100'000'000;
+
+int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
+
+}  // namespace
+
+JobQueue::Running::Running(JobQueue& queue, std::shared_ptr<Entry> entry, Device& device, StreamRef stream)
+    : queue_(queue),
+      entry_(std::move(entry)),
+      device_(device),
+      stream_(stream),
+      name_(entry_->status.name),
+      plan_(entry_->plans.at(entry_->device)) {}
+
+JobQueue::Running::~Running() {
+  kept_.clear();
+  buffers_.clear();
+}
+
+absl::Status JobQueue::Running::Begin() {
+  const auto pool = std::make_shared<SlotPool>(queue_.context_.ledger);
+  std::vector<std::unique_ptr<VolumeSlot>> slots;
+  for (size_t i = 0; i < plan_.results.size(); ++i) {
+    auto slot = std::make_unique<VolumeSlot>();
+    slot->charge = entry_->charges[i];
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(plan_.results[i].bytes));
+    if (plan_.results[i].mip_bytes > 0) {
+      OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(plan_.results[i].mip_bytes));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(8));
+    slots.push_back(std::move(slot));
+  }
+  // Only now, when nothing can fail any more: slots in a pool end their charges themselves.
+  for (auto& slot : slots) {
+    pool->Add(std::move(slot));
+    made_.push_back({.slot = pool->TryTake(), .volume = {}, .has_mip = false});
+  }
+  pool->Close();
+  entry_->charges.erase(entry_->charges.begin(), entry_->charges.begin() + std::ssize(plan_.results));
+  return absl::OkStatus();
+}
+
+// -- progress
+
+void JobQueue::Running::Stage(const std::string& name, int64_t steps, double begin, double end) {
+  {
+    MutexLock lock(queue_.mutex_);
+    JobStatus& status = entry_->status;
+    status.stage = name;
+    status.step = 0;
+    status.steps = steps;
+    status.fraction = begin;
+    stage_begin_ = begin;
+    stage_end_ = end;
+    ++status.event_count;
+  }
+  queue_.context_.changed();
+}
+
+void JobQueue::Running::Step(int64_t step, double residual_norm) {
+  const int64_t now = queue_.context_.clock->Now().monotonic_ns;
+  MutexLock lock(queue_.mutex_);
+  JobStatus& status = entry_->status;
+  const double seconds = static_cast<double>(now - status.started.monotonic_ns) * 1e-9;
+  status.step = step;
+  if (status.steps > 0) {
+    status.fraction = stage_begin_ + (stage_end_ - stage_begin_) * std::min(1.0, static_cast<double>(step) / static_cast<double>(status.steps));
+  }
+  if (status.fraction > 0) status.eta_seconds = seconds * (1 - status.fraction) / status.fraction;
+  status.history.push_back({.stage = status.stage, .step = step, .residual_norm = residual_norm, .seconds = seconds});
+  if (status.history.size() > kJobHistoryKept) status.history.erase(status.history.begin());
+  ++status.step_count;
+  ++status.event_count;
+}
+
+void JobQueue::Running::Log(const std::string& text) {
+  MutexLock lock(queue_.mutex_);
+  queue_.Record(*entry_, text);
+}
+
+void JobQueue::Running::Found(JobFinding finding) {
+  MutexLock lock(queue_.mutex_);
+  entry_->status.finding = std::move(finding);
+  ++entry_->status.event_count;
+}
+
+// -- memory
+
+absl::Status JobQueue::Running::Charge(int64_t bytes) {
+  if (bytes < 0 || used_bytes_ + bytes > plan_.workspace_bytes) {
+    return absl::InternalError(
+        absl::StrCat("the job wants ", bytes, " bytes more of its workspace of ", plan_.workspace_bytes, ", of which it has used ", used_bytes_));
+  }
+  used_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<void*> JobQueue::Running::Allocate(int64_t bytes) {
+  OCTAVO_RETURN_IF_ERROR(Charge(bytes));
+  auto buffer = device_.Allocate(bytes);
+  if (!buffer.ok()) {
+    used_bytes_ -= bytes;
+    return buffer.status();
+  }
+  buffers_.push_back(*std::move(buffer));
+  return buffers_.back().data();
+}
+
+void JobQueue::Running::Free(void* data) {
+  auto it = std::find_if(buffers_.begin(), buffers_.end(), [&](const DeviceBuffer& buffer) { return buffer.data() == data; });
+  if (it == buffers_.end()) return;
+  used_bytes_ -= it->bytes();
+  buffers_.erase(it);
+}
+
+// -- results
+
+absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volume) {
+  if (index >= made_.size() || !made_[index].volume.name.empty()) {
+    return absl::InternalError(absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
+  }
+  if (BytesOf(volume) != plan_.results[index].bytes) {
+    return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(volume), " bytes; planned were ", plan_.results[index].bytes));
+  }
+  const JobSpec& spec = entry_->status.spec;  // fixed
+  volume.name = absl::StrCat("volumes/", NewId(queue_.context_.server_id));
+  if (volume.scan.empty()) volume.scan = name_;
+  if (!spec.title.empty()) volume.title = spec.title;
+  for (const auto& [key, value] : spec.labels) volume.labels[key] = value;
+  if (volume.acquired_begin.monotonic_ns == 0) volume.acquired_begin = volume.acquired_end = queue_.context_.clock->Now();
+  volume.device = DeviceName(entry_->device);
+  volume.bytes = BytesOf(volume);
+  volume.job = name_;
+  volume.job_kind = entry_->status.kind;
+  volume.job_parameters = entry_->work->Parameters();
+  volume.reason.clear();
+  volume.last_error.clear();
+  volume.has_commit = false;
+  volume.held_seconds = 0;
+  made_[index].volume = volume;
+  queue_.context_.volumes->Add(volume, made_[index].slot, entry_->device);
+  MutexLock lock(queue_.mutex_);
+  entry_->status.volumes.push_back(volume.name);
+  ++entry_->status.event_count;
+  return made_[index].slot->volume.data();
+}
+
+void* JobQueue::Running::ResultMip(size_t index, bool made) {
+  if (index >= made_.size()) return nullptr;
+  made_[index].has_mip = made;
+  return made_[index].slot->mip.data();
+}
+
+absl::Status JobQueue::Running::Finish() {
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words, device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
+  for (size_t i = 0; i < made_.size(); ++i) {
+    Made& made = made_[i];
+    if (made.volume.name.empty()) continue;
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes, made.slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
+    if (made.slot->mip && !made.has_mip) {
+      const auto& s = made.volume.shape;
+      const VolumeView view{.data = made.slot->volume.data(), .dtype = made.volume.dtype, .shape = {s[0], s[1], s[2]}};
+      OCTAVO_RETURN_IF_ERROR(Mip(stream_, device_, view, Axis::kZ, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
+    }
+  }
+  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  for (size_t i = 0; i < made_.size(); ++i) made_[i].volume.digest = absl::StrFormat("sum64:%016x", words.as<uint64_t>()[i]);
+  return absl::OkStatus();
+}
+
+void JobQueue::Running::Close(bool held, const absl::Status& status) {
+  for (Made& made : made_) {
+    if (made.volume.name.empty()) continue;
+    if (held) {
+      queue_.context_.volumes->Seal(made.volume, /*kept=*/true);
+      PublishCuts(made);
+    } else {
+      queue_.context_.volumes->Fail(made.volume.name, status.ok() ? "the job was cancelled" : std::string(status.message()));
+    }
+  }
+  made_.clear();
+}
+
+// -- what subscribers see
+
+bool JobQueue::Running::PreviewDue() {
+  const int64_t now = queue_.context_.clock->Now().monotonic_ns;
+  if (preview_ns_ != 0 && now - preview_ns_ < kPreviewNs) return false;
+  const auto wanted = Wanted();
+  return std::any_of(wanted.begin(), wanted.end(), [](const auto& w) { return w.previews; });
+}
+
+absl::Status JobQueue::Running::Publish(const Plane& plane) {
+  const auto& context = queue_.context_;
+  const int64_t bytes = plane.rows * plane.columns * SizeOf(plane.dtype);
+  preview_ns_ = context.clock->Now().monotonic_ns;
+  const auto memory = context.frames_of(entry_->device)->Get(bytes);
+  if (memory == nullptr) {
+    context.publisher->Lost(name_, plane.key);
+    return absl::OkStatus();
+  }
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory.get(), plane.data, bytes));
+  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  Frame frame;
+  frame.scan = name_;
+  frame.product = plane.key.product;
+  frame.axis = plane.key.axis;
+  frame.acquired = context.clock->Now();
+  frame.shape = {plane.rows, plane.columns};
+  frame.axes = {plane.row_axis, plane.column_axis};
+  frame.spacing_um = {plane.row_spacing_um, plane.column_spacing_um};
+  frame.dtype = plane.dtype;
+  frame.display_lo = plane.display_lo;
+  frame.display_hi = plane.display_hi;
+  frame.complete = false;
+  frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
+  context.publisher->Publish(plane.key, std::move(frame));
+  return absl::OkStatus();
+}
+
+// The MIP over z of what was made, and the planes that somebody looks at.
+void JobQueue::Running::PublishCuts(const Made& made) {
+  static constexpr const char* kNames[3] = {"y", "x", "z"};
+  const auto& context = queue_.context_;
+  const VolumeStatus& volume = made.volume;
+  std::vector<TopicKey> keys;
+  if (made.slot->mip) keys.push_back({.product = Product::kMip});
+  for (const auto& wanted : Wanted()) {
+    if (wanted.key.product == Product::kBscan) keys.push_back(wanted.key);
+  }
+  for (const TopicKey& key : keys) {
+    const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
+    const bool mip = key.product == Product::kMip;
+    Frame frame;
+    frame.scan = name_;
+    frame.volume = volume.name;
+    frame.volume_index = volume.index;
+    frame.product = key.product;
+    frame.axis = key.axis;
+    frame.acquired = volume.acquired_end;
+    frame.dtype = mip ? ProjectionOf(volume.dtype) : volume.dtype;
+    const bool own = volume.display_lo < volume.display_hi || volume.origin == nullptr;
+    frame.display_lo = own ? volume.display_lo : volume.origin->display_lo;
+    frame.display_hi = own ? volume.display_hi : volume.origin->display_hi;
+    int64_t bytes = SizeOf(frame.dtype);
+    Box3 box{.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}};
+    for (int d = 0; d < 3; ++d) {
+      if (d == gone) continue;
+      frame.shape.push_back(volume.shape[d]);
+      frame.axes.emplace_back(kNames[d]);
+      frame.spacing_um.push_back(volume.spacing_um[d]);
+      bytes *= volume.shape[d];
+    }
+    box.start[gone] = key.plane_index < 0 ? volume.shape[gone] / 2 : key.plane_index;
+    box.count[gone] = 1;
+    if (!mip && box.start[gone] >= volume.shape[gone]) continue;
+    const auto memory = context.frames_of(entry_->device)->Get(bytes);
+    absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory") : absl::OkStatus();
+    if (status.ok() && mip) status = device_.CopyToHost(stream_, memory.get(), made.slot->mip.data(), bytes);
+    if (status.ok() && !mip) {
+      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape, SizeOf(volume.dtype), box);
+    }
+    if (status.ok()) status = stream_.Synchronize();
+    if (!status.ok()) {
+      context.publisher->Lost(name_, key);
+      continue;
+    }
+    frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
+    context.publisher->Publish(key, std::move(frame));
+  }
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+#include "gpu/base/status.h"
+#include "gpu/k_calibration.h"
+#include "server/engine/raw_jobs.h"
+#include "server/engine/raw_records.h"
+#include "server/engine/resolve.h"
+
+namespace octavo::engine {
+namespace {
+
+/// Samples [S] of the chosen channel of a record of the chain (the mean of its raw records) as numbers.
+std::vector<double> SamplesOf(const SpectralConfig& c, const uint8_t* record) {
+  std::vector<double> samples(static_cast<size_t>(c.samples_per_record), 0.0);
+  const int64_t row_bytes = RecordBytes(c) / c.record_average;
+  for (int64_t a = 0; a < c.record_average; ++a, record += row_bytes) {
+    for (int64_t j = 0; j < c.samples_per_record; ++j) {
+      const int64_t i = j * c.channels + c.channel;
+      double value = 0;
+      const auto take = [&](auto element) {
+        std::memcpy(&element, record + i * static_cast<int64_t>(sizeof element), sizeof element);
+        value = static_cast<double>(element);
+      };
+      if (c.packing != math::Packing::kNone) {
+        value = math::ReadPacked12(c.packing, record, i);
+      } else if (c.raw_type == DType::kU8) {
+        take(uint8_t{});
+      } else if (c.raw_type == DType::kI16) {
+        take(int16_t{});
+      } else if (c.raw_type == DType::kF32) {
+        take(float{});
+      } else {
+        take(uint16_t{});
+      }
+      samples[static_cast<size_t>(j)] += value / static_cast<double>(c.record_average);
+    }
+  }
+  return samples;
+}
+
+class KCalibrationWork final : public JobWork {
+ public:
+  KCalibrationWork(PinnedVolume raw, const KCalibrationSpec& spec, KCalibrationOptions options, std::vector<int64_t> places)
+      : raw_(std::move(raw)), spec_(spec), options_(options), places_(std::move(places)) {}
+
+  const char* kind() const override { return "k_calibration"; }
+  int home_device() const override { return raw_.device; }
+  absl::StatusOr<JobPlan> Plan(Device&) const override {
+    JobPlan plan;
+    plan.text =
+        absl::StrCat("phase of the analytic signal of ", places_.size(), " records; a polynomial of degree ", options_.polynomial_degree, "\n");
+    return plan;
+  }
+  std::string Parameters() const override {
+    return nlohmann::json{{"volume", spec_.volume},
+                          {"first_record", spec_.first_record},
+                          {"records", places_.size()},
+                          {"polynomial_degree", options_.polynomial_degree},
+                          {"edge", options_.edge}}
+        .dump();
+  }
+
+  absl::Status Run(JobRun& run, std::stop_token stop) override {
+    const SpectralConfig& chain = raw_.status.origin->chain;
+    const int64_t bytes = raw_.status.raw->record_bytes;
+    OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer record, run.device().AllocatePinned(bytes));
+    run.Stage("phase", std::ssize(places_), 0, 1);
+    std::vector<double> index(static_cast<size_t>(chain.samples_per_record), 0.0);
+    double weights = 0, residual = 0, peak = 0;
+    int64_t done = 0;
+    for (const int64_t place : places_) {
+      if (stop.stop_requested()) return absl::CancelledError("cancelled");
+      OCTAVO_RETURN_IF_ERROR(run.device().CopyToHost(run.stream(), record.data(), raw_.slot->volume.as<uint8_t>() + place * bytes, bytes));
+      OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
+      std::vector<double> samples = SamplesOf(chain, record.as<uint8_t>());
+      for (size_t j = 0; j < spec_.processing.background_spectrum.size(); ++j)
+        samples[j] -= static_cast<double>(spec_.processing.background_spectrum[j]);
+      OCTAVO_ASSIGN_OR_RETURN(const KCalibration found, CalibrateK(samples, options_));
+      for (size_t j = 0; j < index.size(); ++j) index[j] += found.fringe_power * found.index[j];
+      weights += found.fringe_power;
+      residual += found.fringe_power * found.residual_rms_rad * found.residual_rms_rad;
+      peak += found.fringe_power * found.peak_bin;
+      run.Step(++done, found.residual_rms_rad);
+    }
+    KLinearisationEstimate estimate;
+    for (size_t j = 0; j < index.size(); ++j) {
+      index[j] /= weights;
+      estimate.nonlinearity_samples = std::max(estimate.nonlinearity_samples, std::abs(index[j] - static_cast<double>(j)));
+    }
+    estimate.polynomial = FitIndexPolynomial(index, options_.polynomial_degree + 1);
+    estimate.residual_rms_rad = std::sqrt(residual / weights);
+    estimate.peak_bin = peak / weights;
+    estimate.index = std::move(index);
+    run.Log(absl::StrCat("largest |r[j] - j| ", estimate.nonlinearity_samples, " samples, residual ", estimate.residual_rms_rad, " rad, peak at bin ",
+                         estimate.peak_bin));
+    run.Found(std::move(estimate));
+    return absl::OkStatus();
+  }
+
+ private:
+  const PinnedVolume raw_;
+  const KCalibrationSpec spec_;
+  const KCalibrationOptions options_;
+  const std::vector<int64_t> places_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibrationSpec& spec, const JobEnvironment& environment) {
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume raw, PinRaw(*environment.volumes, "k_calibration", spec.volume));
+  const int64_t samples = raw.status.origin->chain.samples_per_record;
+  const auto field = [](const char* name) { return absl::StrCat("k_calibration.", name); };
+  std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
+  const auto count = std::ssize(placed);
+  if (spec.first_record >= count) {
+    return InvalidField(field("first_record"), absl::StrCat("is ", spec.first_record, "; allowed 0 to ", count - 1));
+  }
+  const int64_t records = spec.records == 0 ? 1 : spec.records;
+  if (records > std::min<int64_t>(4096, count - spec.first_record)) {
+    return InvalidField(field("records"), absl::StrCat("is ", records, "; allowed 1 to ", std::min<int64_t>(4096, count - spec.first_record)));
+  }
+  placed = {placed.begin() + spec.first_record, placed.begin() + spec.first_record + records};
+  const Processing& p = spec.processing;
+  if (p.background == BackgroundMode::kRolling || p.background == BackgroundMode::kBscan) {
+    return InvalidField(field("processing.background.mode"),
+                        "is ROLLING or BSCAN: the mean of records of a mirror is its fringe; allowed NONE, STATIC");
+  }
+  const bool given = p.background == BackgroundMode::kStatic;
+  if (given != !p.background_spectrum.empty() || (given && std::ssize(p.background_spectrum) != samples)) {
+    return InvalidField(field("processing.background.spectrum"),
+                        absl::StrCat("has ", p.background_spectrum.size(), " values; mode STATIC needs ", samples, ", others none"));
+  }
+  if (!std::all_of(p.background_spectrum.begin(), p.background_spectrum.end(), [](float v) { return std::isfinite(v); })) {
+    return InvalidField(field("processing.background.spectrum"), "is not finite");
+  }
+  KCalibrationOptions options;
+  if (spec.least_bin != 0) options.least_bin = spec.least_bin;
+  if (spec.polynomial_degree != 0) options.polynomial_degree = spec.polynomial_degree;
+  if (spec.edge != 0) options.edge = spec.edge;
+  if (absl::Status status = CheckOptions(samples, options); !status.ok()) return AtField("k_calibration.", status);
+  return std::make_unique<KCalibrationWork>(std::move(raw), spec, options, std::move(placed));
+}
+
+}  // namespace octavo::engine

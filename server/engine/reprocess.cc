@@ -1,0 +1,176 @@
+#include "server/engine/reprocess.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/pattern/plan.h"
+#include "server/engine/raw_records.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kAlign = 256;
+int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+int KindOf(const ResolvedScan& scan, const RawRecords& records) {
+  const auto& plan = scan.spec.pattern.plan;
+  return plan != nullptr && plan->kinds > 1 ? static_cast<int>(records.volume_index & 1) : 0;
+}
+
+bool Scattered(const RawRecords& records) {
+  return std::any_of(records.blocks.begin(), records.blocks.end(), [](const auto& block) { return block.pieces.size() > 1; });
+}
+
+}  // namespace
+
+math::RasterPlacement RasterOf(const ResolvedScan& scan) {
+  return {.ascans_per_bscan = scan.spec.pattern.ascans_per_bscan,
+          .bscans_per_volume = scan.spec.pattern.bscans_per_volume,
+          .flyback_records = scan.spec.pattern.flyback_records,
+          .bidirectional = scan.spec.pattern.bidirectional};
+}
+
+std::vector<BscanSpan> SpansOf(const Pattern& pattern, int kind) {
+  std::vector<BscanSpan> spans;
+  if (pattern.plan == nullptr) return spans;
+  // A path is cut into its stored rows.
+  const int64_t columns = pattern.ascans_per_bscan;
+  for (const PatternSegment& s : pattern.plan->kind[kind].segments) {
+    for (int64_t j = 0; j < s.ascans; j += columns) spans.push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
+  }
+  return spans;
+}
+
+absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Processing& processing) {
+  if (raw.raw == nullptr || raw.origin == nullptr) {
+    return InvalidField("volume",
+                        absl::StrCat("is ", raw.name, ", which holds no raw spectra; scan with retention.hold_raw and give the raw volume"));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(*raw.origin, processing));
+  const int64_t most = raw.raw->MostWindowRecords();
+  if (scan.chain.background == math::Background::kRolling && scan.chain.background_window_records > most) {
+    return InvalidField(
+        "processing.background.window_records",
+        absl::StrCat("is ", scan.chain.background_window_records, "; with the records that were kept before the volume allowed 1 to ", most));
+  }
+  return scan;
+}
+
+VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<const ResolvedScan>& scan) {
+  VolumeStatus status;
+  status.scan = raw.scan;
+  status.title = raw.title;
+  status.index = raw.index;
+  std::copy(scan->shape, scan->shape + 3, status.shape);
+  std::copy(scan->spacing_um, scan->spacing_um + 3, status.spacing_um);
+  status.dtype = scan->chain.output;
+  status.has_levels = scan->chain.has_levels;
+  status.level_lo = scan->chain.level_lo;
+  status.level_hi = scan->chain.level_hi;
+  status.value = scan->spec.processing.value;
+  status.acquired_begin = raw.acquired_begin;
+  status.acquired_end = raw.acquired_end;
+  status.bytes = scan->volume_bytes;
+  status.labels = raw.labels;
+  const auto& missing = raw.raw->missing_ascans;
+  for (const auto& range : missing) status.missing_ascans += range.second;
+  status.complete = missing.empty();
+  status.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  if (missing.size() > 32) status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
+  status.device = raw.device;
+  status.derived_from = raw.name;
+  status.operations = {raw.raw->whole_blocks ? "reprocess" : "reprocess (some records that came twice were not kept for the rolling background)"};
+  status.origin = scan;
+  return status;
+}
+
+int64_t Reprocessor::DeviceBytes(const ResolvedScan& scan, const RawRecords& records, Device& device) {
+  int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device);
+  if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
+  const bool lead = scan.chain.background == math::Background::kRolling && records.lead_records > 0;
+  if (Scattered(records) || lead) bytes += Padded(scan.chain.max_records_per_block * records.record_bytes);
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const ResolvedScan& scan, PinnedVolume raw, Device& device, StreamRef stream) {
+  std::unique_ptr<Reprocessor> self(new Reprocessor(scan, std::move(raw), device));
+  const RawRecords& records = *self->raw_.status.raw;
+  OCTAVO_ASSIGN_OR_RETURN(self->processor_, SpectralProcessor::Create(scan.chain, device));
+  if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) {
+    const int kind = KindOf(scan, records);
+    const auto& table = plan->kind[kind].placement;
+    const auto bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
+    OCTAVO_ASSIGN_OR_RETURN(self->placement_, device.Allocate(bytes));
+    OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, self->placement_.data(), table.data(), bytes));
+    self->spans_ = SpansOf(scan.spec.pattern, kind);
+  }
+  if (Scattered(records)) {
+    OCTAVO_ASSIGN_OR_RETURN(self->staging_, device.Allocate(scan.chain.max_records_per_block * records.record_bytes));
+  }
+  // The table is read from the scan's memory, and the processor's tables from its own.
+  OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+  return self;
+}
+
+// A block's records as they came: where they lie if in one piece, else put together.
+absl::StatusOr<const uint8_t*> Reprocessor::Gather(StreamRef stream, const std::vector<RawRecords::Piece>& pieces) {
+  const auto* memory = raw_.slot->volume.as<uint8_t>();
+  const int64_t record_bytes = raw_.status.raw->record_bytes;
+  if (pieces.size() == 1) return memory + pieces[0].at * record_bytes;
+  int64_t at = 0;
+  for (const auto& piece : pieces) {
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyOnDevice(stream, staging_.as<uint8_t>() + at * record_bytes, memory + piece.at * record_bytes, piece.records * record_bytes));
+    at += piece.records;
+  }
+  return staging_.as<uint8_t>();
+}
+
+absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::function<absl::Status(int64_t)>& on_block) {
+  const RawRecords& records = *raw_.status.raw;
+  const SpectralTarget target{.volume = out.volume, .volume_ascans = scan_.shape[0] * scan_.shape[1], .mip = out.mip};
+  const DType projection = ProjectionOf(scan_.chain.output);
+  if (out.mip != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, out.mip, target.volume_ascans * SizeOf(projection), FillPattern(projection)));
+  }
+  if (scan_.chain.background == math::Background::kRolling) {
+    // What the rolling background had seen before.
+    for (const auto& piece : records.lead) {
+      for (int64_t done = 0; done < piece.records;) {
+        const int64_t count = std::min(scan_.chain.max_records_per_block, piece.records - done);
+        OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(stream, raw_.slot->volume.as<uint8_t>() + (piece.at + done) * records.record_bytes, count));
+        done += count;
+      }
+    }
+  }
+  OCTAVO_RETURN_IF_ERROR(processor_->BeginVolume(stream));
+  int64_t number = 0;
+  for (const auto& block : records.blocks) {
+    if (on_block) OCTAVO_RETURN_IF_ERROR(on_block(number));
+    OCTAVO_ASSIGN_OR_RETURN(const uint8_t* raw, Gather(stream, block.pieces));
+    OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(stream, raw, block.records));
+    for (const auto& segment : block.segments) {
+      const auto* table = placement_.as<int32_t>();
+      OCTAVO_RETURN_IF_ERROR(processor_->Process(stream, raw + segment.in_block * records.record_bytes, segment.records,
+                                                 {.raster = RasterOf(scan_),
+                                                  .first_record = segment.first_record,
+                                                  .table = table == nullptr ? nullptr : table + segment.first_record,
+                                                  .spans = spans_.data(),
+                                                  .span_count = std::ssize(spans_)},
+                                                 target));
+    }
+    ++number;
+  }
+  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(stream, target));
+  const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
+  for (const auto& [first, count] : records.missing_ascans) {
+    OCTAVO_RETURN_IF_ERROR(
+        device_.Fill(stream, static_cast<uint8_t*>(out.volume) + first * ascan_bytes, count * ascan_bytes, FillPattern(scan_.chain.output)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace octavo::engine

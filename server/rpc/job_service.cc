@@ -1,0 +1,104 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "octavo/v1/job.grpc.pb.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/paging.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+class JobServiceImpl final : public v1::JobService::CallbackService {
+ public:
+  explicit JobServiceImpl(engine::Engine* engine) : engine_(engine) {}
+
+  ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
+    auto* reactor = context->DefaultReactor();
+    engine::AdmissionReport report;
+    const absl::Status status = [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+      OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, &report));
+      EncodeJob(job, /*brief=*/false, response);
+      return absl::OkStatus();
+    }();
+    reactor->Finish(ToGrpc(status, &report));
+    return reactor;
+  }
+
+  ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, response->mutable_plan()));
+      EncodeAdmissionReport(report, response->mutable_report());
+      return absl::OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request, v1::Job* response) override {
+    return Answer(context, response, [&] { return engine_->GetJob(request->name()); });
+  }
+  ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request, v1::Job* response) override {
+    return Answer(context, response, [&] { return engine_->CancelJob(request->name()); });
+  }
+
+  ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request, v1::ListJobsResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      const std::vector<int> states(request->states().begin(), request->states().end());
+      for (const int state : states) {
+        if (!v1::JobState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
+      }
+      auto jobs = engine_->ListJobs();
+      std::erase_if(jobs, [&](const engine::JobStatus& job) {
+        return !states.empty() && std::find(states.begin(), states.end(), static_cast<int>(job.state)) == states.end();
+      });
+      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), jobs.size()));
+      for (size_t i = page.begin; i < page.end; ++i) EncodeJob(jobs[i], /*brief=*/true, response->add_jobs());
+      response->set_next_page_token(page.next_token);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
+    auto writer = QueuedWriter<v1::Job>::Make();
+    auto handle = engine_->WatchJob(request->name(), [weak = std::weak_ptr(writer)](const engine::JobStatus& job) {
+      auto to = weak.lock();
+      if (to == nullptr) return;
+      v1::Job message;
+      EncodeJob(job, /*brief=*/false, &message);
+      to->Push(std::move(message), /*replace=*/true);
+      if (engine::IsFinal(job.state)) to->End(grpc::Status::OK);
+    });
+    if (!handle.ok()) {
+      writer->End(ToGrpc(handle.status()));
+    } else {
+      writer->OnOver([held = std::shared_ptr<engine::Handle>(*std::move(handle))] { held->Cancel(); });
+    }
+    return writer.get();
+  }
+
+ private:
+  template <class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Job* response, F call) {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, call());
+      EncodeJob(job, /*brief=*/false, response);
+      return absl::OkStatus();
+    });
+  }
+
+  engine::Engine* const engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine) { return std::make_unique<JobServiceImpl>(engine); }
+
+}  // namespace octavo::rpc

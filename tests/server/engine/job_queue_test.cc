@@ -1,0 +1,456 @@
+// Jobs: states, order, memory, results, cancels. Two host devices; the work waits for gates that the test opens.
+
+#include "server/engine/job_queue.h"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kBudget = 1 << 20;
+
+/// Something that happens once and can be waited for.
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  /// False if `stop` came first.
+  bool Wait(std::stop_token stop = {}) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, stop, [this] { return open_; });
+    return open_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool open_ = false;
+};
+
+struct Script {
+  int64_t result_bytes = 0, workspace_bytes = 1024;
+  int home = -1;
+  bool preview = false;
+  absl::Status end = absl::OkStatus();
+  Gate begun, may_end;
+  std::string order;  // "name" is appended to `log` when it begins
+  std::vector<std::string>* log = nullptr;
+  std::mutex* log_mutex = nullptr;
+};
+
+class ScriptedWork final : public JobWork {
+ public:
+  explicit ScriptedWork(std::shared_ptr<Script> script) : script_(std::move(script)) {}
+  const char* kind() const override { return "scripted"; }
+  int home_device() const override { return script_->home; }
+  absl::StatusOr<JobPlan> Plan(Device&) const override {
+    JobPlan plan;
+    if (script_->result_bytes > 0) plan.results.push_back({.what = "volume", .bytes = script_->result_bytes, .mip_bytes = script_->result_bytes / 4});
+    plan.workspace_bytes = script_->workspace_bytes;
+    plan.text = "waits for a gate";
+    if (script_->preview) plan.view_shape[0] = script_->result_bytes / 16, plan.view_shape[1] = 4, plan.view_shape[2] = 4;
+    return plan;
+  }
+  std::string Parameters() const override { return R"({"gate": true})"; }
+  absl::Status Run(JobRun& run, std::stop_token stop) override {
+    if (script_->log != nullptr) {
+      std::lock_guard lock(*script_->log_mutex);
+      script_->log->push_back(script_->order);
+    }
+    run.Stage("waiting", 2, 0.0, 0.5);
+    run.Log("hello");
+    void* out = nullptr;
+    if (script_->result_bytes > 0) {
+      VolumeStatus volume;
+      volume.shape[0] = script_->result_bytes / 16, volume.shape[1] = 4, volume.shape[2] = 4;
+      volume.dtype = DType::kU8;
+      volume.complete = true;
+      OCTAVO_ASSIGN_OR_RETURN(out, run.Result(0, volume));
+      OCTAVO_RETURN_IF_ERROR(run.device().Fill(run.stream(), out, script_->result_bytes, 0x07070707u));
+    }
+    run.Step(1, 3.5);
+    script_->begun.Open();
+    if (!script_->may_end.Wait(stop)) return absl::CancelledError("stopped");
+    if (script_->preview && run.PreviewDue()) {
+      OCTAVO_RETURN_IF_ERROR(run.Publish({.key = {.product = Product::kBscan, .axis = FrameAxis::kY, .plane_index = 1},
+                                          .data = out,
+                                          .dtype = DType::kU8,
+                                          .rows = 4,
+                                          .columns = 4,
+                                          .row_axis = "x",
+                                          .column_axis = "z"}));
+    }
+    run.Step(2, 1.25);
+    return script_->end;
+  }
+
+ private:
+  const std::shared_ptr<Script> script_;
+};
+
+class JobQueueTest : public ::testing::Test {
+ protected:
+  static constexpr int kDevices = 2;
+  JobQueueTest() {
+    for (int d = 0; d < kDevices; ++d) {
+      opened_.push_back(OpenDevices("host").value());
+      frames_.push_back(std::make_shared<FramePool>(opened_.back().devices[0].get(), 1 << 20));
+    }
+    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = kDevices,
+                                                          .device_of = [this](int d) { return opened_[static_cast<size_t>(d)].devices[0].get(); },
+                                                          .frames_of = [this](int d) { return frames_[static_cast<size_t>(d)]; },
+                                                          .ledger = &ledger_,
+                                                          .volumes = &volumes_,
+                                                          .publisher = &publisher_,
+                                                          .clock = &clock_,
+                                                          .server_id = "testtest",
+                                                          .changed =
+                                                              [this] {
+                                                                std::lock_guard lock(mutex_);
+                                                                ++changes_;
+                                                                changed_.notify_all();
+                                                              }});
+  }
+
+  static JobSpec Spec(int priority = 0, std::string group = "", std::string device = "") {
+    JobSpec spec;
+    spec.title = "a job";
+    spec.labels = {{"who", "me"}};
+    spec.priority = priority;
+    spec.group = std::move(group);
+    spec.device = std::move(device);
+    return spec;
+  }
+  JobStatus Submit(const std::shared_ptr<Script>& script, const JobSpec& spec = Spec()) {
+    auto job = queue_->Submit(spec, std::make_unique<ScriptedWork>(script), nullptr);
+    EXPECT_THAT(job, IsOk());
+    return job.value_or(JobStatus());
+  }
+  template <class F>
+  JobStatus Await(const std::string& name, F when) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      const int64_t seen = changes_;
+      lock.unlock();
+      const JobStatus status = queue_->Get(name).value();
+      if (when(status)) return status;
+      lock.lock();
+      changed_.wait(lock, [&] { return changes_ != seen; });
+    }
+  }
+  JobStatus AwaitEnd(const std::string& name) {
+    return Await(name, [](const JobStatus& job) { return IsFinal(job.state); });
+  }
+  int64_t Used() { return ledger_.UseOf(0).reserved + ledger_.UseOf(0).held + ledger_.UseOf(1).reserved + ledger_.UseOf(1).held; }
+
+  const SystemClock clock_;
+  std::vector<OpenedDevices> opened_;
+  std::vector<std::shared_ptr<FramePool>> frames_;
+  Ledger ledger_{{kBudget, kBudget}};
+  VolumeStore volumes_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  Publisher publisher_{&clock_};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t changes_ = 0;
+  std::unique_ptr<JobQueue> queue_;
+};
+
+TEST(JobTransitions, ExactlyThoseOfTheStateMachine) {
+  using S = JobState;
+  const std::set<std::pair<S, S>> allowed = {{S::kQueued, S::kRunning},       {S::kQueued, S::kCancelled}, {S::kQueued, S::kFailed},
+                                             {S::kRunning, S::kDone},         {S::kRunning, S::kFailed},   {S::kRunning, S::kCancelling},
+                                             {S::kCancelling, S::kCancelled}, {S::kCancelling, S::kFailed}};
+  for (int from = 1; from <= 6; ++from) {
+    for (int to = 1; to <= 6; ++to) {
+      const std::pair<S, S> step{static_cast<S>(from), static_cast<S>(to)};
+      const absl::Status status = CheckTransition("jobs/x", step.first, step.second);
+      EXPECT_EQ(status.ok(), allowed.contains(step)) << Name(step.first) << " " << Name(step.second);
+      if (!status.ok()) EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
+    }
+  }
+}
+
+TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
+  auto script = std::make_shared<Script>();
+  script->result_bytes = 160;
+  const JobStatus queued = Submit(script);
+  EXPECT_EQ(queued.kind, "scripted");
+  EXPECT_EQ(queued.plan, "waits for a gate");
+  EXPECT_EQ(queued.memory_bytes, 160 + 40 + 1024);
+  script->begun.Wait();
+  JobStatus job = queue_->Get(queued.name).value();
+  EXPECT_EQ(job.state, JobState::kRunning);
+  EXPECT_EQ(job.stage, "waiting");
+  EXPECT_DOUBLE_EQ(job.fraction, 0.25);
+  EXPECT_GE(job.eta_seconds, 0);
+  ASSERT_EQ(job.history.size(), 1u);
+  EXPECT_EQ(job.history[0].residual_norm, 3.5);
+  ASSERT_EQ(job.volumes.size(), 1u);
+  EXPECT_EQ(volumes_.Get(job.volumes[0])->state, VolumeState::kAcquiring);
+  EXPECT_EQ(ledger_.UseOf(0).reserved, 256 + 256 + 256 + 1024);
+  EXPECT_EQ(queue_->RunningOn(0), 1);
+  script->may_end.Open();
+  job = AwaitEnd(queued.name);
+  EXPECT_EQ(job.state, JobState::kDone);
+  EXPECT_EQ(job.reason_code, "COMPLETED");
+  EXPECT_EQ(job.fraction, 1);
+  EXPECT_EQ(job.step_count, 2u);
+  EXPECT_EQ(job.log.at(1).text, "hello");
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume volume, volumes_.Pin(job.volumes.at(0)));
+  EXPECT_EQ(volume.status.state, VolumeState::kHeld);
+  EXPECT_EQ(volume.status.scan, job.name);
+  EXPECT_EQ(volume.status.job, job.name);
+  EXPECT_EQ(volume.status.job_kind, "scripted");
+  EXPECT_EQ(volume.status.job_parameters, R"({"gate": true})");
+  EXPECT_EQ(volume.status.title, "a job");
+  EXPECT_EQ(volume.status.labels.at("who"), "me");
+  EXPECT_THAT(volume.status.digest, HasSubstr("sum64:"));
+  std::vector<uint8_t> voxels(160), mip(40);
+  Device& device = *opened_[0].devices[0];
+  Stream stream = device.NewStream(StreamPriority::kNormal).value();
+  ASSERT_THAT(device.CopyToHost(stream.ref(), voxels.data(), volume.slot->volume.data(), 160), IsOk());
+  ASSERT_THAT(device.CopyToHost(stream.ref(), mip.data(), volume.slot->mip.data(), 40), IsOk());
+  ASSERT_THAT(stream.ref().Synchronize(), IsOk());
+  EXPECT_EQ(voxels, std::vector<uint8_t>(160, 7));
+  EXPECT_EQ(mip, std::vector<uint8_t>(40, 7));
+  EXPECT_EQ(ledger_.UseOf(0).reserved, 0);
+  EXPECT_EQ(ledger_.UseOf(0).held, 768);
+}
+
+TEST_F(JobQueueTest, CancelReturnsAllMemoryAtAnyTime) {
+  auto running = std::make_shared<Script>(), waiting = std::make_shared<Script>();
+  running->result_bytes = waiting->result_bytes = 1600;
+  const JobStatus first = Submit(running, Spec(0, "", "devices/1")), second = Submit(waiting, Spec(0, "", "devices/1"));
+  running->begun.Wait();
+  EXPECT_EQ(queue_->Get(second.name)->reason_code, "WAITING_FOR_DEVICE");
+  EXPECT_EQ(queue_->Get(second.name)->queue_position, 1);
+  EXPECT_EQ(queue_->Cancel(second.name)->state, JobState::kCancelled);  // at once
+  EXPECT_EQ(queue_->Cancel(first.name)->state, JobState::kCancelling);
+  const JobStatus end = AwaitEnd(first.name);
+  EXPECT_EQ(end.state, JobState::kCancelled);
+  EXPECT_TRUE(end.volumes.empty());
+  EXPECT_EQ(Used(), 0);
+  const auto volumes = volumes_.List();
+  ASSERT_EQ(volumes.size(), 1u);
+  EXPECT_EQ(volumes[0].state, VolumeState::kFailed);
+  EXPECT_EQ(queue_->Cancel(first.name)->state, JobState::kCancelled);  // idempotent
+  EXPECT_THAT(queue_->Cancel("jobs/none"), IsError(absl::StatusCode::kNotFound, "jobs/none"));
+}
+
+TEST_F(JobQueueTest, AFailedJobSaysWhyAndFreesItsMemory) {
+  auto script = std::make_shared<Script>();
+  script->result_bytes = 1600;
+  script->end = WithInfo(absl::DataLossError("the data is broken"), {.reason = "BROKEN", .field = "", .numbers = {}});
+  script->may_end.Open();
+  const JobStatus end = AwaitEnd(Submit(script).name);
+  EXPECT_EQ(end.state, JobState::kFailed);
+  EXPECT_EQ(end.reason_code, "BROKEN");
+  EXPECT_EQ(end.reason, "the data is broken");
+  EXPECT_EQ(Used(), 0);
+  Stats stats;
+  queue_->AddTo(&stats);
+  EXPECT_EQ((stats.jobs_finished.at({"scripted", "BROKEN"})), 1);
+  EXPECT_EQ(stats.jobs_by_state.at("FAILED"), 1);
+  EXPECT_EQ(stats.job_run_seconds.at("scripted").count, 1);
+}
+
+TEST_F(JobQueueTest, MoreThanWasPlannedIsRefused) {
+  class Greedy final : public JobWork {
+   public:
+    const char* kind() const override { return "greedy"; }
+    absl::StatusOr<JobPlan> Plan(Device&) const override { return JobPlan{.results = {}, .workspace_bytes = 1000, .text = ""}; }
+    std::string Parameters() const override { return "{}"; }
+    absl::Status Run(JobRun& run, std::stop_token) override {
+      OCTAVO_ASSIGN_OR_RETURN(void* const first, run.Allocate(800));
+      EXPECT_THAT(run.Allocate(300), IsError(absl::StatusCode::kInternal, "800"));
+      run.Free(first);
+      EXPECT_THAT(run.Allocate(900), IsOk());
+      EXPECT_THAT(run.Charge(100), IsOk());
+      EXPECT_THAT(run.Result(0, {}), IsError(absl::StatusCode::kInternal, "not planned"));
+      return run.Charge(1);
+    }
+  };
+  ASSERT_OK_AND_ASSIGN(const JobStatus job, queue_->Submit(Spec(), std::make_unique<Greedy>(), nullptr));
+  EXPECT_EQ(AwaitEnd(job.name).state, JobState::kFailed);
+}
+
+TEST_F(JobQueueTest, JobsGoRoundTheDevices) {
+  std::vector<std::shared_ptr<Script>> scripts;
+  std::vector<std::string> devices;
+  for (int i = 0; i < 4; ++i) {
+    scripts.push_back(std::make_shared<Script>());
+    devices.push_back(Submit(scripts.back()).device);
+    if (i % 2 == 1) {  // both are busy now
+      scripts[static_cast<size_t>(i)]->may_end.Open();
+      scripts[static_cast<size_t>(i - 1)]->may_end.Open();
+      for (const auto& job : queue_->List()) AwaitEnd(job.name);
+      // A worker takes the next one only when it has put the last one away.
+      while (queue_->RunningOn(0) + queue_->RunningOn(1) > 0) std::this_thread::yield();
+    }
+  }
+  EXPECT_THAT(devices, ElementsAre("devices/0", "devices/1", "devices/0", "devices/1"));
+}
+
+TEST_F(JobQueueTest, PrioritiesFirstThenTheGroupsTakeTurns) {
+  std::vector<std::string> log;
+  std::mutex log_mutex;
+  const auto make = [&](const char* name) {
+    auto script = std::make_shared<Script>();
+    script->order = name;
+    script->log = &log;
+    script->log_mutex = &log_mutex;
+    script->home = 0;
+    return script;
+  };
+  const auto blocker = make("blocker");
+  Submit(blocker, Spec(0, "alice"));
+  blocker->begun.Wait();
+  std::vector<std::string> names;
+  for (const auto& [name, priority, group] : {std::tuple{"a1", 0, "alice"},
+                                              {"a2", 0, "alice"},
+                                              {"a3", 0, "alice"},
+                                              {"b1", 0, "bob"},
+                                              {"b2", 0, "bob"},
+                                              {"urgent", 5, "alice"},
+                                              {"idle", -5, "carol"}}) {
+    const auto script = make(name);
+    script->may_end.Open();
+    names.push_back(Submit(script, Spec(priority, group)).name);
+  }
+  EXPECT_EQ(queue_->Get(names[5])->queue_position, 1);
+  EXPECT_EQ(queue_->Get(names[6])->queue_position, 7);
+  blocker->may_end.Open();
+  for (const auto& name : names) EXPECT_EQ(AwaitEnd(name).state, JobState::kDone);
+  EXPECT_THAT(log, ElementsAre("blocker", "urgent", "b1", "a1", "b2", "a2", "a3", "idle"));
+}
+
+TEST_F(JobQueueTest, WaitsForMemoryAndLetsOthersPass) {
+  ASSERT_OK_AND_ASSIGN(const auto charges, ledger_.Reserve(0, "scans/big", "", {{"volume", kBudget - 4096, 1}}, nullptr));
+  auto large = std::make_shared<Script>(), small = std::make_shared<Script>();
+  large->home = small->home = 0;
+  large->workspace_bytes = 8192;
+  large->may_end.Open();
+  small->may_end.Open();
+  const JobStatus waits = Submit(large);
+  EXPECT_EQ(waits.state, JobState::kQueued);
+  EXPECT_EQ(waits.reason_code, "WAITING_FOR_MEMORY");
+  EXPECT_THAT(waits.reason, HasSubstr("8192"));
+  EXPECT_EQ(AwaitEnd(Submit(small).name).state, JobState::kDone);
+  EXPECT_EQ(queue_->Get(waits.name)->state, JobState::kQueued);
+  ledger_.Release(charges[0]);
+  queue_->Tick();
+  EXPECT_EQ(AwaitEnd(waits.name).state, JobState::kDone);
+  EXPECT_EQ(Used(), 0);
+}
+
+TEST_F(JobQueueTest, RefusesWhatCanNeverRun) {
+  auto script = std::make_shared<Script>();
+  script->workspace_bytes = kBudget + 1;
+  AdmissionReport report;
+  const auto refused = queue_->Submit(Spec(), std::make_unique<ScriptedWork>(script), &report);
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "budget"));
+  EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
+  EXPECT_EQ(report.wanted_bytes, kBudget + 256);
+  ASSERT_OK_AND_ASSIGN(report, queue_->Plan(Spec(), ScriptedWork(script), nullptr));
+  EXPECT_FALSE(report.admitted);
+  EXPECT_FALSE(report.retryable);
+  script->workspace_bytes = 100;
+  std::string text;
+  ASSERT_OK_AND_ASSIGN(report, queue_->Plan(Spec(), ScriptedWork(script), &text));
+  EXPECT_TRUE(report.admitted);
+  EXPECT_EQ(text, "waits for a gate");
+  EXPECT_THAT(queue_->Submit(Spec(0, "", "devices/7"), std::make_unique<ScriptedWork>(script), nullptr),
+              IsError(absl::StatusCode::kInvalidArgument, "devices/7"));
+  script->home = 0;
+  EXPECT_THAT(queue_->Submit(Spec(0, "", "devices/1"), std::make_unique<ScriptedWork>(script), nullptr),
+              IsError(absl::StatusCode::kInvalidArgument, "the volume is on devices/0"));
+  EXPECT_TRUE(queue_->List().empty());
+}
+
+TEST_F(JobQueueTest, TheSameRequestIsOneJob) {
+  auto script = std::make_shared<Script>();
+  JobSpec spec = Spec();
+  spec.request_id = "r1";
+  spec.request_digest = "body";
+  EXPECT_FALSE(queue_->Earlier(spec)->has_value());
+  const JobStatus job = Submit(script, spec);
+  EXPECT_EQ((*queue_->Earlier(spec))->name, job.name);
+  spec.request_digest = "another body";
+  EXPECT_THAT(queue_->Earlier(spec), IsError(absl::StatusCode::kAlreadyExists, job.name));
+  script->may_end.Open();
+  AwaitEnd(job.name);
+}
+
+TEST_F(JobQueueTest, ADrainLetsWhatRunsFinish) {
+  auto running = std::make_shared<Script>(), waiting = std::make_shared<Script>();
+  running->home = waiting->home = 0;
+  const std::string first = Submit(running).name, second = Submit(waiting).name;
+  running->begun.Wait();
+  queue_->BeginDrain();
+  EXPECT_EQ(queue_->Get(second)->state, JobState::kCancelled);
+  EXPECT_EQ(queue_->Get(second)->reason_code, "DRAINED");
+  EXPECT_FALSE(queue_->Idle());
+  EXPECT_THAT(queue_->Submit(Spec(), std::make_unique<ScriptedWork>(waiting), nullptr), IsError(absl::StatusCode::kUnavailable, "draining"));
+  running->may_end.Open();
+  EXPECT_EQ(AwaitEnd(first).state, JobState::kDone);
+  EXPECT_TRUE(queue_->Idle());
+}
+
+TEST_F(JobQueueTest, EndingTheQueueCancelsWhatRuns) {
+  auto script = std::make_shared<Script>();
+  script->result_bytes = 1600;
+  Submit(script);
+  script->begun.Wait();
+  queue_->Shutdown();
+  EXPECT_EQ(queue_->List().at(0).state, JobState::kCancelled);
+  EXPECT_EQ(Used(), 0);
+}
+
+TEST_F(JobQueueTest, SubscribersSeePreviewsAndTheResult) {
+  auto script = std::make_shared<Script>();
+  script->result_bytes = 160;
+  script->preview = true;
+  const JobStatus job = Submit(script);
+  script->begun.Wait();
+  SubscribeSpec spec;
+  spec.scan = job.name;
+  spec.products = {Product::kBscan, Product::kMip};
+  spec.plane_index = 1;
+  spec.delivery = Delivery::kLossless;
+  ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(spec, [] {}));
+  script->may_end.Open();
+  const JobStatus end = AwaitEnd(job.name);
+  std::vector<FramePtr> frames;
+  for (Delivered delivered; subscription->Take(&delivered);) frames.push_back(delivered.frame);
+  ASSERT_EQ(frames.size(), 3u);
+  EXPECT_FALSE(frames[0]->complete);
+  EXPECT_EQ(frames[0]->product, Product::kBscan);
+  EXPECT_EQ(frames[0]->shape, (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(frames[1]->product, Product::kMip);
+  EXPECT_EQ(frames[1]->shape, (std::vector<int64_t>{10, 4}));
+  EXPECT_EQ(frames[1]->volume, end.volumes.at(0));
+  EXPECT_TRUE(frames[2]->complete);
+  EXPECT_EQ(frames[2]->axis, FrameAxis::kY);
+  EXPECT_EQ(static_cast<const uint8_t*>(frames[2]->payload.data)[15], 7);
+  absl::Status status;
+  EXPECT_TRUE(subscription->Ended(&status));
+}
+
+}  // namespace
+}  // namespace octavo::engine
