@@ -1,0 +1,361 @@
+#include "server/engine/lease.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/names.h"
+
+namespace octavo::engine {
+namespace {
+
+int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+absl::Status Lost(const std::string& what) {
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease is lost: ", what, "; acquire it again")),
+                  {.reason = "LEASE_LOST", .field = "lease_token", .numbers = {}});
+}
+
+absl::Status CheckSeconds(const char* field, double seconds, double most) {
+  if (std::isfinite(seconds) && seconds >= 0 && seconds <= most) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", seconds, "; allowed 0 to ", most));
+}
+
+}  // namespace
+
+const char* Name(LeaseMode mode) { return mode == LeaseMode::kExclusive ? "EXCLUSIVE" : "SHARED"; }
+
+absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
+  if (request.resource.empty()) return InvalidField("resource", "is empty; give buffers/... or volumes/...");
+  if (request.mode != LeaseMode::kShared && request.mode != LeaseMode::kExclusive) {
+    return InvalidField("mode", absl::StrCat("is ", static_cast<int>(request.mode), "; allowed SHARED, EXCLUSIVE"));
+  }
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", request.seconds, kLongestLeaseSeconds));
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("wait_seconds", request.wait_seconds, kLongestWaitSeconds));
+  if (request.mode == LeaseMode::kExclusive && absl::StartsWith(request.resource, "volumes/")) {
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(request.resource, " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
+        {.reason = "SEALED", .field = "mode", .numbers = {}});
+  }
+  return absl::OkStatus();
+}
+
+bool LeaseTable::Fits(const Resource& resource, LeaseMode mode) {
+  if (resource.held.empty()) return true;
+  return mode == LeaseMode::kShared && resource.held.front().mode == LeaseMode::kShared;
+}
+
+absl::Status LeaseTable::Conflict(const Resource& resource, const std::string& name, bool waited) {
+  const Lease* lease = resource.held.empty() ? nullptr : &resource.held.front();
+  const double left = lease == nullptr || lease->expires_ns == 0 ? -1 : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
+  const std::string who = lease == nullptr          ? "somebody who waits"
+                          : !lease->holder.empty()  ? lease->holder
+                          : !lease->session.empty() ? lease->session
+                                                    : "another operation";
+  const std::string mode = lease == nullptr ? "waiting" : Name(lease->mode);
+  const std::string text =
+      absl::StrCat(name, " is leased (", mode, ") by ", who, left >= 0 ? absl::StrCat(" for ", left, " s more") : "",
+                   resource.waiting.empty() ? "" : absl::StrCat(", and ", resource.waiting.size(), " wait"), waited ? "; the wait ran out" : "");
+  return WithInfo(waited ? absl::DeadlineExceededError(text) : absl::AbortedError(text),
+                  {.reason = "LEASED",
+                   .field = "",
+                   .numbers = {{"mode", mode},
+                               {"holder", who},
+                               {"expires_seconds", left >= 0 ? absl::StrCat(left) : "never"},
+                               {"waiting", absl::StrCat(resource.waiting.size())},
+                               {"retryable", "true"}}});
+}
+
+Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
+  Lease lease{.resource = request.resource,
+              .mode = request.mode,
+              .token = NewId("").substr(1),
+              .fence = ++last_fence_,
+              .session = request.session,
+              .holder = request.holder,
+              .granted_ns = clock_->Now().monotonic_ns,
+              .expires_ns = 0};
+  if (request.seconds > 0) lease.expires_ns = lease.granted_ns + Nanoseconds(request.seconds);
+  resource.held.push_back(lease);
+  resource_of_[lease.token] = request.resource;
+  ++totals_.granted;
+  return lease;
+}
+
+LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told* told) {
+  Resource& resource = it->second;
+  const int64_t now = clock_->Now().monotonic_ns;
+  for (auto lease = resource.held.begin(); lease != resource.held.end();) {
+    if (lease->expires_ns == 0 || lease->expires_ns > now) {
+      ++lease;
+      continue;
+    }
+    resource_of_.erase(lease->token);
+    lease = resource.held.erase(lease);
+    ++totals_.expired;
+  }
+  // In order: whoever is first gets what has become free, even if his time ran out in the same moment.
+  while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
+    Waiter waiter = std::move(resource.waiting.front());
+    resource.waiting.pop_front();
+    totals_.wait_seconds += static_cast<double>(now - waiter.since_ns) * 1e-9;
+    told->emplace_back(std::move(waiter.done), Grant(resource, waiter.request));
+  }
+  for (auto waiter = resource.waiting.begin(); waiter != resource.waiting.end();) {
+    if (waiter->until_ns > now) {
+      ++waiter;
+      continue;
+    }
+    Done done = std::move(waiter->done);
+    waiter = resource.waiting.erase(waiter);
+    ++totals_.waits_timed_out;
+    told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
+  }
+  // One that gave up may have stood in the way of those behind him.
+  if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) return Settle(it, told);
+  return resource.held.empty() && resource.waiting.empty() ? resources_.erase(it) : std::next(it);
+}
+
+void LeaseTable::SettleOne(const std::string& name, Told* told) {
+  if (auto it = resources_.find(name); it != resources_.end()) Settle(it, told);
+}
+
+void LeaseTable::Tell(Told told) {
+  for (auto& [done, answer] : told) done(std::move(answer));
+}
+
+absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
+  Resource& resource = resources_[request.resource];
+  if (!resource.waiting.empty() || !Fits(resource, request.mode)) {
+    ++totals_.refused;
+    return Conflict(resource, request.resource, /*waited=*/false);
+  }
+  return Grant(resource, request);
+}
+
+absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequest(request));
+  Told told;
+  absl::StatusOr<Lease> lease = absl::InternalError("not asked yet");
+  {
+    MutexLock lock(mutex_);
+    SettleOne(request.resource, &told);
+    lease = TryLocked(request);
+  }
+  Tell(std::move(told));
+  return lease;
+}
+
+uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done) {
+  if (absl::Status status = CheckRequest(request); !status.ok()) {
+    done(status);
+    return 0;
+  }
+  if (request.wait_seconds == 0) {
+    done(TryAcquire(request));
+    return 0;
+  }
+  Told told;
+  uint64_t place = 0;
+  {
+    MutexLock lock(mutex_);
+    SettleOne(request.resource, &told);
+    Resource& resource = resources_[request.resource];
+    if (resource.waiting.empty() && Fits(resource, request.mode)) {
+      told.emplace_back(std::move(done), Grant(resource, request));
+    } else {
+      const int64_t now = clock_->Now().monotonic_ns;
+      place = ++last_place_;
+      ++totals_.waits;
+      resource.waiting.push_back(
+          {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
+    }
+  }
+  Tell(std::move(told));
+  return place;
+}
+
+void LeaseTable::Withdraw(uint64_t place) {
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = resources_.begin(); place != 0 && it != resources_.end(); ++it) {
+      auto& waiting = it->second.waiting;
+      const auto waiter = std::find_if(waiting.begin(), waiting.end(), [&](const Waiter& w) { return w.place == place; });
+      if (waiter == waiting.end()) continue;
+      told.emplace_back(std::move(waiter->done), absl::CancelledError("the wait for the lease was given up"));
+      waiting.erase(waiter);
+      Settle(it, &told);
+      break;
+    }
+  }
+  Tell(std::move(told));
+}
+
+Lease* LeaseTable::FindToken(const std::string& token, Told* told) {
+  auto name = resource_of_.find(token);
+  if (name == resource_of_.end()) return nullptr;
+  const std::string resource = name->second;
+  SettleOne(resource, told);
+  auto it = resources_.find(resource);
+  if (it == resources_.end()) return nullptr;
+  auto& held = it->second.held;
+  const auto lease = std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; });
+  return lease == held.end() ? nullptr : &*lease;
+}
+
+absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds) {
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", seconds, kLongestLeaseSeconds));
+  Told told;
+  absl::StatusOr<Lease> renewed = Lost("it expired, was given back, or never was");
+  {
+    MutexLock lock(mutex_);
+    if (Lease* lease = FindToken(token, &told); lease != nullptr) {
+      lease->expires_ns = seconds > 0 ? clock_->Now().monotonic_ns + Nanoseconds(seconds) : 0;
+      renewed = *lease;
+    }
+  }
+  Tell(std::move(told));
+  return renewed;
+}
+
+absl::Status LeaseTable::Release(const std::string& token) {
+  Told told;
+  absl::Status released = Lost("it expired, was given back, or never was");
+  {
+    MutexLock lock(mutex_);
+    if (const Lease* lease = FindToken(token, &told); lease != nullptr) {
+      auto it = resources_.find(lease->resource);
+      it->second.held.remove_if([&](const Lease& l) { return l.token == token; });
+      resource_of_.erase(token);
+      Settle(it, &told);
+      released = absl::OkStatus();
+    }
+  }
+  Tell(std::move(told));
+  return released;
+}
+
+absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode) {
+  Told told;
+  absl::StatusOr<Lease> checked = Lost("it expired, was given back, or never was");
+  {
+    MutexLock lock(mutex_);
+    if (const Lease* lease = FindToken(token, &told); lease != nullptr) {
+      if (lease->resource != resource) {
+        checked = Lost(absl::StrCat("it is one of ", lease->resource, ", not of ", resource));
+      } else if (fence != 0 && fence != lease->fence) {
+        checked = Lost(absl::StrCat("its fencing number is ", lease->fence, ", not ", fence));
+      } else if (mode == LeaseMode::kExclusive && lease->mode != LeaseMode::kExclusive) {
+        checked = WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
+                           {.reason = "LEASE_MODE", .field = "lease_token", .numbers = {}});
+      } else {
+        checked = *lease;
+      }
+    }
+  }
+  Tell(std::move(told));
+  return checked;
+}
+
+absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence,
+                                                    const std::string& holder) {
+  if (!token.empty()) {
+    OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode));
+    return Guard(nullptr, std::move(lease));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}));
+  return Guard(this, std::move(lease));
+}
+
+void LeaseTable::Guard::Done() {
+  if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token);
+}
+
+void LeaseTable::Forget(const std::string& name) {
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    auto it = resources_.find(name);
+    if (it == resources_.end()) return;
+    for (const Lease& lease : it->second.held) resource_of_.erase(lease.token);
+    for (Waiter& waiter : it->second.waiting) {
+      told.emplace_back(std::move(waiter.done),
+                        WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
+    }
+    resources_.erase(it);
+  }
+  Tell(std::move(told));
+}
+
+void LeaseTable::EndSession(const std::string& session) {
+  if (session.empty()) return;
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = resources_.begin(); it != resources_.end();) {
+      it->second.held.remove_if([&](const Lease& lease) {
+        if (lease.session != session) return false;
+        resource_of_.erase(lease.token);
+        return true;
+      });
+      auto& waiting = it->second.waiting;
+      for (auto waiter = waiting.begin(); waiter != waiting.end();) {
+        if (waiter->request.session != session) {
+          ++waiter;
+          continue;
+        }
+        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(session, " has ended")));
+        waiter = waiting.erase(waiter);
+      }
+      it = Settle(it, &told);
+    }
+  }
+  Tell(std::move(told));
+}
+
+void LeaseTable::Expire() {
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = resources_.begin(); it != resources_.end();) it = Settle(it, &told);
+  }
+  Tell(std::move(told));
+}
+
+std::vector<Lease> LeaseTable::List(const std::string& resource) {
+  Expire();
+  MutexLock lock(mutex_);
+  std::vector<Lease> list;
+  for (const auto& [name, row] : resources_) {
+    if (resource.empty() || resource == name) list.insert(list.end(), row.held.begin(), row.held.end());
+  }
+  return list;
+}
+
+LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
+  Expire();
+  MutexLock lock(mutex_);
+  Counts counts;
+  if (auto it = resources_.find(resource); it != resources_.end()) {
+    for (const Lease& lease : it->second.held) ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
+    counts.waiting = std::ssize(it->second.waiting);
+  }
+  return counts;
+}
+
+LeaseTable::Totals LeaseTable::CountAll() {
+  Expire();
+  MutexLock lock(mutex_);
+  Totals totals = totals_;
+  for (const auto& [name, row] : resources_) {
+    for (const Lease& lease : row.held) ++(lease.mode == LeaseMode::kShared ? totals.now.shared : totals.now.exclusive);
+    totals.now.waiting += std::ssize(row.waiting);
+  }
+  return totals;
+}
+
+}  // namespace octavo::engine
