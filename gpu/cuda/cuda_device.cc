@@ -54,6 +54,7 @@ class CudaDevice final : public Device {
         project_(MakeCudaProjectOps(ordinal, health_)),
         resample_(MakeCudaResampleOps(ordinal, health_)),
         repeats_(MakeCudaRepeatOps(ordinal, health_)),
+        arrays_(MakeCudaArrayOps(ordinal, health_)),
         spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -109,6 +110,13 @@ class CudaDevice final : public Device {
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToDevice);
   }
+  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
+    if (from.info().backend != info_.backend) return absl::InvalidArgumentError("copies between devices of two backends are not offered");
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_CUDA(health_.get(),
+                cudaMemcpyPeerAsync(dst, ordinal_, src, static_cast<CudaDevice&>(from).ordinal_, static_cast<size_t>(bytes), Of(stream)));
+    return absl::OkStatus();
+  }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     const DeviceGuard guard(ordinal_);
@@ -148,6 +156,7 @@ class CudaDevice final : public Device {
   ProjectOps& project() override { return *project_; }
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
+  ArrayOps& arrays() override { return *arrays_; }
 
  private:
   absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind) {
@@ -164,6 +173,7 @@ class CudaDevice final : public Device {
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
+  const std::unique_ptr<ArrayOps> arrays_;
   const std::unique_ptr<SpectralOps> spectral_;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/ops.h"
 #include "gpu/project.h"
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
@@ -21,6 +22,7 @@ void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t*
 std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
 /// `device` gives memory for plans; must outlive the ops.
 std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);

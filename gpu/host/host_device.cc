@@ -19,6 +19,7 @@
 #include "gpu/digest.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/host/spectral_kernels.h"
+#include "gpu/ops.h"
 #include "gpu/project.h"
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
@@ -64,7 +65,8 @@ class HostDevice final : public Device {
         spectral_(MakeHostSpectralOps()),
         project_(MakeHostProjectOps()),
         resample_(MakeHostResampleOps()),
-        repeats_(MakeHostRepeatOps()) {
+        repeats_(MakeHostRepeatOps()),
+        arrays_(MakeHostArrayOps()) {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
@@ -90,6 +92,10 @@ class HostDevice final : public Device {
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
+    if (from.info().backend != info_.backend) return absl::InvalidArgumentError("copies between devices of two backends are not offered");
+    return Copy(stream, dst, src, bytes);
+  }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
@@ -140,6 +146,7 @@ class HostDevice final : public Device {
   ProjectOps& project() override { return *project_; }
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
+  ArrayOps& arrays() override { return *arrays_; }
 
  private:
   static absl::StatusOr<void*> Aligned(int64_t bytes) {
@@ -173,6 +180,7 @@ class HostDevice final : public Device {
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
+  const std::unique_ptr<ArrayOps> arrays_;
 };
 
 }  // namespace

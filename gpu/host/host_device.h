@@ -13,5 +13,6 @@ std::unique_ptr<SpectralOps> MakeHostSpectralOps();
 std::unique_ptr<ProjectOps> MakeHostProjectOps();
 std::unique_ptr<ResampleOps> MakeHostResampleOps();
 std::unique_ptr<RepeatOps> MakeHostRepeatOps();
+std::unique_ptr<ArrayOps> MakeHostArrayOps();
 
 }  // namespace octavo::host
