@@ -13,6 +13,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/admission.h"
+#include "server/engine/buffer_store.h"
 #include "server/engine/committer.h"
 #include "server/engine/names.h"
 #include "server/engine/provenance.h"
@@ -22,11 +23,13 @@
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/scan_watch.h"
 #include "server/engine/volume_reader.h"
+#include "server/engine/volume_waits.h"
 
 namespace octavo::engine {
 namespace {
 
 constexpr size_t kEndedScansKept = 1000;
+constexpr int64_t kMostChainsWaiting = 8;
 const SystemClock kSystemClock;
 
 absl::Status Draining() {
@@ -45,7 +48,11 @@ class EngineImpl final : public Engine {
         read_streams_(std::move(read_streams)),
         ledger_(std::move(budgets)),
         publisher_(clock_),
-        volumes_(&ledger_, clock_, [this](const VolumeStatus& volume) { PublishVolumeEvent(volume); }),
+        volumes_(&ledger_, clock_, [this](const VolumeStatus& volume) {
+          PublishVolumeEvent(volume);
+          volume_waits_.Tell(volume);
+          MakeChains(volume);
+        }),
         deriver_({.device_of = [this](int d) { return devices_[At(d)].get(); },
                   .ledger = &ledger_,
                   .volumes = &volumes_,
@@ -62,6 +69,18 @@ class EngineImpl final : public Engine {
         watches_([this](const std::string& name) { return GetScan(name); }, [this] { publisher_.Tick(); }) {
     for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
     SetCameraInterfaces(config_.camera_interfaces);
+    std::vector<Device*> raw;
+    for (const auto& device : devices_) raw.push_back(device.get());
+    buffers_ = std::make_unique<BufferStore>(BufferStore::Context{.devices = std::move(raw),
+                                                                  .ledger = &ledger_,
+                                                                  .volumes = &volumes_,
+                                                                  .leases = &leases_,
+                                                                  .clock = clock_,
+                                                                  .workers = &workers_,
+                                                                  .frames = frames_,
+                                                                  .server_id = config_.server_id,
+                                                                  .draining = [this] { return draining_.load(); },
+                                                                  .quota_bytes = config_.buffer_quota_bytes});
     publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   }
 
@@ -107,6 +126,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override {
     OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+    OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
     OCTAVO_ASSIGN_OR_RETURN(const int device, ChooseDevice(scan));
     AdmissionReport report = ledger_.Plan(device, ScanSession::Needs(scan, *devices_[At(device)]));
     AddRunFigures(scan, storage_->roots(), &report);
@@ -197,6 +217,12 @@ class EngineImpl final : public Engine {
     if (draining_) return Draining();
     return deriver_.Derive(spec, std::move(done));
   }
+
+  absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
+    return volume_waits_.Add(name, [this](const std::string& n) { return volumes_.Get(n); }, std::move(done));
+  }
+
+  BufferStore& buffers() override { return *buffers_; }
 
   absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                        CommitCallbacks callbacks) override {
@@ -329,6 +355,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report) {
     OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+    OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
     OCTAVO_ASSIGN_OR_RETURN(const int index, ChooseDevice(scan));
     OCTAVO_ASSIGN_OR_RETURN(auto source, OpenSource(scan.spec, config_.replay_roots, clock_));
     Device& device = *devices_[At(index)];
@@ -434,6 +461,40 @@ class EngineImpl final : public Engine {
     return MetaOf(volume, config_.software, model);
   }
 
+  /// What the scan wants made of each of its volumes: planned here, computed beside the scan.
+  void MakeChains(const VolumeStatus& volume) {
+    const bool fresh = volume.state == VolumeState::kHeld && volume.derived_from.empty() && volume.last_error.empty();
+    if (!fresh || volume.origin == nullptr || volume.origin->spec.chains == nullptr) return;
+    for (const VolumeChain& chain : volume.origin->spec.chains->chains) {
+      const auto skipped = [name = volume.name, chain = chain.name](const absl::Status& status) {
+        if (!status.ok()) Log(LogLevel::kWarning, "volume without its chain", {{"volume", name}, {"chain", chain}, {"error", std::string(status.message())}});
+      };
+      if (deriver_.Pending() >= kMostChainsWaiting) {
+        skipped(absl::ResourceExhaustedError("too many wait already"));
+        continue;
+      }
+      DeriveSpec spec{.name = volume.name, .chain = chain.name};
+      spec.operations.assign(chain.operations.begin(), chain.operations.end());
+      skipped(deriver_.Derive(spec, [skipped](const absl::StatusOr<VolumeStatus>& made) { skipped(made.status()); }));
+    }
+  }
+
+  /// Chains are checked before the scan starts, on what its volumes will be like.
+  absl::Status CheckChains(const ResolvedScan& scan) const {
+    if (scan.spec.chains == nullptr) return absl::OkStatus();
+    for (size_t c = 0; c < scan.spec.chains->chains.size(); ++c) {
+      VolumeStatus volume;
+      std::copy(scan.shape, scan.shape + 3, volume.shape);
+      std::copy(scan.spacing_um, scan.spacing_um + 3, volume.spacing_um);
+      volume.dtype = scan.chain.output;
+      const auto& operations = scan.spec.chains->chains[c].operations;
+      for (size_t i = 0; i < operations.size(); ++i) {
+        OCTAVO_RETURN_IF_ERROR(PlanVolumeOperation(operations[i], absl::StrCat("chains[", c, "].operations[", i, "]"), &volume).status());
+      }
+    }
+    return absl::OkStatus();
+  }
+
   void PublishVolumeEvent(const VolumeStatus& volume) {
     Frame event;
     event.scan = volume.scan;
@@ -471,6 +532,9 @@ class EngineImpl final : public Engine {
   const std::vector<Stream> read_streams_;
   std::vector<std::shared_ptr<FramePool>> frames_;
   Ledger ledger_;
+  LeaseTable leases_{clock_};
+  VolumeWaits volume_waits_;
+  std::unique_ptr<BufferStore> buffers_;
   Publisher publisher_;
   VolumeStore volumes_;
   Deriver deriver_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -156,6 +157,8 @@ struct Subject {
   std::string id, site, note;
 };
 
+struct VolumeChains;  // volume_operation.h
+
 struct ScanSpec {
   std::string request_id;
   std::string request_digest;  // of the request body: tells a retry from another request with the same id
@@ -172,6 +175,7 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
+  std::shared_ptr<const VolumeChains> chains;  // null: none
 };
 
 }  // namespace octavo::engine

@@ -4,6 +4,7 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_operation.h"
 
 namespace octavo::rpc {
 
@@ -82,6 +83,7 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   out.name = in.name();
   out.request_id = in.request_id();
+  out.asynchronous = in.asynchronous();
   v1::DeriveVolumeRequest body = in;
   body.clear_request_id();
   out.request_digest = body.SerializeAsString();
@@ -118,7 +120,12 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         out.operations.emplace_back(engine::DopplerOperation{.between = static_cast<engine::DopplerBetween>(operation.doppler().between()),
                                                              .half_window = operation.doppler().half_window()});
         break;
-      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler");
+      case v1::Operation::kArray: {
+        OCTAVO_ASSIGN_OR_RETURN(engine::ArrayOperation array, DecodeVolumeOperation(operation.array(), at));
+        out.operations.emplace_back(std::move(array));
+        break;
+      }
+      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, array");
     }
   }
   return out;
@@ -130,7 +137,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_index(in.index);
   out->set_state(static_cast<v1::VolumeState>(in.state));
   out->set_reason(in.reason);
-  for (const char* axis : {"y", "x", "z"}) out->add_axes(axis);
+  for (const std::string& axis : in.axes) out->add_axes(axis);
   for (int d = 0; d < 3; ++d) {
     out->add_shape(in.shape[d]);
     out->add_spacing_um(in.spacing_um[d]);
@@ -162,6 +169,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
   out->set_quantity(in.quantity);
+  out->set_chain(in.chain);
 }
 
 }  // namespace octavo::rpc

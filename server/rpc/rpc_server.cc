@@ -30,6 +30,7 @@ class RpcServerImpl final : public RpcServer {
     info.listening = [this] { return addresses(); };
     services_.push_back(MakeScanService(engine, &camera_workers_));
     services_.push_back(MakeVolumeService(engine));
+    services_.push_back(MakeBufferService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
     services_.push_back(MakeSourceService(engine, &camera_workers_));
     services_.push_back(MakeSystemService(engine, std::move(info)));
@@ -67,7 +68,7 @@ class RpcServerImpl final : public RpcServer {
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
     for (const char* service :
-         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
+         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService", "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService"}) {
       health->SetServingStatus(service, serving);
     }
   }

@@ -28,6 +28,7 @@ std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::W
 /// `workers` ask cameras.
 std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers);
 std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, ServerInfo info);

@@ -68,10 +68,10 @@ class ReadStream final : public std::enable_shared_from_this<ReadStream> {
   uint32_t crc_ = 0;
 };
 
-using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
-    v1::VolumeService::WithCallbackMethod_ListVolumes<v1::VolumeService::WithRawCallbackMethod_ReadVolume<
-        v1::VolumeService::WithCallbackMethod_HoldVolume<v1::VolumeService::WithCallbackMethod_CommitVolume<
-            v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::Service>>>>>>>;
+using Base = v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
+    v1::VolumeService::WithRawCallbackMethod_ReadVolume<v1::VolumeService::WithCallbackMethod_HoldVolume<
+        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<
+            v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::WithCallbackMethod_WaitVolume<v1::VolumeService::Service>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -130,6 +130,16 @@ class VolumeServiceImpl final : public Base {
         reactor->Finish(ToGrpc(volume.status()));
       });
     }();
+    if (!status.ok()) reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+
+  ServerUnaryReactor* WaitVolume(CallbackServerContext* context, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
+    auto* reactor = context->DefaultReactor();
+    const absl::Status status = engine_->WaitVolume(request->name(), [reactor, response](absl::StatusOr<engine::VolumeStatus> volume) {
+      if (volume.ok()) EncodeVolume(*volume, response);
+      reactor->Finish(ToGrpc(volume.status()));
+    });
     if (!status.ok()) reactor->Finish(ToGrpc(status));
     return reactor;
   }
