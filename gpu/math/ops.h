@@ -6,7 +6,7 @@
 
 #include "gpu/math/half.h"
 #include "gpu/math/hd.h"
-#include "gpu/scalar.h"
+#include "gpu/math/scalar.h"
 
 // Per-element maths of chained operations, shared by all backends. Everything is computed in f64: a device has as many of these
 // operations a second as its memory feeds, and integers, f32 and their sums come out the same everywhere.

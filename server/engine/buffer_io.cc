@@ -243,9 +243,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(cons
 
 // -- reads
 
-namespace {
-
-struct Source {
+struct ReadPlace {
   int device = 0;
   const void* data = nullptr;
   std::shared_ptr<BufferReplica> replica;  // null: a volume's, which nobody changes
@@ -286,8 +284,6 @@ struct BoxWalk {
   }
 };
 
-}  // namespace
-
 /// Up to 16 MiB: copied at once when it was opened, so that nobody waits for the client.
 class SmallReader final : public BufferStore::Reader {
  public:
@@ -320,7 +316,7 @@ class SmallReader final : public BufferStore::Reader {
 /// More: under a shared lease until the last piece is copied, or the client is too slow.
 class LargeReader final : public BufferStore::Reader {
  public:
-  LargeReader(BufferStore* store, ArrayType type, std::vector<uint64_t> versions, std::vector<uint32_t> replicas, std::vector<Source> sources,
+  LargeReader(BufferStore* store, ArrayType type, std::vector<uint64_t> versions, std::vector<uint32_t> replicas, std::vector<ReadPlace> sources,
               BoxWalk walk, LeaseTable::Guard guard)
       : store_(store), sources_(std::move(sources)), walk_(walk), guard_(std::move(guard)) {
     type_ = std::move(type);
@@ -358,7 +354,7 @@ class LargeReader final : public BufferStore::Reader {
   absl::Status Copy(int64_t max_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (walk_.done()) return absl::OkStatus();
     const BoxWalk before = walk_;
-    const Source& source = sources_[walk_.source];
+    const ReadPlace& source = sources_[walk_.source];
     const Box3 piece = walk_.Next(max_bytes);
     SmallReader::Part part{.bytes = piece.count[0] * piece.count[1] * piece.count[2] * walk_.element_bytes};
     part.memory = store_->context_.frames[static_cast<size_t>(source.device)]->Get(part.bytes);
@@ -384,7 +380,7 @@ class LargeReader final : public BufferStore::Reader {
 
   BufferStore* const store_;
   Mutex mutex_;
-  std::vector<Source> sources_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ReadPlace> sources_ ABSL_GUARDED_BY(mutex_);
   BoxWalk walk_ ABSL_GUARDED_BY(mutex_);
   LeaseTable::Guard guard_ ABSL_GUARDED_BY(mutex_);
   SmallReader::Part ahead_ ABSL_GUARDED_BY(mutex_);
@@ -395,7 +391,7 @@ class LargeReader final : public BufferStore::Reader {
 absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const BufferReadSpec& spec, const Caller& caller) {
   const bool volume = absl::StartsWith(spec.name, "volumes/");
   ArrayType type;
-  std::vector<Source> sources;
+  std::vector<ReadPlace> sources;
   std::vector<uint64_t> versions;
   std::vector<uint32_t> indices;
   MutexLock turn(turn_mutex_);
@@ -484,7 +480,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const
     return reader;
   }
   auto reader = std::make_shared<SmallReader>(type, versions, indices);
-  for (const Source& source : sources) {
+  for (const ReadPlace& source : sources) {
     SmallReader::Part part{.bytes = bytes};
     part.memory = context_.frames[static_cast<size_t>(source.device)]->Get(bytes);
     if (part.memory == nullptr) return NoStaging(bytes);
@@ -492,7 +488,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const
   }
   MutexLock lock(mutex_);
   for (size_t i = 0; i < sources.size(); ++i) {
-    const Source& source = sources[i];
+    const ReadPlace& source = sources[i];
     OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(source.device));
     OrderedMemory none;
     OrderedMemory& memory = source.replica == nullptr ? none : source.replica->order;

@@ -218,13 +218,15 @@ class BufferServiceImpl final : public BufferBase {
     return reactor;
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
-    auto* reactor = context->DefaultReactor();
-    const absl::Status status = buffers_->Wait(request->name(), CallerOf(*context), [reactor, response](absl::StatusOr<engine::BufferStatus> buffer) {
-      if (buffer.ok()) EncodeBuffer(*buffer, response);
-      reactor->Finish(ToGrpc(buffer.status()));
+    const auto reply = LateReply::Make();
+    const absl::Status status = buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
+      reply->Complete([&] {
+        if (buffer.ok()) EncodeBuffer(*buffer, response);
+        return ToGrpc(buffer.status());
+      });
     });
-    if (!status.ok()) reactor->Finish(ToGrpc(status));
-    return reactor;
+    if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
+    return reply.get();
   }
 
   ServerUnaryReactor* ListBuffers(CallbackServerContext* context, const v1::ListBuffersRequest* request, v1::ListBuffersResponse* response) override {

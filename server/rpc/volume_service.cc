@@ -134,14 +134,16 @@ class VolumeServiceImpl final : public Base {
     return reactor;
   }
 
-  ServerUnaryReactor* WaitVolume(CallbackServerContext* context, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
-    auto* reactor = context->DefaultReactor();
-    const absl::Status status = engine_->WaitVolume(request->name(), [reactor, response](absl::StatusOr<engine::VolumeStatus> volume) {
-      if (volume.ok()) EncodeVolume(*volume, response);
-      reactor->Finish(ToGrpc(volume.status()));
+  ServerUnaryReactor* WaitVolume(CallbackServerContext*, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
+    const auto reply = LateReply::Make();
+    const absl::Status status = engine_->WaitVolume(request->name(), [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
+      reply->Complete([&] {
+        if (volume.ok()) EncodeVolume(*volume, response);
+        return ToGrpc(volume.status());
+      });
     });
-    if (!status.ok()) reactor->Finish(ToGrpc(status));
-    return reactor;
+    if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
+    return reply.get();
   }
 
   grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext*, const v1::CommitVolumeRequest* request) override {
