@@ -219,12 +219,13 @@ class BufferServiceImpl final : public BufferBase {
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
     const auto reply = LateReply::Make();
-    const absl::Status status = buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
-      reply->Complete([&] {
-        if (buffer.ok()) EncodeBuffer(*buffer, response);
-        return ToGrpc(buffer.status());
-      });
-    });
+    const absl::Status status =
+        buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
+          reply->Complete([&] {
+            if (buffer.ok()) EncodeBuffer(*buffer, response);
+            return ToGrpc(buffer.status());
+          });
+        });
     if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
     return reply.get();
   }
