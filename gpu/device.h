@@ -18,6 +18,7 @@ class ProjectOps;
 class ResampleOps;
 class RepeatOps;
 class TomographyOps;
+class ArrayOps;
 
 struct DeviceInfo {
   int index = 0;            // n of devices/<n>, over all opened devices
@@ -71,6 +72,8 @@ class Device {
   /// Enqueues a copy from this device's memory into that of another device of the same backend, directly where the machine has a
   /// way between them. `stream` is one of this device.
   virtual absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  /// Enqueues, on a stream of this device, a copy from another device of the same backend (or this one).
+  virtual absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) = 0;
   /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
   virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
                                      const Box3& box) = 0;
@@ -103,6 +106,7 @@ class Device {
   virtual ResampleOps& resample() = 0;
   virtual RepeatOps& repeats() = 0;
   virtual TomographyOps& tomography() = 0;
+  virtual ArrayOps& arrays() = 0;
 };
 
 /// What was found of a backend and why it was or was not chosen.

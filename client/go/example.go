@@ -157,6 +157,28 @@ func run(address string) error {
 		return err
 	}
 	first := list.GetVolumes()[0].GetName()
+	// Operations on the device, one after the other: here one, the en face MIP. The call returns when the work is planned.
+	derived, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Asynchronous: true, Operations: []*octavo.Operation{{
+		Operation: &octavo.Operation_Array{Array: &octavo.ArrayOperation{
+			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_Project{Axis: 2}}}}}}})
+	if err != nil {
+		return err
+	}
+	if _, err := volumes.WaitVolume(ctx, &octavo.WaitVolumeRequest{Name: derived.GetName()}); err != nil {
+		return err
+	}
+	mipShape, mip, err := read(ctx, volumes, derived.GetName())
+	if err != nil {
+		return err
+	}
+	mipSum := uint64(0)
+	for _, value := range mip {
+		mipSum += uint64(value)
+	}
+	say(map[string]interface{}{"mip": derived.GetName(), "shape": mipShape, "sum": mipSum})
+	if _, err := volumes.DiscardVolume(ctx, &octavo.DiscardVolumeRequest{Name: derived.GetName()}); err != nil {
+		return err
+	}
 	shape, data, err := read(ctx, volumes, first)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import protoLoader from "@grpc/proto-loader";
 const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
 
 const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
-const FILES = ["scan", "volume", "stream", "system"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "buffer"].map((name) => `octavo/v1/${name}.proto`);
 // Times since the epoch in ns need 64 bits; everything else that is an int64 fits a Number.
 const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true };
 
@@ -72,7 +72,8 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
   const credentials = grpc.credentials.createInsecure();
   const options = { "grpc.max_receive_message_length": 64 << 20 };
   const open = (Service) => promised(new Service(address, credentials, options), seconds);
-  const [scans, volumes, streams, system] = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService].map(open);
+  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService].map(open);
+  const [scans, volumes, streams, system, buffers] = services;
 
   /** Frames as they come: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
   async function* subscribe(request) {
@@ -127,5 +128,5 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return last;
   }
 
-  return { scans, volumes, streams, system, subscribe, read, commit, wait, close: () => [scans, volumes, streams, system].forEach((s) => s.close()) };
+  return { scans, volumes, streams, system, buffers, subscribe, read, commit, wait, close: () => services.forEach((s) => s.close()) };
 }

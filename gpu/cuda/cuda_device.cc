@@ -58,6 +58,7 @@ class CudaDevice final : public Device {
         resample_(MakeCudaResampleOps(ordinal, health_)),
         repeats_(MakeCudaRepeatOps(ordinal, health_)),
         tomography_(MakeCudaTomographyOps(ordinal, health_)),
+        arrays_(MakeCudaArrayOps(ordinal, health_)),
         spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -119,6 +120,13 @@ class CudaDevice final : public Device {
   // Which devices the addresses belong to the driver knows.
   absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return Copy(stream, dst, src, bytes, cudaMemcpyDefault);
+  }
+  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
+    if (from.info().backend != info_.backend) return absl::InvalidArgumentError("copies between devices of two backends are not offered");
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_CUDA(health_.get(),
+                cudaMemcpyPeerAsync(dst, ordinal_, src, static_cast<CudaDevice&>(from).ordinal_, static_cast<size_t>(bytes), Of(stream)));
+    return absl::OkStatus();
   }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
@@ -197,6 +205,7 @@ class CudaDevice final : public Device {
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
   TomographyOps& tomography() override { return *tomography_; }
+  ArrayOps& arrays() override { return *arrays_; }
 
  private:
   static absl::Status Fault(int64_t bytes) {
@@ -219,6 +228,7 @@ class CudaDevice final : public Device {
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
   const std::unique_ptr<TomographyOps> tomography_;
+  const std::unique_ptr<ArrayOps> arrays_;
   const std::unique_ptr<SpectralOps> spectral_;
   Mutex clock_mutex_;
   PinnedBuffer clock_word_ ABSL_GUARDED_BY(clock_mutex_);

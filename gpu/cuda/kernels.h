@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "gpu/cuda/cuda_status.h"
+#include "gpu/ops.h"
 #include "gpu/project.h"
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
@@ -27,6 +28,7 @@ std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<Devi
 std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
 /// `device` gives memory for plans; must outlive the ops.
 std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);

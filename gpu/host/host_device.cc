@@ -23,6 +23,7 @@
 #include "gpu/digest.h"
 #include "gpu/host/host_stream.h"
 #include "gpu/host/spectral_kernels.h"
+#include "gpu/ops.h"
 #include "gpu/project.h"
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
@@ -73,7 +74,8 @@ class HostDevice final : public Device {
         project_(MakeHostProjectOps()),
         resample_(MakeHostResampleOps()),
         repeats_(MakeHostRepeatOps()),
-        tomography_(MakeHostTomographyOps()) {
+        tomography_(MakeHostTomographyOps()),
+        arrays_(MakeHostArrayOps()) {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
@@ -110,6 +112,10 @@ class HostDevice final : public Device {
   absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
+    if (from.info().backend != info_.backend) return absl::InvalidArgumentError("copies between devices of two backends are not offered");
+    return Copy(stream, dst, src, bytes);
+  }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
@@ -189,6 +195,7 @@ class HostDevice final : public Device {
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
   TomographyOps& tomography() override { return *tomography_; }
+  ArrayOps& arrays() override { return *arrays_; }
 
  private:
   static absl::StatusOr<void*> Aligned(int64_t bytes) {
@@ -226,6 +233,7 @@ class HostDevice final : public Device {
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
   const std::unique_ptr<TomographyOps> tomography_;
+  const std::unique_ptr<ArrayOps> arrays_;
 };
 
 }  // namespace

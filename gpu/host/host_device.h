@@ -14,5 +14,6 @@ std::unique_ptr<ProjectOps> MakeHostProjectOps();
 std::unique_ptr<ResampleOps> MakeHostResampleOps();
 std::unique_ptr<RepeatOps> MakeHostRepeatOps();
 std::unique_ptr<TomographyOps> MakeHostTomographyOps();
+std::unique_ptr<ArrayOps> MakeHostArrayOps();
 
 }  // namespace octavo::host

@@ -67,7 +67,8 @@ struct Deriver::Step {
   std::vector<int32_t> order;                // [bscans, repeats]
   Ranges missing;                            // of `out`
   std::shared_ptr<const ResolvedScan> scan;  // reprocessing
-  int64_t workspace_bytes = 0;               // the same
+  std::shared_ptr<const ArrayChain> chain;
+  int64_t workspace_bytes = 0;  // the same
   int64_t table_bytes() const { return workspace_bytes + static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4); }
 };
 
@@ -75,6 +76,7 @@ struct Deriver::Work {
   PinnedVolume source;
   std::vector<Step> steps;
   std::string name;                       // of the new volume
+  std::string chain;                      // of the scan
   std::vector<Ledger::ChargeId> charges;  // [0]: the new volume; [1]: what lies between
   std::shared_ptr<VolumeSlot> slot;
 };
@@ -102,12 +104,15 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
                     {.reason = "RECOVERED", .field = "name", .numbers = {}});
   }
   const bool reprocessed = state.operations.size() == 1 && state.operations[0].rfind("reprocess", 0) == 0;  // as good as acquired
-  if (!state.derived_from.empty() && !reprocessed) {
+  const bool arrays =
+      std::all_of(spec.operations.begin(), spec.operations.end(), [](const auto& o) { return std::holds_alternative<ArrayOperation>(o); });
+  if (!state.derived_from.empty() && !reprocessed && !arrays) {
     return InvalidField("name", absl::StrCat("is ", spec.name, ", which was derived itself; give all operations at once, from ", state.derived_from));
   }
   Pattern pattern = state.origin->spec.pattern;
   bool cartesian = pattern.kind == PatternKind::kRaster || pattern.kind == PatternKind::kRepeatedRaster;
   Ranges missing = state.all_missing != nullptr ? *state.all_missing : state.missing;
+  bool plain = false;  // an array: no pattern any more
   for (size_t i = 0; i < spec.operations.size(); ++i) {
     const std::string at = absl::StrCat("operations[", i, "].");
     const auto needs = [&](const char* operation, bool fine, const std::string& wants) {
@@ -131,6 +136,18 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
     if (state.is_raw) return InvalidField(absl::StrCat("operations[", i, "]"), absl::StrCat("is of raw spectra; begin with reprocess"));
     const bool amplitudes = state.dtype == DType::kU8 || state.dtype == DType::kU16 || state.dtype == DType::kF32;
     const std::string is_dtype = absl::StrCat("the voxels are ", Info(state.dtype).name);
+    if (const auto* array = std::get_if<ArrayOperation>(&step.operation)) {
+      OCTAVO_ASSIGN_OR_RETURN(step.chain, PlanVolumeOperation(*array, at.substr(0, at.size() - 1), &state));
+      plain = true;
+      missing.clear();  // places are not A-scans any more; floats say NaN
+      step.out = state;
+      work->steps.push_back(std::move(step));
+      continue;
+    }
+    for (const char* operation : {"cartesian", "angiography", "doppler"}) {
+      const bool chosen = step.operation.index() == (operation[0] == 'c' ? 0u : operation[0] == 'a' ? 1u : 2u);
+      if (chosen && plain) return InvalidField(at + operation, "comes after an operation on arrays; it needs the A-scans where the pattern put them");
+    }
     if (auto* grid = std::get_if<CartesianGrid>(&step.operation)) {
       OCTAVO_RETURN_IF_ERROR(needs("cartesian", !cartesian, absl::StrCat("it lies on a Cartesian grid already (", Name(pattern.kind), ")")));
       OCTAVO_RETURN_IF_ERROR(needs("cartesian", amplitudes, is_dtype + "; allowed u8, u16, f32"));
@@ -251,14 +268,26 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
   }
   // Planning takes as long as its tables are large: it is the worker's too.
   context_.workers->Post([this, spec, done = std::move(done)] {
+    bool told = false;
     auto result = [&]() -> absl::StatusOr<VolumeStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Work> work, Plan(spec));
-      return Run(*work);
+      work->chain = spec.chain;
+      return Run(*work, [&](const VolumeStatus& planned) {
+        if (!spec.asynchronous) return;
+        told = true;
+        Remember(spec, planned.name);
+        done(planned);
+      });
     }();
     Finish(spec, result);
-    done(std::move(result));
+    if (!told) done(std::move(result));
   });
   return absl::OkStatus();
+}
+
+void Deriver::Remember(const DeriveSpec& spec, const std::string& name) {
+  MutexLock lock(mutex_);
+  if (!spec.request_id.empty()) requests_[spec.request_id].second = name;
 }
 
 void Deriver::Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result) {
@@ -277,11 +306,16 @@ int64_t Deriver::Pending() {
   return pending_;
 }
 
-absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
+absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(const VolumeStatus&)>& planned) {
   const VolumeStatus& source = work.source.status;
   VolumeStatus result = work.steps.back().out;
   int64_t between = 0;
-  for (const Step& step : work.steps) between += step.table_bytes() + (&step == &work.steps.back() ? 0 : step.out.bytes);
+  for (const Step& step : work.steps) {
+    between += step.table_bytes() + (&step == &work.steps.back() ? 0 : step.out.bytes);
+    if (step.chain == nullptr) continue;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*step.chain, *context_.device_of(work.source.device)));
+    between += scratch;
+  }
   OCTAVO_ASSIGN_OR_RETURN(work.charges,
                           context_.ledger->Reserve(work.source.device, source.scan, source.title,
                                                    {{.what = "derived volume", .bytes = result.bytes + 256, .count = 1},
@@ -302,7 +336,8 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
   }();
   pool->Close();
   result.name = absl::StrCat("volumes/", NewId(context_.server_id));
-  result.derived_from = source.name;
+  result.derived_from = source.derived_from.empty() ? source.name : source.derived_from;
+  result.chain = work.chain;
   result.state = VolumeState::kAcquiring;
   result.has_commit = false;
   result.tier = Tier::kDevice;
@@ -318,6 +353,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
   absl::Status computed = status;
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
+    planned(result);
     computed = Compute(work, device);
     if (computed.ok()) {
       PinnedBuffer word;
@@ -349,6 +385,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work) {
 absl::Status Deriver::Compute(Work& work, Device& device) {
   std::vector<DeviceBuffer> buffers;  // declared before the stream: freed after its work is done
   std::unique_ptr<Reprocessor> reprocessor;
+  std::vector<std::unique_ptr<ChainRun>> runs;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
   const auto upload = [&](const void* data, size_t bytes) -> absl::StatusOr<const void*> {
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(static_cast<int64_t>(bytes)));
@@ -368,6 +405,10 @@ absl::Status Deriver::Compute(Work& work, Device& device) {
     if (step.scan != nullptr) {
       OCTAVO_ASSIGN_OR_RETURN(reprocessor, Reprocessor::Create(*step.scan, work.source, device, stream.ref()));
       OCTAVO_RETURN_IF_ERROR(reprocessor->Run(stream.ref(), {.volume = out}, nullptr));
+    } else if (step.chain != nullptr) {
+      OCTAVO_ASSIGN_OR_RETURN(auto run, ChainRun::Create(step.chain, device));
+      runs.push_back(std::move(run));
+      OCTAVO_RETURN_IF_ERROR(runs.back()->Run(stream.ref(), in, {}, out));
     } else if (std::holds_alternative<CartesianGrid>(step.operation)) {
       OCTAVO_ASSIGN_OR_RETURN(const void* index, upload(step.taps.index.data(), step.taps.index.size() * 4));
       OCTAVO_ASSIGN_OR_RETURN(const void* weight, upload(step.taps.weight.data(), step.taps.weight.size() * 4));

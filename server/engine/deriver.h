@@ -18,6 +18,7 @@
 #include "server/engine/ledger.h"
 #include "server/engine/pattern/cartesian.h"
 #include "server/engine/scan_spec.h"
+#include "server/engine/volume_operation.h"
 #include "server/engine/volume_store.h"
 #include "server/engine/worker_pool.h"
 
@@ -34,7 +35,7 @@ struct DopplerOperation {
 struct ReprocessOperation {  // of raw spectra; first
   Processing processing;
 };
-using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation>;
+using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation, ArrayOperation>;
 
 /// What a client asks to be made of a volume.
 struct DeriveSpec {
@@ -42,6 +43,8 @@ struct DeriveSpec {
   std::vector<Operation> operations;
   std::string request_id;
   std::string request_digest;  // of the request body: tells a retry from another request with the same id
+  bool asynchronous = false;   // `done` is called when the work is planned and has its memory: the volume is being acquired then
+  std::string chain;           // of the scan's chains, if it is one of those
 };
 
 /// How the voxels of a volume stand for values.
@@ -73,8 +76,9 @@ class Deriver {
   struct Step;
   struct Work;
   absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
-  absl::StatusOr<VolumeStatus> Run(Work& work);
+  absl::StatusOr<VolumeStatus> Run(Work& work, const std::function<void(const VolumeStatus&)>& planned);
   absl::Status Compute(Work& work, Device& device);
+  void Remember(const DeriveSpec& spec, const std::string& name);
   void Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result);
 
   const Context context_;

@@ -16,6 +16,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/admission.h"
+#include "server/engine/buffer_store.h"
 #include "server/engine/committer.h"
 #include "server/engine/device_choice.h"
 #include "server/engine/device_watch.h"
@@ -30,11 +31,13 @@
 #include "server/engine/scan_watch.h"
 #include "server/engine/spiller.h"
 #include "server/engine/volume_reader.h"
+#include "server/engine/volume_waits.h"
 
 namespace octavo::engine {
 namespace {
 
 constexpr size_t kEndedScansKept = 1000;
+constexpr int64_t kMostChainsWaiting = 8;
 const SystemClock kSystemClock;
 
 absl::Status Draining() {
@@ -56,7 +59,12 @@ class EngineImpl final : public Engine {
         leases_(clock_),
         sessions_of_clients_(clock_, config_.sessions, config_.server_id),
         publisher_(clock_),
-        volumes_(&ledger_, clock_, [this](const VolumeStatus& volume) { PublishVolumeEvent(volume); }),
+        volumes_(&ledger_, clock_,
+                 [this](const VolumeStatus& volume) {
+                   PublishVolumeEvent(volume);
+                   volume_waits_.Tell(volume);
+                   MakeChains(volume);
+                 }),
         deriver_({.device_of = [this](int d) { return devices_[At(d)].get(); },
                   .ledger = &ledger_,
                   .volumes = &volumes_,
@@ -98,6 +106,18 @@ class EngineImpl final : public Engine {
                                                           .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
                                          std::max(1, config_.spill_threads));
     for (const std::string& line : spiller_->Recover(config_.spilled)) Log(LogLevel::kWarning, "spilled volume found", {{"volume", line}});
+    std::vector<Device*> raw;
+    for (const auto& device : devices_) raw.push_back(device.get());
+    buffers_ = std::make_unique<BufferStore>(BufferStore::Context{.devices = std::move(raw),
+                                                                  .ledger = &ledger_,
+                                                                  .volumes = &volumes_,
+                                                                  .leases = &leases_,
+                                                                  .clock = clock_,
+                                                                  .workers = &workers_,
+                                                                  .frames = frames_,
+                                                                  .server_id = config_.server_id,
+                                                                  .draining = [this] { return draining_.load(); },
+                                                                  .quota_bytes = config_.buffer_quota_bytes});
     publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
     ready_ = true;
     keeper_ = std::jthread([this](const std::stop_token& stop) {
@@ -162,6 +182,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override {
     OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+    OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
     OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
     AdmissionReport report = ledger_.Plan(chosen[0], ScanSession::Needs(scan, *devices_[At(chosen[0])]));
@@ -301,6 +322,13 @@ class EngineImpl final : public Engine {
     if (draining_) return Draining();
     return deriver_.Derive(spec, std::move(done));
   }
+
+  absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override {
+    return volume_waits_.Add(
+        name, [this](const std::string& n) { return volumes_.Get(n); }, std::move(done));
+  }
+
+  BufferStore& buffers() override { return *buffers_; }
 
   absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                        CommitCallbacks callbacks) override {
@@ -589,6 +617,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report) {
     OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
     OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+    OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
     OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
     const int index = chosen[0];
@@ -795,6 +824,48 @@ class EngineImpl final : public Engine {
     return MetaOf(volume, config_.software, model);
   }
 
+  /// What the scan wants made of each of its volumes: planned here, computed beside the scan.
+  void MakeChains(const VolumeStatus& volume) {
+    if (volume.origin == nullptr || volume.origin->spec.chains == nullptr || !volume.derived_from.empty() || volume.is_raw) return;
+    {
+      MutexLock lock(chained_mutex_);
+      if (volume.state != VolumeState::kHeld && volume.state != VolumeState::kCommitting) {
+        chained_.erase(volume.name);
+        return;
+      }
+      if (!chained_.insert(volume.name).second) return;  // held again, after a commit or from another tier
+    }
+    for (const VolumeChain& chain : volume.origin->spec.chains->chains) {
+      const auto skipped = [name = volume.name, chain = chain.name](const absl::Status& status) {
+        if (!status.ok())
+          Log(LogLevel::kWarning, "volume without its chain", {{"volume", name}, {"chain", chain}, {"error", std::string(status.message())}});
+      };
+      if (deriver_.Pending() >= kMostChainsWaiting) {
+        skipped(absl::ResourceExhaustedError("too many wait already"));
+        continue;
+      }
+      DeriveSpec spec{.name = volume.name, .chain = chain.name};
+      spec.operations.assign(chain.operations.begin(), chain.operations.end());
+      skipped(deriver_.Derive(spec, [skipped](const absl::StatusOr<VolumeStatus>& made) { skipped(made.status()); }));
+    }
+  }
+
+  /// Chains are checked before the scan starts, on what its volumes will be like.
+  absl::Status CheckChains(const ResolvedScan& scan) const {
+    if (scan.spec.chains == nullptr) return absl::OkStatus();
+    for (size_t c = 0; c < scan.spec.chains->chains.size(); ++c) {
+      VolumeStatus volume;
+      std::copy(scan.shape, scan.shape + 3, volume.shape);
+      std::copy(scan.spacing_um, scan.spacing_um + 3, volume.spacing_um);
+      volume.dtype = scan.chain.output;
+      const auto& operations = scan.spec.chains->chains[c].operations;
+      for (size_t i = 0; i < operations.size(); ++i) {
+        OCTAVO_RETURN_IF_ERROR(PlanVolumeOperation(operations[i], absl::StrCat("chains[", c, "].operations[", i, "]"), &volume).status());
+      }
+    }
+    return absl::OkStatus();
+  }
+
   void PublishVolumeEvent(const VolumeStatus& volume) {
     const bool elsewhere = volume.state == VolumeState::kHeld && volume.tier != Tier::kDevice;
     PublishEvent(volume, {.kind = volume.state == VolumeState::kAcquiring            ? EventKind::kVolumeStarted
@@ -841,6 +912,10 @@ class EngineImpl final : public Engine {
   SlotCache slot_cache_;  // before the volumes: their slots go there
   LeaseTable leases_;
   ClientSessions sessions_of_clients_;
+  VolumeWaits volume_waits_;
+  Mutex chained_mutex_;
+  std::set<std::string> chained_ ABSL_GUARDED_BY(chained_mutex_);  // volumes whose chains are made or under way
+  std::unique_ptr<BufferStore> buffers_;
   Publisher publisher_;
   VolumeStore volumes_;
   std::unique_ptr<Spiller> spiller_;  // set in the constructor

@@ -36,6 +36,7 @@ struct EngineConfig {
   int commit_threads = 2;                // commits at once
   std::vector<std::string> replay_roots;
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for; also "Fake"
+  int64_t buffer_quota_bytes = 0;                                             // of device memory for the buffers of one client; 0 = no limit
   std::string server_id;                                                      // [a-z0-9]{8}: ids start with it
   std::string software;                                                       // "octavo 0.1.0", for committed files
   const Clock* clock = nullptr;                                               // null = system clock
@@ -46,6 +47,8 @@ struct EngineConfig {
   std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
   SessionConfig sessions;
 };
+
+class BufferStore;
 
 /// Commit in progress, as told to `on_progress`.
 struct CommitProgress {
@@ -114,6 +117,8 @@ class Engine {
   /// Makes a new held volume of a held one; `done` is called once, from an engine thread. Errors that can be told at once are
   /// returned instead.
   virtual absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
+  /// `done` is called once, from an engine thread, when the volume is not being acquired (any more): with it, or DataLoss (VOLUME_FAILED).
+  virtual absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors that can be told at once are returned;
   /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
   virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
@@ -139,6 +144,9 @@ class Engine {
   /// its final state.
   virtual absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) = 0;
   virtual absl::StatusOr<JobStatus> CancelJob(const std::string& name) = 0;
+
+  // -- buffers
+  virtual BufferStore& buffers() = 0;
 
   // -- products
   /// `notify` is called (from any engine thread, must not block or call back into the engine) when Take or Ended may have

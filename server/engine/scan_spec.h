@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -172,6 +173,8 @@ struct Spread {
   std::vector<std::string> devices;  // devices/<n>, home first; empty = chosen
 };
 
+struct VolumeChains;  // volume_operation.h
+
 struct ScanSpec {
   std::string request_id;
   std::string request_digest;  // of the request body: tells a retry from another request with the same id
@@ -189,7 +192,8 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
-  std::string session;  // sessions/<id> it belongs to; not part of what the client asks
+  std::string session;                         // sessions/<id> it belongs to; not part of what the client asks
+  std::shared_ptr<const VolumeChains> chains;  // null: none
 };
 
 }  // namespace octavo::engine

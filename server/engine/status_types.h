@@ -98,6 +98,7 @@ struct VolumeStatus {
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
+  std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
   ValueKind value = ValueKind::kDb;
@@ -119,6 +120,7 @@ struct VolumeStatus {
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
   std::string derived_from;                    // name of the volume it was made of; empty: acquired
   std::vector<std::string> operations;         // what was done to that, in words
+  std::string chain;                           // of ScanSpec.chains, if that made it
   std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed

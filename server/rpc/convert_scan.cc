@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_operation.h"
 
 namespace octavo::rpc {
 namespace {
@@ -160,6 +161,7 @@ absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, engine::ScanSpec* out
     out->markers.push_back(
         {.name = marker.name(), .at = static_cast<engine::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
   }
+  OCTAVO_ASSIGN_OR_RETURN(out->chains, DecodeChains(in.chains()));
   return absl::OkStatus();
 }
 
@@ -375,6 +377,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
     to->set_every(static_cast<uint32_t>(marker.every));
     to->set_offset(static_cast<uint32_t>(marker.offset));
   }
+  EncodeChains(in.chains.get(), out->mutable_chains());
   auto* a = out->mutable_acquisition();
   a->set_samples_per_record(static_cast<uint32_t>(in.acquisition.samples_per_record));
   if (in.acquisition.raw_type_given) a->set_raw_type(RawTypeOf(in.acquisition.raw_type, in.acquisition.packing));

@@ -5,6 +5,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_operation.h"
 
 namespace octavo::rpc {
 
@@ -83,6 +84,7 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   out.name = in.name();
   out.request_id = in.request_id();
+  out.asynchronous = in.asynchronous();
   v1::DeriveVolumeRequest body = in;
   body.clear_request_id();
   out.request_digest = body.SerializeAsString();
@@ -125,7 +127,12 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         out.operations.emplace_back(engine::ReprocessOperation{.processing = *std::move(processing)});
         break;
       }
-      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, reprocess");
+      case v1::Operation::kArray: {
+        OCTAVO_ASSIGN_OR_RETURN(engine::ArrayOperation array, DecodeVolumeOperation(operation.array(), at));
+        out.operations.emplace_back(std::move(array));
+        break;
+      }
+      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
     }
   }
   return out;
@@ -137,7 +144,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_index(in.index);
   out->set_state(static_cast<v1::VolumeState>(in.state));
   out->set_reason(in.reason);
-  for (const char* axis : {"y", "x", "z"}) out->add_axes(axis);
+  for (const std::string& axis : in.axes) out->add_axes(axis);
   for (int d = 0; d < 3; ++d) {
     out->add_shape(in.shape[d]);
     out->add_spacing_um(in.spacing_um[d]);
@@ -180,6 +187,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
   out->set_job(in.job);
   out->set_raw(in.is_raw);
+  out->set_chain(in.chain);
 }
 
 }  // namespace octavo::rpc

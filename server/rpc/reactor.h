@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -26,6 +27,30 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, F work) {
   reactor->Finish(status);
   return reactor;
 }
+
+/// A unary call whose answer comes later, from any thread, or never: a client that goes away, or a server that stops, ends it too.
+class LateReply final : public grpc::ServerUnaryReactor {
+ public:
+  /// Keeps itself alive until OnDone.
+  static std::shared_ptr<LateReply> Make() {
+    auto reply = std::make_shared<LateReply>();
+    reply->self_ = reply;
+    return reply;
+  }
+  /// Runs `answer` (which may fill in the response) and finishes with what it says, unless the call is over already.
+  template <class F>
+  void Complete(F answer) {
+    if (!over_.exchange(true)) Finish(answer());
+  }
+  void OnCancel() override {
+    Complete([] { return grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"); });
+  }
+  void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
+
+ private:
+  std::atomic<bool> over_{false};
+  std::shared_ptr<LateReply> self_;
+};
 
 /// A server stream fed from any thread: Push queues, End finishes after the queue is written. The writer lives until gRPC is
 /// done with it; feeders hold a weak_ptr. gRPC calls are made without locks held.

@@ -32,6 +32,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeScanService(engine, &camera_workers_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeJobService(engine));
+    services_.push_back(MakeBufferService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
     services_.push_back(MakeSourceService(engine, &camera_workers_));
     services_.push_back(MakeSessionService(engine));
@@ -88,8 +89,8 @@ class RpcServerImpl final : public RpcServer {
     const bool serving = serving_ && any_device_;
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(serving);
-    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.JobService", "octavo.v1.StreamService",
-                                "octavo.v1.SourceService", "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
+    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService", "octavo.v1.JobService",
+                                "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
       health->SetServingStatus(service, serving);
     }
   }

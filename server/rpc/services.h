@@ -29,6 +29,7 @@ std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::W
 std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine);
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers);
 /// Sessions and leases.

@@ -68,11 +68,12 @@ class ReadStream final : public std::enable_shared_from_this<ReadStream> {
   uint32_t crc_ = 0;
 };
 
-using Base = v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
-    v1::VolumeService::WithRawCallbackMethod_ReadVolume<v1::VolumeService::WithCallbackMethod_HoldVolume<
-        v1::VolumeService::WithCallbackMethod_CommitVolume<v1::VolumeService::WithCallbackMethod_DiscardVolume<
-            v1::VolumeService::WithCallbackMethod_DeriveVolume<v1::VolumeService::WithCallbackMethod_SpillVolume<
-                v1::VolumeService::WithCallbackMethod_RestoreVolume<v1::VolumeService::Service>>>>>>>>>;
+using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
+    v1::VolumeService::WithCallbackMethod_ListVolumes<v1::VolumeService::WithRawCallbackMethod_ReadVolume<
+        v1::VolumeService::WithCallbackMethod_HoldVolume<v1::VolumeService::WithCallbackMethod_CommitVolume<
+            v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::WithCallbackMethod_DeriveVolume<
+                v1::VolumeService::WithCallbackMethod_WaitVolume<v1::VolumeService::WithCallbackMethod_SpillVolume<
+                    v1::VolumeService::WithCallbackMethod_RestoreVolume<v1::VolumeService::Service>>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -149,6 +150,18 @@ class VolumeServiceImpl final : public Base {
     }();
     if (!status.ok()) reactor->Finish(ToGrpc(status));
     return reactor;
+  }
+
+  ServerUnaryReactor* WaitVolume(CallbackServerContext*, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
+    const auto reply = LateReply::Make();
+    const absl::Status status = engine_->WaitVolume(request->name(), [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
+      reply->Complete([&] {
+        if (volume.ok()) EncodeVolume(*volume, response);
+        return ToGrpc(volume.status());
+      });
+    });
+    if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
+    return reply.get();
   }
 
   grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext*, const v1::CommitVolumeRequest* request) override {

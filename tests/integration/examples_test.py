@@ -36,10 +36,16 @@ class Examples(DaemonTest):
     def test_the_recipes(self):
         with open(os.path.join(CLIENT, "python", "RECIPES.md")) as page:
             recipes = re.findall(r"```python\n(.*?)```", page.read(), re.S)
-        self.assertEqual(len(recipes), 3)
+        self.assertEqual(len(recipes), 4)
         for recipe in recipes:
             self.assertLessEqual(len([line for line in recipe.splitlines() if line.strip()]), 10)
-        chain, projection, buffer = recipes
+        chain, projection, field, buffer = recipes
+        lines, scan = self.recipe(field)
+        volumes = {v.index: v.name for v in self.client.volumes(scan) if not v.derived_from}
+        told = {int(line.split(" ")[0]): line for line in lines}
+        self.assertEqual(set(told), set(volumes))
+        for index, name in volumes.items():
+            self.assertEqual(told[index], f"{index} (128, 256) {self.client.read(name).max()}")
         for code in (chain, projection):
             lines, scan = self.recipe(code)
             index, rows, columns, brightest = map(int, re.fullmatch(r"(\d+) \((\d+), (\d+)\) (\d+)", lines[-1]).groups())
@@ -78,6 +84,9 @@ class Examples(DaemonTest):
         self.assertEqual(volume["shape"], list(voxels.shape))
         self.assertEqual(volume["sum"], voxels.sum(dtype=np.uint64))
         self.assertEqual(error["reason"], "VOLUME_GONE")
+        (mip,) = (t for t in told if "mip" in t)
+        self.assertEqual(mip["shape"], [32, 64, 1])
+        self.assertEqual(mip["sum"], voxels.max(axis=2).sum(dtype=np.uint64))
         self.assertEqual(self.client.volumes(ended["scan"]), [])
         return frames
 

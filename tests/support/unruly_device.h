@@ -76,6 +76,13 @@ class UnrulyDevice final : public Device {
   ProjectOps& project() override { return inner_.project(); }
   ResampleOps& resample() override { return inner_.resample(); }
   RepeatOps& repeats() override { return inner_.repeats(); }
+  TomographyOps& tomography() override { return inner_.tomography(); }
+  ArrayOps& arrays() override { return inner_.arrays(); }
+  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
+    return inner_.CopyFromDevice(stream, dst, from, src, bytes);
+  }
+  absl::Status Stamp(StreamRef stream, int64_t* out) override { return inner_.Stamp(stream, out); }
+  absl::StatusOr<ClockReading> ReadClock() override { return inner_.ReadClock(); }
 
  private:
   /// Memory with a guard behind it.

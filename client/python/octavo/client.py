@@ -9,12 +9,13 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
 
 import contextlib
 import dataclasses
+import time
 from typing import Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
-from octavo import errors, push, specs
+from octavo import buffers, errors, push, specs
 from octavo import session as sessions
 from octavo.v1 import (job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2, volume_pb2_grpc)
@@ -94,9 +95,10 @@ def _raising():
 
 
 class Client:
-    """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or 127.0.0.1:50051."""
+    """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or 127.0.0.1:50051.
+    `client`: what the owner of its buffers is called; `key`: opens its private ones."""
 
-    def __init__(self, address: Optional[str] = None, timeout: float = 30.0):
+    def __init__(self, address: Optional[str] = None, timeout: float = 30.0, client: str = "", key: str = ""):
         self.address = address or os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051")
         self.timeout = timeout
         self.channel = grpc.insecure_channel(self.address, options=[
@@ -109,6 +111,7 @@ class Client:
         self._sources = source_pb2_grpc.SourceServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
+        self.buffers = buffers.Buffers(self.channel, self.timeout, client, key)
 
     def __enter__(self) -> "Client":
         return self
@@ -283,14 +286,49 @@ class Client:
             finally:
                 call.cancel()
 
-    def derive(self, name: str, *operations: dict, request_id: str = "") -> volume_pb2.Volume:
-        """A new held volume made of a held one. operations: {"cartesian": {...}}, {"angiography": {...}}, {"doppler": {...}} with the
-        fields of those messages, one after the other."""
-        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id)
+    def derive(self, name: str, *operations: dict, request_id: str = "", asynchronous: bool = False) -> volume_pb2.Volume:
+        """A new held volume made of a held one. operations, one after the other: {"cartesian": {...}}, {"angiography": {...}},
+        {"doppler": {...}} with the fields of those messages, or operations on the array [y, x, z]: {"mip": {"axis": 2}},
+        {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). asynchronous: returns when the work is planned;
+        wait_volume() waits for it."""
+        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous)
         for operation in operations:
-            request.operations.add(**operation)
+            if set(operation) & {"cartesian", "angiography", "doppler", "array"}:
+                request.operations.add(**operation)
+            else:
+                request.operations.add(array=buffers.array_operation(operation))
         with _raising():
             return self._volumes.DeriveVolume(request)  # as long as it takes
+
+    def wait_volume(self, name: str) -> volume_pb2.Volume:
+        """Waits until a volume is complete (HELD, or whatever became of it)."""
+        with _raising():
+            return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name))
+
+    def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
+        """What a chain of the scan (scan_spec(chains={name: [...]})) makes of each volume, as it completes; until the scan has ended and
+        all are there."""
+        seen = set()
+        for frame in self.subscribe(scan, ["event"], from_sequence=0):
+            if frame.event != "volume HELD" or frame.volume in seen:
+                continue
+            seen.add(frame.volume)
+            volume = self.volume(frame.volume)
+            if volume.chain == name:
+                yield volume
+        # The last ones may still be at work, or wait for a worker.
+        patience = time.monotonic() + 10
+        while True:
+            volumes = self.volumes(scan)
+            for volume in volumes:
+                if volume.chain == name and volume.name not in seen:
+                    seen.add(volume.name)
+                    patience = time.monotonic() + 10
+                    yield self.wait_volume(volume.name)
+            made = {volume.derived_from for volume in volumes if volume.chain == name}
+            if all(volume.derived_from or volume.name in made for volume in volumes) or time.monotonic() > patience:
+                return
+            time.sleep(0.01)
 
     def discard(self, name: str) -> volume_pb2.Volume:
         """Frees a held volume's memory. Its data is gone."""

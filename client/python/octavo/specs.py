@@ -6,6 +6,7 @@ from typing import Optional, Sequence, Union
 
 import numpy as np
 
+from octavo import buffers
 from octavo.v1 import job_pb2, scan_pb2, types_pb2
 
 Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera]
@@ -206,10 +207,11 @@ _as_pattern = pattern
 def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, processing: Optional[scan_pb2.Processing] = None, samples: int = 0,
               raw_type: Optional[str] = None, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
               acquisition: Optional[dict] = None, retention: Optional[dict] = None, products: Optional[dict] = None, queue: str = "",
-              insert: str = "append", **fields) -> scan_pb2.ScanSpec:
+              insert: str = "append", chains: Optional[dict] = None, **fields) -> scan_pb2.ScanSpec:
     """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed"; record_average: records of the source in
     one of the pattern. acquisition, retention, products: fields of those messages; the rest: fields of ScanSpec.
 
+    chains  {name: [operation, ...]}: made of every volume as it completes, see Client.chain and buffers.array_operation
     queue   scans of one queue acquire one after another;  insert  "append", "interrupt_at_volume", "interrupt_now"
     """
     spec = scan_pb2.ScanSpec(**fields)
@@ -224,6 +226,8 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
         spec.acquisition.raw_type = RAW_TYPES[raw_type]
     if processing is not None:
         spec.processing.CopyFrom(processing)
+    for name, operations in (chains or {}).items():
+        spec.chains.add(name=name, operations=[buffers.array_operation(o) for o in operations])
     if retention:
         spec.retention.CopyFrom(scan_pb2.Retention(**retention))
     if products:

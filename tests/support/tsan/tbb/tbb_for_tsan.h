@@ -157,7 +157,7 @@ class enumerable_thread_specific {
  public:
   enumerable_thread_specific() : make_([] { return std::make_unique<T>(); }) {}
   template <class Make>
-    requires std::is_invocable_r_v<T, Make>
+  requires std::is_invocable_r_v<T, Make>
   explicit enumerable_thread_specific(Make make) : make_([make] { return std::unique_ptr<T>(new T(make())); }) {}
   explicit enumerable_thread_specific(const T& value) : make_([value] { return std::make_unique<T>(value); }) {}
 

@@ -1,0 +1,200 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device.h"
+#include "server/engine/buffer_types.h"
+#include "server/engine/device_order.h"
+#include "server/engine/frame.h"
+#include "server/engine/frame_pool.h"
+#include "server/engine/lease.h"
+#include "server/engine/ledger.h"
+#include "server/engine/volume_store.h"
+#include "server/engine/worker_pool.h"
+
+namespace octavo::engine {
+
+/// Memory of a buffer on one device, and where its reads and writes stand. The memory is freed, and its charge ends, with the last
+/// reference: the buffer's own and those of the work that is under way.
+struct BufferReplica {
+  ~BufferReplica();
+  Ledger* ledger = nullptr;
+  Ledger::ChargeId charge = 0;
+  int device = 0;
+  DeviceBuffer memory;
+  OrderedMemory order;
+  uint64_t version = 0;
+  BufferState state = BufferState::kUninitialized;
+};
+
+/// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take milliseconds and are meant for worker
+/// threads (Post); none waits for a device, but Read and Write through their own objects.
+///
+/// Order: every piece of work is enqueued under one lock, waits on the device for what wrote its inputs and for what read or wrote
+/// its outputs before, and is numbered (BufferStatus.sequence): what clients see is what running everything one by one in this order
+/// would give. Memory of work under way is kept by it; a thread per device follows the streams and lets go of it.
+class BufferStore {
+ public:
+  struct Context {
+    std::vector<Device*> devices;
+    Ledger* ledger = nullptr;
+    VolumeStore* volumes = nullptr;
+    LeaseTable* leases = nullptr;
+    const Clock* clock = nullptr;
+    WorkerPool* workers = nullptr;
+    std::vector<std::shared_ptr<FramePool>> frames;  // by device
+    std::string server_id;
+    std::function<bool()> draining;
+    int64_t most_elements = int64_t{1} << 30;
+    int64_t quota_bytes = 0;  // of device memory an owner may have; 0 = no limit
+    double slow_reader_seconds = 30;
+  };
+  explicit BufferStore(Context context);
+  ~BufferStore();
+
+  /// Runs on a worker thread.
+  void Post(std::function<void()> task) { context_.workers->Post(std::move(task)); }
+
+  absl::StatusOr<BufferStatus> Create(const BufferSpec& spec, const Caller& caller);
+  absl::StatusOr<BufferStatus> Get(const std::string& name, const Caller& caller);
+  std::vector<BufferStatus> List(const Caller& caller);  // oldest first; others' private ones are left out
+  struct Update {
+    std::string name, etag;
+    bool set_labels = false, set_ttl = false;
+    std::map<std::string, std::string> labels;
+    double ttl_seconds = 0;
+  };
+  absl::StatusOr<BufferStatus> Change(const Update& update, const Caller& caller);
+  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller);
+  absl::StatusOr<BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
+                                    const Caller& caller);
+  absl::StatusOr<BufferStatus> Apply(const BufferApplySpec& spec, const Caller& caller);
+  /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far is through.
+  absl::Status Wait(const std::string& name, const Caller& caller, std::function<void(absl::StatusOr<BufferStatus>)> done);
+
+  /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One thread at a time; Chunk may wait for the
+  /// upload of earlier ones.
+  class Writer {
+   public:
+    virtual ~Writer() = default;
+    virtual absl::Status Chunk(const std::vector<std::pair<const char*, size_t>>& pieces) = 0;
+    virtual absl::StatusOr<BufferStatus> Finish() = 0;
+  };
+  static constexpr int64_t kMostChunk = 1 << 20;
+  static constexpr int64_t kStagedWhole = 16 << 20;  // longer writes and reads go in pieces
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const BufferWriteSpec& spec, const Caller& caller);
+
+  /// One read, piece by piece. One Next at a time.
+  class Reader {
+   public:
+    virtual ~Reader() = default;
+    const ArrayType& type() const { return type_; }  // of what is read
+    const std::vector<uint64_t>& versions() const { return versions_; }
+    const std::vector<uint32_t>& replicas() const { return replicas_; }
+    int64_t total_bytes() const { return type_.bytes(); }
+    /// Waits for the device and returns at most max_bytes; empty at the end. Aborted (SLOW_READER) if the last call was too long ago.
+    virtual absl::StatusOr<Bytes> Next(int64_t max_bytes) = 0;
+    /// Lets go of the buffer if the client took nothing for too long.
+    virtual void CutIfSlow(int64_t) {}
+
+   protected:
+    ArrayType type_;
+    std::vector<uint64_t> versions_;
+    std::vector<uint32_t> replicas_;
+  };
+  absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const BufferReadSpec& spec, const Caller& caller);
+
+  /// Tells of every buffer now and of each change, from the thread that made it, until the returned handle goes.
+  using Told = std::function<void(BufferEventKind, const BufferStatus&, const std::string& text)>;
+  std::shared_ptr<void> Watch(const Caller& caller, Told told);
+
+  struct Totals {
+    int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0;
+    std::map<std::string, int64_t> gone;  // by reason: "destroyed", "expired"
+  };
+  Totals Count();
+  /// Expires what is overdue. Called by the store's own thread too.
+  void Housekeep();
+  /// Answers when nothing is under way any more on any device (for tests).
+  absl::Status Drain();
+
+ private:
+  friend class BufferWriter;
+  friend class SmallReader;
+  friend class LargeReader;
+  struct Buffer {
+    BufferStatus status;  // name, type, labels, owner ...; replicas are filled in when asked
+    std::string key;
+    std::vector<std::shared_ptr<BufferReplica>> replicas;
+    double ttl_seconds = 0;
+    int64_t expires_ns = 0;  // 0 = never
+    bool warned = false;
+    uint64_t revision = 0;
+    int writers = 0;
+  };
+  using BufferPtr = std::shared_ptr<Buffer>;
+  struct Tombstone {
+    std::string text;
+    int64_t gone_ns = 0;
+  };
+
+  absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TouchLocked(Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CoherentLocked(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static uint64_t NewestOf(const Buffer& buffer);
+  absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes, const std::vector<uint64_t>& shape) const;
+  absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
+  absl::Status CheckTtl(double seconds) const;
+  absl::Status NotDraining() const;
+  /// A retry's answer: the name of what the first call made; empty = this is the first, and has the id now.
+  absl::StatusOr<std::string> BeginRequest(const std::string& id, const std::string& digest);
+  void EndRequest(const std::string& id, const std::string& name);  // empty name: it failed
+  /// Reserves and allocates replicas, and clears them. Not yet listed.
+  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name, const Caller& caller, bool ready);
+  absl::Status CheckQuota(const std::string& owner, int64_t bytes);
+  void Tell(BufferEventKind kind, const BufferStatus& status, const std::string& text);
+  absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
+  void Remove(const std::string& name, const std::string& reason, const std::string& text);
+
+  const Context context_;
+  DeviceOrder order_;
+  Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is enqueued, and gives them back
+  Mutex mutex_;
+  std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Tombstone> tombstones_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, name ("": at work)
+  std::deque<std::string> request_order_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
+  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  Totals totals_ ABSL_GUARDED_BY(mutex_);
+  struct Watcher {
+    Caller caller;
+    Told told;
+  };
+  std::list<std::weak_ptr<Reader>> readers_ ABSL_GUARDED_BY(mutex_);  // large ones
+  std::list<std::weak_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  CondVar wake_;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  std::jthread housekeeper_;
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "octavo/v1/buffer.grpc.pb.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/buffer_store.h"
+#include "server/engine/checksum.h"
+#include "server/rpc/convert.h"
+#include "server/rpc/convert_buffer.h"
+#include "server/rpc/paging.h"
+#include "server/rpc/payload.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+constexpr uint32_t kBufferDataField = 15;
+
+absl::Status ProtocolError(const std::string& field, const std::string& what) {
+  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)), {.reason = "PROTOCOL", .field = field, .numbers = {}});
+}
+
+/// A client's write: a message at a time, dealt with by a worker, because uploads may have to be waited for.
+class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public std::enable_shared_from_this<WriteStream> {
+ public:
+  WriteStream(engine::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response)
+      : buffers_(buffers), context_(context), caller_(CallerOf(*context)), response_(response) {}
+
+  /// Keeps itself alive until OnDone.
+  static WriteStream* Begin(engine::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response) {
+    auto stream = std::make_shared<WriteStream>(buffers, context, response);
+    stream->self_ = stream;
+    stream->StartRead(&stream->incoming_);
+    return stream.get();
+  }
+
+  void OnReadDone(bool ok) override {
+    buffers_->Post([self = shared_from_this(), ok] {
+      if (ok) {
+        const absl::Status status = self->Take();
+        self->incoming_.Clear();
+        if (status.ok()) {
+          self->StartRead(&self->incoming_);
+          return;
+        }
+        self->writer_ = nullptr;
+        self->Finish(ToGrpc(status));
+        return;
+      }
+      self->Finish(ToGrpc(self->End()));
+    });
+  }
+  void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
+
+ private:
+  absl::Status Take() {
+    auto split = SplitPayload<v1::WriteBufferRequest>(incoming_, kBufferDataField);
+    if (!split.has_value()) return ProtocolError("data", "the message does not parse as WriteBufferRequest with data as its last field");
+    const v1::WriteBufferRequest& request = split->message;
+    if (writer_ == nullptr) {
+      if (!request.has_header()) return ProtocolError("header", "is missing; the first message is the header");
+      if (!split->payload.empty()) return ProtocolError("data", "is given in the first message; the header comes alone");
+      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferWriteSpec spec, DecodeWriteHeader(request.header()));
+      OCTAVO_ASSIGN_OR_RETURN(writer_, buffers_->OpenWrite(spec, caller_));
+      return absl::OkStatus();
+    }
+    if (request.has_header()) return ProtocolError("header", "comes a second time");
+    if (split->payload.empty()) return ProtocolError("data", "is empty");
+    return writer_->Chunk({split->payload.begin(), split->payload.end()});
+  }
+
+  // The client has said all, or is gone.
+  absl::Status End() {
+    if (context_->IsCancelled()) {
+      writer_ = nullptr;
+      return absl::CancelledError("the client has gone away");
+    }
+    if (writer_ == nullptr) return ProtocolError("header", "is missing; the stream ended before its first message");
+    auto written = writer_->Finish();
+    writer_ = nullptr;
+    if (!written.ok()) return written.status();
+    v1::WriteBufferResponse response;
+    EncodeBuffer(*written, response.mutable_buffer());
+    const grpc::Slice slice(response.SerializeAsString());
+    *response_ = grpc::ByteBuffer(&slice, 1);
+    return absl::OkStatus();
+  }
+
+  engine::BufferStore* const buffers_;
+  CallbackServerContext* const context_;
+  const engine::Caller caller_;
+  grpc::ByteBuffer* const response_;
+  std::shared_ptr<WriteStream> self_;
+  grpc::ByteBuffer incoming_;
+  std::unique_ptr<engine::BufferStore::Writer> writer_;
+};
+
+/// A read, piece by piece: the next one is asked for when the last one is on the wire.
+class BufferReadStream final : public std::enable_shared_from_this<BufferReadStream> {
+ public:
+  BufferReadStream(engine::BufferStore* buffers, std::shared_ptr<engine::BufferStore::Reader> reader,
+                   const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, int64_t chunk_bytes)
+      : buffers_(buffers), reader_(std::move(reader)), writer_(writer), chunk_bytes_(chunk_bytes) {}
+
+  void Begin() {
+    v1::ReadBufferResponse message;
+    auto* header = message.mutable_header();
+    EncodeElementType(reader_->type(), header->mutable_type());
+    for (const int64_t extent : reader_->type().dims) header->add_shape(extent);
+    for (const uint64_t version : reader_->versions()) header->add_versions(version);
+    for (const uint32_t replica : reader_->replicas()) header->add_replicas(replica);
+    header->set_total_bytes(static_cast<uint64_t>(reader_->total_bytes()));
+    if (auto writer = writer_.lock()) writer->Push(WithPayload(message, kBufferDataField, {}, 0, 0));
+    Send();
+  }
+
+ private:
+  void Send() {
+    auto writer = writer_.lock();
+    if (writer == nullptr) return;
+    auto piece = reader_->Next(chunk_bytes_);
+    if (!piece.ok()) {
+      writer->End(ToGrpc(piece.status()));
+      return;
+    }
+    crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
+    v1::ReadBufferResponse header;
+    header.set_offset(offset_);
+    offset_ += static_cast<uint64_t>(piece->size);
+    const bool last = static_cast<int64_t>(offset_) == reader_->total_bytes();
+    if (last) {
+      header.set_last(true);
+      header.set_crc32c(crc_);
+    }
+    grpc::ByteBuffer message = WithPayload(header, kBufferDataField, *piece, 0, piece->size);
+    if (last) {
+      writer->Push(std::move(message));
+      writer->End(grpc::Status::OK);
+      return;
+    }
+    writer->PushThen(std::move(message), [self = shared_from_this()] { self->buffers_->Post([self] { self->Send(); }); });
+  }
+
+  engine::BufferStore* const buffers_;
+  const std::shared_ptr<engine::BufferStore::Reader> reader_;
+  const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
+  const int64_t chunk_bytes_;
+  uint64_t offset_ = 0;
+  uint32_t crc_ = 0;
+};
+
+using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<v1::BufferService::WithRawCallbackMethod_WriteBuffer<
+    v1::BufferService::WithRawCallbackMethod_ReadBuffer<v1::BufferService::WithCallbackMethod_GetBuffer<
+        v1::BufferService::WithCallbackMethod_ListBuffers<v1::BufferService::WithCallbackMethod_WatchBuffers<
+            v1::BufferService::WithCallbackMethod_UpdateBuffer<v1::BufferService::WithCallbackMethod_DestroyBuffer<
+                v1::BufferService::WithCallbackMethod_SyncReplicas<v1::BufferService::WithCallbackMethod_ApplyOp<
+                    v1::BufferService::WithCallbackMethod_WaitBuffer<v1::BufferService::Service>>>>>>>>>>>;
+
+class BufferServiceImpl final : public BufferBase {
+ public:
+  explicit BufferServiceImpl(engine::Engine* engine) : buffers_(&engine->buffers()) {}
+
+  ServerUnaryReactor* CreateBuffer(CallbackServerContext* context, const v1::CreateBufferRequest* request, v1::Buffer* response) override {
+    return Later(context, response, [this, request, caller = CallerOf(*context)]() -> absl::StatusOr<engine::BufferStatus> {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferSpec spec, DecodeCreate(*request));
+      if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
+        return InvalidField("octavo-owner-key", absl::StrCat("has ", caller.key.size(), " characters; allowed 16 to 128"));
+      }
+      return buffers_->Create(spec, caller);
+    });
+  }
+  ServerUnaryReactor* SyncReplicas(CallbackServerContext* context, const v1::SyncReplicasRequest* request, v1::Buffer* response) override {
+    return Later(context, response, [this, request, caller = CallerOf(*context)] {
+      return buffers_->Sync(request->name(), request->source(), {request->targets().begin(), request->targets().end()}, request->lease_token(),
+                            caller);
+    });
+  }
+  ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request, v1::Buffer* response) override {
+    return Later(context, response, [this, request, caller = CallerOf(*context)]() -> absl::StatusOr<engine::BufferStatus> {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferApplySpec spec, DecodeApply(*request));
+      return buffers_->Apply(spec, caller);
+    });
+  }
+  ServerUnaryReactor* GetBuffer(CallbackServerContext* context, const v1::GetBufferRequest* request, v1::Buffer* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Get(request->name(), CallerOf(*context)));
+      EncodeBuffer(status, response);
+      return absl::OkStatus();
+    });
+  }
+  ServerUnaryReactor* UpdateBuffer(CallbackServerContext* context, const v1::UpdateBufferRequest* request, v1::Buffer* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Change({.name = request->name(),
+                                                                   .etag = request->etag(),
+                                                                   .set_labels = request->set_labels(),
+                                                                   .set_ttl = request->set_ttl(),
+                                                                   .labels = {request->labels().begin(), request->labels().end()},
+                                                                   .ttl_seconds = request->ttl_seconds()},
+                                                                  CallerOf(*context)));
+      EncodeBuffer(status, response);
+      return absl::OkStatus();
+    });
+  }
+  ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context, const v1::DestroyBufferRequest* request, v1::DestroyBufferResponse*) override {
+    auto* reactor = context->DefaultReactor();
+    buffers_->Post([this, reactor, request, caller = CallerOf(*context)] {
+      reactor->Finish(ToGrpc(buffers_->Destroy(request->name(), request->etag(), request->lease_token(), caller)));
+    });
+    return reactor;
+  }
+  ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
+    const auto reply = LateReply::Make();
+    const absl::Status status =
+        buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
+          reply->Complete([&] {
+            if (buffer.ok()) EncodeBuffer(*buffer, response);
+            return ToGrpc(buffer.status());
+          });
+        });
+    if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
+    return reply.get();
+  }
+
+  ServerUnaryReactor* ListBuffers(CallbackServerContext* context, const v1::ListBuffersRequest* request, v1::ListBuffersResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      for (const int state : request->states()) {
+        if (!v1::BufferState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
+      }
+      auto list = buffers_->List(CallerOf(*context));
+      std::erase_if(list, [&](const engine::BufferStatus& b) {
+        const auto& states = request->states();
+        return (!request->owner().empty() && b.owner != request->owner()) || (!request->origin().empty() && b.origin != request->origin()) ||
+               (!states.empty() && std::find(states.begin(), states.end(), static_cast<int>(b.state)) == states.end()) ||
+               !std::all_of(request->labels().begin(), request->labels().end(), [&](const auto& label) {
+                 auto it = b.labels.find(label.first);
+                 return it != b.labels.end() && it->second == label.second;
+               });
+      });
+      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), list.size()));
+      for (size_t i = page.begin; i < page.end; ++i) EncodeBuffer(list[i], response->add_buffers());
+      response->set_next_page_token(page.next_token);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* WriteBuffer(CallbackServerContext* context, grpc::ByteBuffer* response) override {
+    return WriteStream::Begin(buffers_, context, response);
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadBuffer(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
+    auto writer = QueuedWriter<grpc::ByteBuffer>::Make();
+    auto request = std::make_shared<v1::ReadBufferRequest>();
+    if (!ParseRequest(*bytes, request.get())) {
+      writer->End(ToGrpc(absl::InvalidArgumentError("the request does not parse as ReadBufferRequest")));
+      return writer.get();
+    }
+    buffers_->Post([this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
+      auto to = weak.lock();
+      if (to == nullptr) return;
+      const absl::Status status = [&]() -> absl::Status {
+        OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request->chunk_bytes()));
+        OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(*request), caller));
+        std::make_shared<BufferReadStream>(buffers_, std::move(reader), to, chunk_bytes)->Begin();
+        return absl::OkStatus();
+      }();
+      if (!status.ok()) to->End(ToGrpc(status));
+    });
+    return writer.get();
+  }
+
+  grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(CallbackServerContext* context, const v1::WatchBuffersRequest*) override {
+    auto writer = QueuedWriter<v1::BufferEvent>::Make();
+    auto* raw = writer.get();
+    buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
+      auto handle = buffers_->Watch(caller, [weak](engine::BufferEventKind kind, const engine::BufferStatus& status, const std::string& text) {
+        auto to = weak.lock();
+        if (to == nullptr) return;
+        v1::BufferEvent event;
+        event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
+        EncodeBuffer(status, event.mutable_buffer());
+        event.set_text(text);
+        to->Push(std::move(event));
+      });
+      // Held by the stream; told to end while the server stops.
+      if (auto to = weak.lock()) to->OnOver([handle = std::move(handle)] {});
+    });
+    return raw;
+  }
+
+ private:
+  /// Answers from a worker: memory may have to be had first.
+  template <class F>
+  ServerUnaryReactor* Later(CallbackServerContext* context, v1::Buffer* response, F call) {
+    auto* reactor = context->DefaultReactor();
+    buffers_->Post([reactor, response, call = std::move(call)] {
+      const auto status = call();
+      if (status.ok()) EncodeBuffer(*status, response);
+      reactor->Finish(ToGrpc(status.status()));
+    });
+    return reactor;
+  }
+
+  engine::BufferStore* const buffers_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine) { return std::make_unique<BufferServiceImpl>(engine); }
+
+}  // namespace octavo::rpc

@@ -1,0 +1,336 @@
+"""Replicated buffers and chained operations through the daemon: against NumPy, and every error that a stream can make."""
+
+import threading
+import unittest
+
+import grpc
+import numpy as np
+
+import octavo
+from harness import DaemonTest
+from octavo import buffers as octavo_buffers
+from octavo.v1 import buffer_pb2, operation_pb2
+
+
+class Buffers(DaemonTest):
+    def setUp(self):
+        self.buffers = self.client.buffers
+        self.random = np.random.default_rng(np.random.SeedSequence().entropy)
+
+    def tearDown(self):
+        for buffer in self.buffers.list():
+            self.buffers.destroy(buffer.name)
+        super().tearDown()
+
+    def refused(self, code, reason, call, *args, **kwargs):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            result = call(*args, **kwargs)
+            list(result) if hasattr(result, "__next__") else None
+        self.assertEqual((caught.exception.code, caught.exception.reason), (code, reason), caught.exception)
+        return caught.exception
+
+    def test_what_is_put_is_read(self):
+        for shape in ((50,), (50, 50), (50, 50, 50), (2, 50)):
+            array = self.random.standard_normal(shape, dtype=np.float32)
+            buffer = self.buffers.put(array)
+            np.testing.assert_array_equal(self.buffers.read(buffer.name), array)
+            np.testing.assert_array_equal(self.buffers.read(buffer.name, replica=0), array)
+            self.assertEqual(self.buffers.read(buffer.name, stacked=True).shape, (len(buffer.replicas), *shape))
+            pairs = self.random.standard_normal((*shape, 2), dtype=np.float32)
+            buffer = self.buffers.put(pairs, lanes=2)
+            self.assertEqual(list(buffer.shape), list(shape))
+            np.testing.assert_array_equal(self.buffers.read(buffer.name), pairs)
+        for name, kind in octavo_buffers.NUMPY.items():
+            if name == "c32":
+                continue
+            array = self.random.integers(0, 100, (3, 5)).astype(kind)
+            np.testing.assert_array_equal(self.buffers.read(self.buffers.put(array).name), array)
+
+    def test_boxes_ranges_and_large_ones(self):
+        array = self.random.integers(0, 255, (40, 1024, 1024), dtype=np.uint8)  # 40 MiB: in pieces
+        buffer = self.buffers.put(array)
+        np.testing.assert_array_equal(self.buffers.read(buffer.name, start=(3, 100, 7), count=(2, 50, 11)), array[3:5, 100:150, 7:18])
+        np.testing.assert_array_equal(self.buffers.read(buffer.name), array)
+        self.buffers.write(buffer.name, np.full(5, 7, np.uint8), offset=1000)
+        array.reshape(-1)[1000:1005] = 7
+        np.testing.assert_array_equal(self.buffers.read(buffer.name, count=(1, 1, 1024)), array[:1, :1])
+
+    def test_errors(self):
+        invalid, missing, range_error, wrong = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE,
+                                                grpc.StatusCode.FAILED_PRECONDITION)
+        self.refused(invalid, "BAD_SHAPE", self.buffers.create, ())
+        self.refused(invalid, "BAD_SHAPE", self.buffers.create, (1, 2, 3, 4))
+        self.refused(invalid, "BAD_SHAPE", self.buffers.create, (4, 0))
+        self.refused(invalid, "BAD_TYPE", self.buffers.create, (4,), 99)
+        self.refused(invalid, "BAD_TYPE", self.buffers.create, (4,), "f32", lanes=5)
+        self.refused(invalid, "BAD_TYPE", self.buffers.create, (4,), "c64", lanes=2)
+        self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**30 + 1,), "u8")
+        self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**63, 2**63, 2**63), "u8")
+        self.refused(invalid, "BAD_PLACEMENT", self.buffers.create, (4,), devices=[77])
+        self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), ttl_seconds=0.1)
+        self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), private=True)
+        self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), labels={"Bad Key": "x"})
+        buffer = self.buffers.create((10, 20))
+        zeros = np.zeros((10, 20), np.float32)
+        self.refused(range_error, "BAD_REPLICA", self.buffers.write, buffer.name, zeros, replica=99)
+        self.refused(range_error, "BAD_RANGE", self.buffers.write, buffer.name, zeros, offset=4)
+        self.refused(invalid, "MISALIGNED", self.buffers.write, buffer.name, np.zeros(3, np.uint8))
+        self.refused(invalid, "TYPE_MISMATCH", self.buffers.write, buffer.name, zeros.astype(np.int32), check=True)
+        self.refused(invalid, "SHAPE_MISMATCH", self.buffers.write, buffer.name, zeros.T, check=True)
+        self.refused(grpc.StatusCode.ABORTED, "VERSION", self.buffers.write, buffer.name, zeros, if_version=99)
+        self.refused(wrong, "LEASE_LOST", self.buffers.write, buffer.name, zeros, lease_token="none")
+        self.refused(missing, "NO_BUFFER", self.buffers.read, "buffers/none")
+        self.refused(range_error, "BAD_REPLICA", self.buffers.read, buffer.name, replica=5)
+        self.refused(range_error, "BAD_RANGE", self.buffers.read, buffer.name, start=(10, 0))
+        self.refused(invalid, "BAD_FIELD", self.buffers.read, buffer.name, chunk_bytes=1)
+        self.refused(wrong, "UNINITIALIZED", self.buffers.read, self.buffers.create((4,), uninitialized=True).name)
+        error = self.refused(invalid, "BAD_FIELD", self.buffers.apply, buffer.name, {"crop": {"start": [1, 99]}})
+        self.assertEqual(error.field, "operations[0].crop.start")
+        self.refused(invalid, "BAD_FIELD", self.buffers.apply, buffer.name, operation_pb2.ArrayOperation())
+        self.refused(invalid, "SHAPE_MISMATCH", self.buffers.apply, buffer.name, {"transpose": {}}, output=buffer.name)
+        self.refused(wrong, "SEALED", self.buffers.write, "volumes/x", zeros)
+        self.buffers.create((4,), request_id="same")
+        self.refused(grpc.StatusCode.ALREADY_EXISTS, "IDEMPOTENCY_MISMATCH", self.buffers.create, (5,), request_id="same")
+        self.buffers.destroy(buffer.name)
+        self.assertIn("destroyed", str(self.refused(missing, "NO_BUFFER", self.buffers.get, buffer.name)))
+        np.testing.assert_equal([b.shape[0] for b in self.buffers.list()], [4, 4])
+
+    def test_the_stream_of_a_write(self):
+        """PROTOCOL, SHORT_STREAM, CHECKSUM, and a client that goes at each message."""
+        stub = self.buffers._stub
+        invalid = grpc.StatusCode.INVALID_ARGUMENT
+        buffer = self.buffers.put(np.arange(3 << 18, dtype=np.float32))  # 3 MiB
+        before = self.buffers.read(buffer.name)
+        request, header = buffer_pb2.WriteBufferRequest, buffer_pb2.WriteBufferRequest.Header
+        head = request(header=header(name=buffer.name, total_bytes=3 << 20))
+        chunk = request(data=bytes(1 << 20))
+
+        def send(*messages):
+            with octavo_buffers._raising():
+                return stub.WriteBuffer(iter(messages))
+
+        self.refused(invalid, "PROTOCOL", send)
+        self.refused(invalid, "PROTOCOL", send, chunk)
+        self.refused(invalid, "PROTOCOL", send, head, head)
+        self.refused(invalid, "PROTOCOL", send, request(header=head.header, data=b"1234"))
+        self.refused(invalid, "PROTOCOL", send, head, request())
+        self.refused(invalid, "PROTOCOL", send, head, request(data=bytes((1 << 20) + 4)))
+        self.refused(invalid, "PROTOCOL", send, head, chunk, chunk, chunk, chunk)
+        self.refused(invalid, "SHORT_STREAM", send, head, chunk, chunk)
+        bad = request(header=header(name=buffer.name, total_bytes=3 << 20, crc32c=1, has_crc32c=True))
+        self.refused(grpc.StatusCode.DATA_LOSS, "CHECKSUM", send, bad, chunk, chunk, chunk)
+        for messages in range(4):
+            sent, go = threading.Event(), threading.Event()
+
+            def until():
+                yield from [head, chunk, chunk, chunk][:messages + 1]
+                sent.set()
+                go.wait(30)  # neither more nor the end
+
+            call = stub.WriteBuffer.future(until())
+            sent.wait(30)
+            call.cancel()
+            go.set()
+            # The lease goes with the stream: then the old content is there, whole.
+            while True:
+                try:
+                    after = self.buffers.read(buffer.name)
+                    break
+                except octavo.OctavoError as error:
+                    self.assertEqual(error.reason, "LEASED")
+            np.testing.assert_array_equal(after, before)
+            self.assertEqual(self.buffers.get(buffer.name).state, buffer_pb2.BUFFER_READY)
+
+    def test_operations_equal_numpy(self):
+        x = self.random.standard_normal((12, 17, 23)).astype(np.float32)
+        buffer = self.buffers.put(x)
+
+        def check(wanted, *operations, rtol=1e-5, atol=1e-5, source=buffer.name):
+            made = self.buffers.apply(source, *operations)
+            got = self.buffers.read(made.name)
+            self.assertEqual(got.shape, np.shape(wanted), operations)
+            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol, err_msg=str(operations))
+            return made
+
+        check(x[2:9, 3:, :20], {"crop": {"start": [2, 3, 0], "count": [7, 0, 20]}}, rtol=0, atol=0)
+        check(x * 2.5 - 1, {"scale": {"multiply": 2.5, "add": -1}})
+        check(np.clip(np.round(x * 50 + 100), 0, 255), {"scale": {"multiply": 50, "add": 100, "type": "u8"}}, atol=1)
+        for kind in ("sum", "min", "max", "mean", "std"):
+            for axes in ((), (0,), (1,), (2,), (0, 2), (0, 1)):
+                wanted = getattr(np, kind)(x.astype(np.float64), axis=axes or None)
+                check(np.atleast_1d(wanted), {"reduce": {"kind": kind, "axes": axes}}, atol=1e-4)
+        check(x.max(2), {"mip": {"axis": 2}}, rtol=0, atol=0)
+        check(x.mean(2), {"aip": {"axis": -1}})
+        check(x[:, :, 5:9].max(2), {"slab": {"axis": 2, "begin": 5, "end": 9}}, rtol=0, atol=0)
+        check(np.percentile(x, [1, 50, 99.5], axis=1), {"percentile": {"percentiles": [1, 50, 99.5], "axes": [1]}})
+        check(np.histogram(x, 37, (-2, 2))[0], {"histogram": {"bins": 37, "lo": -2, "hi": 2}}, rtol=0, atol=0)
+        for axis in (0, 1, 2):
+            check(np.fft.fft(x, axis=axis), {"fft": {"axis": axis}}, atol=1e-4)
+        check(x, {"fft": {"axis": 1}}, {"fft": {"axis": 1, "inverse": True}}, {"scale": {"part": "real"}}, atol=1e-5)
+        check(np.abs(np.fft.fft(x, axis=2)) ** 2, {"fft": {"axis": 2}}, {"scale": {"part": "power"}}, rtol=1e-4, atol=1e-3)
+        check(x[:, ::-1, :], {"flip": {"axes": [1]}}, rtol=0, atol=0)
+        check(x.transpose(2, 0, 1), {"transpose": {"axes": [2, 0, 1]}}, rtol=0, atol=0)
+        check(np.full_like(x, 3), {"fill": {"value": 3}}, rtol=0, atol=0)
+        line = self.random.standard_normal(23).astype(np.float32)
+        other = self.buffers.put(line)
+        check(x - line, {"combine": {"kind": "subtract", "other": other.name}})
+        # Corner to corner and at pixel centres, without smoothing.
+        at = np.linspace(0, 22, 50)
+        linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
+        check(linear, {"resize": {"shape": [0, 0, 50], "corner_aligned": True}}, atol=1e-4)
+        at = np.clip((np.arange(50) + 0.5) * 23 / 50 - 0.5, 0, 22)
+        linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
+        check(linear, {"resize": {"shape": [0, 0, 50]}}, atol=1e-4)
+        # A chain, and the same into a buffer that exists.
+        wanted = (x[:, ::-1] * 2).max(0)
+        made = check(wanted, {"flip": {"axes": [1]}}, {"scale": {"multiply": 2}}, {"reduce": {"kind": "max", "axes": [0]}}, rtol=0, atol=0)
+        self.assertEqual(made.origin, buffer.name)
+        self.buffers.apply(buffer.name, {"flip": {"axes": [1]}}, {"scale": {"multiply": 3}}, {"reduce": {"kind": "max", "axes": [0]}}, output=made.name)
+        self.assertEqual(self.buffers.wait(made.name).state, buffer_pb2.BUFFER_READY)
+        np.testing.assert_array_equal(self.buffers.read(made.name), (x[:, ::-1] * np.float32(3)).max(0))
+
+    def test_three_recorded_additions(self):
+        buffer = self.buffers.put(np.zeros(1000, np.float32))
+        self.buffers.apply(buffer.name, *[{"scale": {"add": 1}}] * 3, output=buffer.name)
+        np.testing.assert_array_equal(self.buffers.read(buffer.name), np.full(1000, 3, np.float32))
+
+    def test_four_clients_at_once(self):
+        """T1 over the wire: random programs, replayed by the numbers that the server gave."""
+        count, number = int(self.random.integers(500, 2500)), 12
+        model = {}
+        for _ in range(number):
+            values = self.random.standard_normal(count).astype(np.float32)
+            model[self.buffers.put(values).name] = values
+        names = list(model)
+        done, failures = [], []
+
+        def client(seed):
+            random = np.random.default_rng(seed)
+            try:
+                with self.daemon.client() as own:
+                    for _ in range(50):
+                        source, target = random.choice(names, 2)
+                        constants = random.integers(-1000, 1000, random.integers(1, 5)) / 100
+                        made = own.buffers.apply(str(source), *[{"scale": {"add": float(c)}} for c in constants], output=str(target))
+                        done.append((made.sequence, source, target, constants))
+            except octavo.OctavoError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=client, args=(seed,)) for seed in self.random.integers(0, 2**31, 4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(len({d[0] for d in done}), 200)
+        for _, source, target, constants in sorted(done, key=lambda d: d[0]):
+            values = model[source]
+            for c in constants:
+                values = values + np.float32(c)
+            model[target] = values
+        for name, values in model.items():
+            np.testing.assert_allclose(self.buffers.read(name), values, atol=1e-3)
+
+    def test_private_ones_watching_and_labels(self):
+        with octavo.Client(self.daemon.address, client="owner", key="a key of sixteen characters or more") as owner:
+            mine = owner.buffers.put(np.ones(4, np.float32), private=True)
+            self.assertEqual(mine.owner, "owner")
+            self.refused(grpc.StatusCode.PERMISSION_DENIED, "NOT_OWNER", self.buffers.read, mine.name)
+            self.assertEqual(self.buffers.list(), [])
+            owner.buffers.destroy(mine.name)
+        seen = []
+        watch = self.buffers.watch()
+        buffer = None
+
+        def follow():
+            for event in watch:
+                seen.append((event.kind, event.buffer.name))
+                if event.kind == buffer_pb2.BufferEvent.GONE:
+                    return
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        buffer = self.buffers.create((4,), labels={"kind": "test"})
+        self.assertEqual([b.name for b in self.buffers.list(labels={"kind": "test"})], [buffer.name])
+        changed = self.buffers.update(buffer.name, labels={"kind": "other"}, etag=buffer.etag)
+        self.refused(grpc.StatusCode.ABORTED, "VERSION", self.buffers.update, buffer.name, labels={}, etag=buffer.etag)
+        self.assertEqual(self.buffers.list(labels={"kind": "test"}), [])
+        self.buffers.destroy(buffer.name, etag=changed.etag)
+        thread.join(30)
+        self.assertEqual(seen[-1], (buffer_pb2.BufferEvent.GONE, buffer.name))
+
+
+class Volumes(DaemonTest):
+    """Chains on held volumes, and on every volume of a scan."""
+
+    def scan(self, **fields):
+        scan = self.client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(48, 20, volumes=fields.pop("volumes", 1)), **fields)
+        return self.client.wait(scan.name).name
+
+    def test_derived_volumes_equal_numpy(self):
+        volume = self.client.volumes(self.scan())[0]
+        x = self.client.read(volume.name)
+        np.testing.assert_array_equal(self.client.buffers.read(volume.name), x)
+        f = x.astype(np.float64)
+
+        def check(wanted, *operations, atol=1e-4):
+            made = self.client.derive(volume.name, *operations)
+            self.assertEqual(made.derived_from, volume.name)
+            self.assertEqual(len(made.operations), len(operations))
+            got = self.client.read(made.name)
+            self.assertEqual(list(got.shape), list(made.shape))
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=atol, err_msg=str(operations))
+            return made
+
+        made = check(x.max(2, keepdims=True), {"mip": {"axis": 2}}, atol=0)
+        self.assertEqual(made.quantity, "")
+        self.assertTrue(made.HasField("levels"))
+        self.assertEqual(check(f.mean(2, keepdims=True), {"aip": {"axis": 2}}).quantity, "mean")
+        check(f.std((0, 1), keepdims=True), {"reduce": {"kind": "std", "axes": [0, 1]}})
+        made = check(x[:, 4:30, ::-1].transpose(2, 0, 1), {"crop": {"start": [0, 4, 0], "count": [0, 26, 0]}}, {"flip": {"axes": [2]}},
+                     {"transpose": {"axes": [2, 0, 1]}}, atol=0)
+        self.assertEqual(list(made.axes), ["z", "y", "x"])
+        self.assertEqual(made.spacing_um[0], volume.spacing_um[2])
+        spacing = volume.spacing_um[2]
+        check(x[:, :, 8:16].max(2, keepdims=True), {"slab": {"axis": 2, "begin_um": 8 * spacing + 1e-6, "end_um": 16 * spacing - 1e-6}}, atol=0)
+        counts = check(np.bincount(x.reshape(-1), minlength=256).reshape(1, 1, 256), {"histogram": {}}, atol=0)
+        check(np.percentile(f, 99).reshape(1, 1, 1), {"percentile": {"percentiles": [99]}})
+        check(np.abs(np.fft.fft(f, axis=1)), {"fft": {"axis": 1}}, {"scale": {"part": "magnitude"}}, atol=2e-2)
+        again = self.client.derive(counts.name, {"reduce": {"kind": "sum"}})  # of a derived one
+        self.assertEqual(self.client.read(again.name).item(), x.size)
+        # As input of operations on buffers.
+        made = self.client.buffers.apply(volume.name, {"mip": {"axis": 0}})
+        np.testing.assert_array_equal(self.client.buffers.read(made.name), x.max(0))
+        self.client.buffers.destroy(made.name)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.derive(volume.name, {"mip": {"axis": 2}}, {"slab": {"axis": 1, "begin": 99}})
+        self.assertEqual(caught.exception.field, "operations[1].slab.begin")
+        np.testing.assert_array_equal(self.client.read(volume.name), x)
+
+    def test_work_that_is_waited_for(self):
+        volume = self.client.volumes(self.scan())[0]
+        planned = self.client.derive(volume.name, {"fft": {"axis": 0}}, {"scale": {"part": "magnitude"}}, {"mip": {"axis": 2}}, asynchronous=True)
+        done = self.client.wait_volume(planned.name)
+        self.assertEqual(done.state, 2)
+        wanted = np.abs(np.fft.fft(self.client.read(volume.name).astype(np.float64), axis=0)).max(2, keepdims=True)
+        np.testing.assert_allclose(self.client.read(done.name), wanted, rtol=1e-4, atol=1e-2)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.wait_volume("volumes/none")
+        self.assertEqual(caught.exception.code, grpc.StatusCode.NOT_FOUND)
+
+    def test_a_chain_of_every_volume(self):
+        chains = {"mip": [{"mip": {"axis": 2}}], "profile": [{"reduce": {"kind": "mean", "axes": [0, 1]}}]}
+        scan = self.client.submit_scan(octavo.simulated(seed=4, fast=True), octavo.raster(48, 20, volumes=4), chains=chains)
+        made = list(self.client.chain(scan.name, "mip"))
+        self.assertEqual(len(made), 4)
+        for mip in made:
+            np.testing.assert_array_equal(self.client.read(mip.name), self.client.read(mip.derived_from).max(2, keepdims=True))
+        self.assertEqual(len(list(self.client.chain(scan.name, "profile"))), 4)
+        self.assertEqual([c.name for c in self.client.scan(scan.name).spec.chains], ["mip", "profile"])
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(octavo.simulated(seed=4), octavo.raster(48, 20), chains={"bad": [{"slab": {"axis": 7}}]})
+        self.assertEqual(caught.exception.field, "chains[0].operations[0].slab.axis")
+
+
+if __name__ == "__main__":
+    unittest.main()
