@@ -241,7 +241,8 @@ class CudaArrayOps final : public ArrayOps {
   absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, void* out) override {
     const DeviceGuard guard(ordinal_);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(s.axes.results(), 1 << 20));
-    SelectKernel < < <blocks, s.axes.length()> 4096 ? 1024 : 128, 0, Of(stream) >>> (s, in, out);
+    const unsigned threads = s.axes.length() > 4096 ? 1024 : 128;
+    SelectKernel<<<blocks, threads, 0, Of(stream)>>>(s, in, out);
     return Launched();
   }
   absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in, uint64_t* counts) override {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <pthread.h>
+#include <set>
 #include <thread>
 #include <utility>
 

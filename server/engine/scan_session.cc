@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
 }
 
 absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
-  const SlotBytes bytes = BytesOfSlot(scan_);
+  const SlotLayout bytes = BytesOfSlot(scan_);
   OCTAVO_ASSIGN_OR_RETURN(slot->volume, device.Allocate(bytes.volume));
   OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
   if (bytes.aip > 0) {

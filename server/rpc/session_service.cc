@@ -6,7 +6,9 @@
 #include "octavo/v1/session.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/buffer_store.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_buffer.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
@@ -115,9 +117,9 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
 
-  ServerUnaryReactor* AcquireLease(CallbackServerContext*, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
+  ServerUnaryReactor* AcquireLease(CallbackServerContext* context, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
     auto* reactor = new WaitingReactor(&engine_->leases());
-    auto decoded = DecodeAcquire(*request);
+    auto decoded = DecodeAcquire(*request, *context);
     if (decoded.ok()) {
       reactor->Begin(*decoded, &clock_, response);
     } else {
@@ -147,7 +149,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
  private:
-  absl::StatusOr<engine::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in) {
+  absl::StatusOr<engine::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in, const CallbackServerContext& context) {
     OCTAVO_RETURN_IF_ERROR(CheckText("holder", in.holder()));
     if (!v1::LeaseMode_IsValid(in.mode())) return InvalidField("mode", absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
     engine::LeaseRequest out{.resource = in.resource(),
@@ -170,7 +172,9 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
             absl::FailedPreconditionError(absl::StrCat(volume.name, " is ", engine::Name(volume.state), "; only HELD volumes can be leased")),
             {.reason = "VOLUME_STATE", .field = "resource", .numbers = {{"state", engine::Name(volume.state)}}});
       }
-    } else if (!absl::StartsWith(in.resource(), "buffers/")) {
+    } else if (absl::StartsWith(in.resource(), "buffers/")) {
+      OCTAVO_RETURN_IF_ERROR(engine_->buffers().Get(in.resource(), CallerOf(context)).status());
+    } else {
       return InvalidField("resource", absl::StrCat("is '", in.resource(), "'; allowed volumes/... and buffers/..."));
     }
     return out;
