@@ -608,10 +608,10 @@ class EngineImpl final : public Engine {
       const absl::Status health = devices_[d]->Health();
       if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;
       Log(LogLevel::kError, "device lost", {{"device", DeviceName(static_cast<int>(d))}, {"reason", std::string(health.message())}});
+      device_watch_.Tell(ListDevices());
       for (const auto& session : Sessions()) {
         if (session->Uses(static_cast<int>(d))) session->DeviceLost();
       }
-      device_watch_.Tell(ListDevices());
     }
   }
 

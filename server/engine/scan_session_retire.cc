@@ -51,7 +51,6 @@ void ScanSession::Retire() {
         if (item.volume->raw_slot != nullptr) context_.store->Fail(item.volume->raw_status.name, absl::StrCat("device error: ", status.message()));
       }
       stages = StagesOf(item, now);
-      item.volume->slot = item.volume->raw_slot = nullptr;
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
@@ -65,7 +64,7 @@ void ScanSession::Retire() {
     // Subscribers have been told; now what may take longer.
     if (item.volume != nullptr) {
       if (status.ok()) DisposeOf(*item.volume);
-      item.volume->slot = nullptr;
+      item.volume->slot = item.volume->raw_slot = nullptr;
       if (now - device_clock_.host_ns > kClockReadNs) {
         if (const auto reading = device_.ReadClock(); reading.ok()) device_clock_ = *reading;
       }

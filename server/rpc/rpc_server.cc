@@ -88,7 +88,7 @@ class RpcServerImpl final : public RpcServer {
   void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mutex_) {
     const bool serving = serving_ && any_device_;
     auto* health = server_->GetHealthCheckService();
-    health->SetServingStatus(serving);
+    health->SetServingStatus("", serving);  // without a name it would be that of every service, the devices included
     for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService", "octavo.v1.JobService",
                                 "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
       health->SetServingStatus(service, serving);

@@ -6,8 +6,9 @@ import unittest
 import grpc
 import numpy as np
 
-import octavo
 from harness import DaemonTest
+
+import octavo
 from octavo import buffers as octavo_buffers
 from octavo.v1 import buffer_pb2, operation_pb2
 

@@ -141,24 +141,25 @@ session = client.session("victim")
 scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=2), samples=256, session=session,
                           retention=dict(orphan=octavo.v1.scan_pb2.ORPHAN_DISCARD))
 client.wait(scan.name)
-lease = client.lease("buffers/x", exclusive=True, session=session)
-print(session.name, session.secret, flush=True)
+buffer = client.buffers.create([4]).name
+lease = client.lease(buffer, exclusive=True, session=session)
+print(session.name, session.secret, buffer, flush=True)
 time.sleep(1000)
 """
         victim = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True)
         try:
-            name, secret = victim.stdout.readline().split()
+            name, secret, buffer = victim.stdout.readline().split()
             mine = lambda: [v for v in self.client.volumes() if v.session == name]
             self.assertEqual(len(mine()), 2)
             time.sleep(2)  # longer than the expiry: it keeps itself alive
             self.assertEqual(len(mine()), 2)
             self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
             with self.assertRaises(octavo.OctavoError) as caught:
-                self.client.lease("buffers/x", exclusive=True, seconds=5)
+                self.client.lease(buffer, exclusive=True, seconds=5)
             self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ABORTED", "LEASED"))
             self.assertIn("victim", str(caught.exception))
             waited = []
-            waiter = threading.Thread(target=lambda: waited.append(self.client.lease("buffers/x", exclusive=True, seconds=5, wait=20)))
+            waiter = threading.Thread(target=lambda: waited.append(self.client.lease(buffer, exclusive=True, seconds=5, wait=20)))
             waiter.start()
         finally:
             victim.kill()
@@ -192,7 +193,7 @@ time.sleep(1000)
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.lease(name, **arguments)
             self.assertEqual(caught.exception.code.name, code, arguments)
-        for resource, code in (("volumes/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT"), ("", "INVALID_ARGUMENT")):
+        for resource, code in (("volumes/none", "NOT_FOUND"), ("buffers/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT"), ("", "INVALID_ARGUMENT")):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.lease(resource, seconds=5)
             self.assertEqual(caught.exception.code.name, code, resource)
@@ -204,15 +205,16 @@ time.sleep(1000)
         self.assertEqual(octavo_command(self.daemon, "lease", "release", token).returncode, 1)
 
     def test_a_waiting_client_that_goes_leaves_the_queue(self):
-        with self.client.lease("buffers/y", exclusive=True, seconds=60):
+        buffer = self.client.buffers.create([4]).name
+        with self.client.lease(buffer, exclusive=True, seconds=60):
             impatient = octavo.Client(self.daemon.address, timeout=0.3)
             with self.assertRaises(octavo.OctavoError) as caught:
-                request = octavo.v1.session_pb2.AcquireLeaseRequest(resource="buffers/y", mode=2, seconds=60, wait_seconds=60)
+                request = octavo.v1.session_pb2.AcquireLeaseRequest(resource=buffer, mode=2, seconds=60, wait_seconds=60)
                 impatient._call(impatient._sessions.AcquireLease, request)
             self.assertEqual(caught.exception.code.name, "DEADLINE_EXCEEDED")
             impatient.close()
             self.until(lambda: metrics(self.daemon)['octavo_leases{mode="waiting"}'] == 0)
-        self.assertEqual(self.client.leases("buffers/y"), [])
+        self.assertEqual(self.client.leases(buffer), [])
 
     def test_orphan_needs_a_session(self):
         with self.assertRaises(octavo.OctavoError) as caught:

@@ -293,7 +293,7 @@ class Client:
         wait_volume() waits for it."""
         request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous)
         for operation in operations:
-            if set(operation) & {"cartesian", "angiography", "doppler", "array"}:
+            if not operation or set(operation) & {"cartesian", "angiography", "doppler", "reprocess", "array"}:
                 request.operations.add(**operation)
             else:
                 request.operations.add(array=buffers.array_operation(operation))

@@ -27,6 +27,7 @@ class Filler {
     std::map<const google::protobuf::OneofDescriptor*, int> chosen;  // one of each, and always one
     for (int i = 0; i < descriptor->field_count(); ++i) {
       const FieldDescriptor* field = descriptor->field(i);
+      if (field->full_name() == "octavo.v1.ScanSpec.chains") continue;  // few of them are right: ChainsSurviveTheRoundTrip
       if (const auto* oneof = field->containing_oneof(); oneof != nullptr) {
         const int choice = chosen.try_emplace(oneof, Below(oneof->field_count())).first->second;
         if (oneof->field(choice) != field) continue;
@@ -100,6 +101,28 @@ TEST(ConvertScan, EveryFieldOfASpecSurvivesTheRoundTrip) {
     differencer.ReportDifferencesToString(&difference);
     ASSERT_TRUE(differencer.Compare(spec, back)) << "seed " << seed << ": " << difference;
   }
+}
+
+TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
+  v1::ScanSpec spec, back;
+  Filler(3).Fill(&spec);
+  auto* chain = spec.add_chains();
+  chain->set_name("front");
+  auto* crop = chain->add_operations()->mutable_crop();
+  for (const int64_t start : {0, 2, 4}) crop->add_start(start);
+  for (const int64_t count : {0, 8, 16}) crop->add_count(count);
+  auto* reduce = chain->add_operations()->mutable_reduce();
+  reduce->set_kind(v1::REDUCE_MEAN);
+  reduce->add_axes(2);
+  ASSERT_OK_AND_ASSIGN(const engine::ScanSpec decoded, DecodeScanSpec(spec));
+  EncodeScanSpec(decoded, &back);
+  ASSERT_EQ(back.chains_size(), 1);
+  EXPECT_EQ(back.chains(0).name(), "front");
+  ASSERT_EQ(back.chains(0).operations_size(), 2);
+  EXPECT_THAT(back.chains(0).operations(0).crop().start(), ::testing::ElementsAre(0, 2, 4));
+  EXPECT_THAT(back.chains(0).operations(0).crop().count(), ::testing::ElementsAre(0, 8, 16));
+  EXPECT_EQ(back.chains(0).operations(1).reduce().kind(), v1::REDUCE_MEAN);
+  EXPECT_THAT(back.chains(0).operations(1).reduce().axes(), ::testing::ElementsAre(2));
 }
 
 TEST(ConvertScan, TheDigestTellsBodiesApartAndIgnoresTheId) {

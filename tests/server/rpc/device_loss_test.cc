@@ -135,6 +135,11 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   EXPECT_NE(ended.reason().find("devices/1"), std::string::npos) << ended.reason();
   EXPECT_NE(ended.reason().find("fell off the bus"), std::string::npos) << ended.reason();
   told.get_future().wait();
+  // Watchers are told one after the other.
+  for (const auto begun = std::chrono::steady_clock::now();
+       Serving("devices/1") && std::chrono::steady_clock::now() - begun < std::chrono::seconds(20);) {
+    std::this_thread::yield();
+  }
   EXPECT_FALSE(Serving("devices/1"));
   EXPECT_TRUE(Serving("devices/0"));
   EXPECT_TRUE(Serving("")) << "one device is left";
