@@ -13,6 +13,25 @@
 
 namespace octavo::engine {
 
+namespace {
+
+// Runs (first, count) of rows, some of which come again: the same rows, each in one run.
+void EachOnce(std::vector<std::pair<int64_t, int64_t>>* rows) {
+  std::sort(rows->begin(), rows->end());
+  size_t kept = 0;
+  for (const auto& [first, count] : *rows) {
+    auto& last = (*rows)[kept > 0 ? kept - 1 : 0];
+    if (kept > 0 && first <= last.first + last.second) {
+      last.second = std::max(last.second, first + count - last.first);
+    } else {
+      (*rows)[kept++] = {first, count};
+    }
+  }
+  rows->resize(kept);
+}
+
+}  // namespace
+
 std::vector<AdmissionReport::Item> ScanSession::PeerNeeds(const ResolvedScan& scan, Device& device) {
   std::vector<AdmissionReport::Item> needs = Needs(scan, device);
   std::vector<AdmissionReport::Item> kept;
@@ -157,11 +176,14 @@ absl::Status ScanSession::ProcessShares(int64_t first_record, int64_t records, c
                                                   TargetOf(scan_, share.lane == 0 ? *volume.slot : peers_[share.lane - 1]->part)));
     if (share.lane > 0) NoteRows(*peers_[share.lane - 1], volume.index, first, first + count);
   }
+  // Means of repeats grow until the volume ends: copied then, once.
+  if (scan_.chain.repeats > 1) return absl::OkStatus();
   for (const auto& peer : peers_) OCTAVO_RETURN_IF_ERROR(SendRows(*peer));
   return absl::OkStatus();
 }
 
-// The rows of records [first, last) of the volume, and the one whose beginning the processor has kept until now.
+// The rows that records [first, last) of the volume complete. One that will still be written, by the next block or because the
+// processor has kept its beginning, waits: it must not be copied meanwhile.
 void ScanSession::NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last) {
   const auto add = [&](int64_t row) {
     if (!peer.rows.empty() && row >= peer.rows.back().first && row < peer.rows.back().first + peer.rows.back().second) return;
@@ -171,11 +193,12 @@ void ScanSession::NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t la
       peer.rows.emplace_back(row, 1);
     }
   };
-  if (peer.kept_row >= 0) add(peer.kept_row);
   for (int64_t at = first; at < last;) {
     const BscanPlace place = PlaceAt(volume, at);
-    add(place.row);
-    if (scan_.chain.bscan_records > 0) peer.kept_row = place.row;
+    if (peer.kept_row >= 0 && peer.kept_row != place.row) add(peer.kept_row);
+    const bool open = last < place.end || scan_.chain.bscan_records > 0;
+    peer.kept_row = open ? place.row : -1;
+    if (!open) add(place.row);
     at = place.end;
   }
 }
@@ -237,6 +260,7 @@ absl::Status ScanSession::EndVolumeOnPeers(const std::shared_ptr<ActiveVolume>& 
   for (const auto& peer : peers_) {
     OCTAVO_RETURN_IF_ERROR(peer->processor->EndVolume(peer->compute.ref(), TargetOf(scan_, peer->part)));
     if (peer->kept_row >= 0) peer->rows.emplace_back(std::exchange(peer->kept_row, -1), 1);
+    if (scan_.chain.repeats > 1) EachOnce(&peer->rows);
     OCTAVO_RETURN_IF_ERROR(SendRows(*peer));
   }
   active_ = nullptr;
