@@ -19,6 +19,7 @@
 #include "gpu/device.h"
 #include "gpu/spectral.h"
 #include "gpu/spectral_design.h"
+#include "tests/bench/bench_support.h"
 #include "tests/bench/fftw_chain.h"
 #include "tests/gpu/spectral_model.h"
 
@@ -27,39 +28,10 @@ namespace {
 
 constexpr double kVortexAscansPerSecond = 37e3;  // published: 1024 samples, blocks of 512, its CPU processor
 
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "bench_host: %s\n", what.c_str());
-  std::exit(1);
-}
-void Ok(const absl::Status& status) {
-  if (!status.ok()) Die(std::string(status.message()));
-}
-template <class T>
-T Take(absl::StatusOr<T> value) {
-  Ok(value.status());
-  return *std::move(value);
-}
-
-SpectralConfig Config(int64_t samples, int64_t records) {
-  SpectralConfig c;
-  c.samples_per_record = samples;
-  c.max_records_per_block = records;
-  c.interpolation = math::Interpolation::kCubic;
-  for (int64_t j = 0; j < samples; ++j) {
-    const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
-    c.k_index.push_back(static_cast<float>(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1)));
-  }
-  c.window = MakeWindow(WindowKind::kHann, samples);
-  c.phase_rad = MakeDispersionPhase(2e-5, 0, samples);
-  c.fft_length = NextFastLength(samples);
-  c.depth = c.fft_length / 2;
-  c.background = math::Background::kStatic;
-  c.background_spectrum.assign(static_cast<size_t>(samples), 2000.0f);
-  c.has_levels = true;
-  c.level_lo = -20;
-  c.level_hi = 60;
-  return c;
-}
+using bench::Die;
+using bench::Ok;
+using bench::StandardChain;
+using bench::Take;
 
 double CpuSeconds() {
   timespec t{};
@@ -86,7 +58,7 @@ struct Times {
 class Bench {
  public:
   Bench(int64_t samples, int64_t records, double seconds)
-      : samples_(samples), records_(records), seconds_(seconds), config_(Config(samples, records)), opened_(Take(OpenDevices("host"))) {}
+      : samples_(samples), records_(records), seconds_(seconds), config_(StandardChain(samples, records)), opened_(Take(OpenDevices("host"))) {}
 
   void Run() {
     std::mt19937 random(std::random_device{}());
