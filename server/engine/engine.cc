@@ -35,7 +35,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       slot_cache_(&ledger_, config_.slot_cache_bytes),
       leases_(clock_),
       sessions_of_clients_(clock_, config_.sessions, config_.server_id),
-      publisher_(clock_),
+      publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,
                [this](const VolumeStatus& volume) {
                  PublishVolumeEvent(volume);
