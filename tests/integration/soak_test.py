@@ -229,7 +229,6 @@ class Soak(unittest.TestCase):
             self.assertEqual([n for n in os.listdir(daemon.root) if n.startswith(".")], [])
             page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
             last = figures(daemon.process.pid)
-        print([s["resident_kb"] >> 10 for s in samples])
         # Flat: the second half needs no more than the first, but for a few that come and go with the connections.
         half = len(samples) // 2
         for what, slack in (("descriptors", 12), ("threads", 12)):
