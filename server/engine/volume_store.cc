@@ -131,14 +131,18 @@ absl::StatusOr<VolumeStatus> VolumeStore::Get(const std::string& name) {
   return StatusOf(*it);
 }
 
-std::vector<VolumeStatus> VolumeStore::List() {
+std::vector<VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   MutexLock lock(mutex_);
   Purge();
   std::vector<const Record*> all;
   all.reserve(records_.size() + gone_.size());
-  for (const Records* records : {&gone_, &records_}) {
-    for (const Record& record : *records) all.push_back(&record);
-  }
+  const auto take = [&](const Records& records) {
+    for (const Record& record : records) {
+      if (query.scan.empty() || record.status.scan == query.scan) all.push_back(&record);
+    }
+  };
+  if (!query.in_memory) take(gone_);
+  take(records_);
   std::sort(all.begin(), all.end(), [](const Record* a, const Record* b) { return a->number < b->number; });
   std::vector<VolumeStatus> list;
   list.reserve(all.size());

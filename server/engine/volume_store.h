@@ -32,6 +32,12 @@ struct PinnedVolume {
   std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device
 };
 
+/// Which volumes a list is to have.
+struct VolumeQuery {
+  std::string scan;        // empty = of all scans
+  bool in_memory = false;  // only what is acquired, held or being committed
+};
+
 /// All volumes, in every state; those that have left memory stay listed for ten minutes, the last 10000. Thread-safe; short
 /// critical sections, no device calls inside (memory is let go of outside the lock).
 class VolumeStore {
@@ -48,7 +54,7 @@ class VolumeStore {
   void Fail(const std::string& name, const std::string& reason);
 
   absl::StatusOr<VolumeStatus> Get(const std::string& name);
-  std::vector<VolumeStatus> List();  // oldest first
+  std::vector<VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
   /// Keeps the bytes readable on the device while the result lives. Held and committing volumes only. FailedPrecondition (SPILLED) if
   /// they are in another tier: whoever works on the device restores first (Spiller::RestoreNow).
   absl::StatusOr<PinnedVolume> Pin(const std::string& name);
