@@ -10,6 +10,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/shareable.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/reprocess.h"
@@ -27,7 +28,7 @@ int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 SlotLayout BytesOfSlot(const ResolvedScan& scan, int device = 0) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
   return {.device = device,
-          .volume = Padded(scan.volume_bytes),
+          .volume = ClientMemory::Bytes(Padded(scan.volume_bytes)),
           .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
           .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
           .digest = kAlign};
@@ -84,7 +85,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
   const int64_t slots = VolumeSlots(scan);
   std::vector<AdmissionReport::Item> needs = {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
   if (scan.spec.retention.hold_raw) {
-    needs.push_back({.what = "raw volume slots", .bytes = slots * (RawRecorder::SlotBytes(scan) + kAlign), .count = slots});
+    needs.push_back({.what = "raw volume slots", .bytes = slots * (ClientMemory::Bytes(RawRecorder::SlotBytes(scan)) + kAlign), .count = slots});
     needs.push_back({.what = "raw records before a volume", .bytes = RawRecorder::HistoryBytes(scan), .count = 1});
   }
   needs.insert(needs.end(),
@@ -132,7 +133,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
 
 absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
   const SlotLayout bytes = BytesOfSlot(scan_);
-  OCTAVO_ASSIGN_OR_RETURN(slot->volume, device.Allocate(bytes.volume));
+  OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, bytes.volume));
   OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
   if (bytes.aip > 0) {
     OCTAVO_ASSIGN_OR_RETURN(slot->aip, device.Allocate(bytes.aip));
@@ -186,7 +187,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     for (size_t i = 0; i < slot_count; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
       slot->charge = charges[slot_count + i];
-      OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(RawRecorder::SlotBytes(scan_)));
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, RawRecorder::SlotBytes(scan_)));
       OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(kAlign));
       raw_slots.push_back(std::move(slot));
     }

@@ -400,10 +400,12 @@ void FdSocket::End(int fd, GrantEnd why) {
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   connection->Close();
   const auto grants = std::exchange(connection->grants, {});
+  {
+    MutexLock lock(mutex_);
+    --counts_.connections;
+    counts_.grants -= static_cast<int64_t>(grants.size());
+  }
   for (const auto& [id, grant] : grants) grant->Ended(why);
-  MutexLock lock(mutex_);
-  --counts_.connections;
-  counts_.grants -= static_cast<int64_t>(grants.size());
 }
 
 void FdSocket::Sweep() {
