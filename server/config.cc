@@ -135,7 +135,7 @@ const std::vector<Key>& Keys() {
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
            CheckInterface),
-      Text("handoff.unix", "path of the socket that hands memory to programs on this host; none = not offered; empty = <state.dir>/handoff.sock",
+      Text("handoff.unix", "path of the socket that hands memory to programs on this host; none = not offered; auto = <state.dir>/handoff.sock",
            &Config::handoff_unix),
       Text("handoff.group", "group of that socket; empty = the daemon's own", &Config::handoff_group),
       Text("handoff.mode", "permissions of that socket, octal, 0600 to 0777", &Config::handoff_mode, CheckMode),
@@ -287,8 +287,8 @@ absl::Status Finalise(Config* config) {
   } else {
     make_absolute(&config->listen_unix);  // ready lines and logs name it to programs in other directories
   }
-  if (config->handoff_unix.empty()) config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");
-  if (config->handoff_unix == "none") {
+  if (config->handoff_unix == "auto") config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");
+  if (config->handoff_unix.empty() || config->handoff_unix == "none") {
     config->handoff_unix.clear();
   } else {
     make_absolute(&config->handoff_unix);

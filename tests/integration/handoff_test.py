@@ -66,7 +66,7 @@ def until(done, seconds=20):
 
 
 class HandoffTest(harness.DaemonTest):
-    flags = ("--handoff.unix", "", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20), "--device.slot_cache_bytes", "0")
+    flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20), "--device.slot_cache_bytes", "0")
 
     def setUp(self):
         self.alive = []
@@ -409,7 +409,7 @@ class HandoffTest(harness.DaemonTest):
 
 class DeathTest(unittest.TestCase):
     def test_a_server_that_is_killed_leaves_the_memory(self):
-        daemon = harness.Daemon("--handoff.unix", "")
+        daemon = harness.Daemon("--handoff.unix", "auto")
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(32, 16, volumes=1), samples=256)
@@ -422,7 +422,7 @@ class DeathTest(unittest.TestCase):
             with self.assertRaises(octavo.HandoffError) as caught:
                 mapping.owner(array).check()
             self.assertEqual(caught.exception.reason, "SERVER_GONE")
-            again = harness.Daemon("--handoff.unix", "", directory=daemon.directory)  # the socket file of the dead one is replaced
+            again = harness.Daemon("--handoff.unix", "auto", directory=daemon.directory)  # the socket file of the dead one is replaced
             try:
                 with again.client() as other:
                     scan = other.submit_scan(octavo.simulated(seed=4, fast=True), octavo.raster(32, 16, volumes=1), samples=256)
@@ -447,7 +447,7 @@ class DeathTest(unittest.TestCase):
         self.assertEqual(daemon.stop(), 0)
 
     def test_the_sockets_mode(self):
-        daemon = harness.Daemon("--handoff.unix", "", "--handoff.mode", "0600")
+        daemon = harness.Daemon("--handoff.unix", "auto", "--handoff.mode", "0600")
         self.addCleanup(daemon.remove)
         path = os.path.join(daemon.directory, "state", "handoff.sock")
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)

@@ -149,7 +149,7 @@ TEST_F(ConfigTest, TheHandOverIsOffUnlessItHasASocket) {
   Config off = config_;
   ASSERT_THAT(Finalise(&off), IsOk());
   EXPECT_EQ(off.handoff_unix, "");
-  ASSERT_THAT(ApplySetting(&config_, "handoff.unix", ""), IsOk());
+  ASSERT_THAT(ApplySetting(&config_, "handoff.unix", "auto"), IsOk());
   ASSERT_THAT(ApplySetting(&config_, "handoff.mode", "0600"), IsOk());
   ASSERT_THAT(Finalise(&config_), IsOk());
   EXPECT_EQ(config_.handoff_unix, "/s/handoff.sock");
