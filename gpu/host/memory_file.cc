@@ -1,8 +1,11 @@
 #include "gpu/host/memory_file.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
+#include <string>
 #include <sys/mman.h>
 #include <utility>
 
@@ -17,6 +20,17 @@
 #endif
 
 namespace octavo::host {
+namespace {
+
+int64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, rest; file >> name && std::getline(file, rest);) {
+    if (name == "MemAvailable:") return std::strtoll(rest.c_str(), nullptr, 10) * 1024;
+  }
+  return INT64_MAX;  // an old kernel does not tell
+}
+
+}  // namespace
 
 absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryFiles>& source, int64_t bytes) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
@@ -27,6 +41,8 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
   };
   errno = ENOMEM;
   if (AllocationFault::Hits()) return none("a test");
+  // Memory files have no limit of their own: the kernel would look for pages until others had none.
+  if (bytes > AvailableBytes()) return none("more than is free");
   const UniqueFd fd(::memfd_create("octavo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return errno == ENOSYS ? absl::UnimplementedError("this kernel has no memfd_create") : none("memfd_create");
   // Allocated, not only promised: a full tmpfs is told here and not by SIGBUS in the middle of a scan.

@@ -44,8 +44,14 @@ class Server:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def scan(self, volumes, bscans):
-        return self.ask(f"scan {volumes} {bscans} 1024 2048")["volumes"]
+    def pool(self, slots, bscans):
+        answer = self.ask(f"pool {slots} {bscans} 1024 1024")
+        assert not answer, answer
+
+    def scan(self, volumes):
+        answer = self.ask(f"scan {volumes}")
+        assert "volumes" in answer, answer
+        return answer["volumes"]
 
     def until(self, done, seconds=20):
         end = time.monotonic() + seconds
@@ -118,9 +124,16 @@ def timed(call):
 
 
 def hand_overs(server, bscans):
-    volumes = server.scan(2, bscans)
+    server.pool(2, bscans)
+    volumes = server.scan(2)
     first = server.ask("export " + volumes[0]["name"])
     connection = mapping.Connection(first["socket_path"])
+    if server.ready["ready"] == "cuda":  # a program that uses the GPU has a context
+        import cupy
+        cupy.zeros(1).sum()
+        cuda = mapping._cuda()
+        cuda.enter(0)
+        cuda.leave()
     mapped, first_us = timed(lambda: connection.present(first["nonce"]))
     tell("first use of a slot", mapped.of == volumes[0]["name"], bytes=int(np.prod(mapped.shape)) * mapped.dtype.itemsize, microseconds=round(first_us, 1),
          target_microseconds=1000, note="ticket in hand: connect was before; present, import, map")
@@ -137,7 +150,7 @@ def hand_overs(server, bscans):
             answer = server.ask("discard " + volume["name"])
             if answer:
                 tell("discard", False, answer=answer)
-        volumes = server.scan(2, bscans)
+        volumes = server.scan(2)
         for volume in volumes:
             mapped, us = timed(lambda: connection.take(volume["name"]))
             if mapped.memory in slots:
@@ -177,7 +190,8 @@ def hand_overs(server, bscans):
 
 
 def frameworks(server):
-    volume = server.scan(1, 16)[0]
+    server.pool(2, 16)
+    volume = server.scan(1)[0]
     ticket = server.ask("export " + volume["name"])
     connection = mapping.Connection(ticket["socket_path"])
     mapped = connection.present(ticket["nonce"])
@@ -228,22 +242,23 @@ def frameworks(server):
 
 
 def killed_client(server):
-    volume = server.scan(1, 16)[0]
+    volume = server.scan(1)[0]
     process, total = child(server.ask("export " + volume["name"]))
     refused = server.ask("discard " + volume["name"])
     server.ask(f"discard {volume['name']} detach")
     limbo = server.ask("memory")["limbo"]
-    others = server.scan(1, 16)  # the slot is not used again
+    others = server.scan(1)  # the other slot; there is no third
+    none = server.ask("scan 1").get("code") == "RESOURCE_EXHAUSTED"
     same = again(process) == total
     process.kill()
     process.wait()
     back = server.until(lambda m: m["limbo"] == 0 and m["exports"] == 0)
-    tell("SIGKILL of the client", refused.get("reason") == "EXPORTED" and limbo > 0 and same and back, limbo_bytes=limbo)
+    tell("SIGKILL of the client", refused.get("reason") == "EXPORTED" and limbo > 0 and same and none and back and server.ask("memory")["slots"] == 1, limbo_bytes=limbo)
     server.ask("discard " + others[0]["name"])
 
 
 def altered(server, backend):
-    volume = server.scan(1, 16)[0]
+    volume = server.scan(1)[0]
     ticket = server.ask("export " + volume["name"])
     if backend == "cuda":
         # Reading is by agreement: whoever imports the memory may ask for more.
@@ -276,7 +291,7 @@ def altered(server, backend):
 
 
 def revoked(server):
-    volume = server.scan(1, 16)[0]
+    volume = server.scan(1)[0]
     ticket = server.ask("export " + volume["name"])
     connection = mapping.Connection(ticket["socket_path"])
     mapped = connection.present(ticket["nonce"])
@@ -298,7 +313,8 @@ def revoked(server):
 
 def killed_server(program, backend, bscans):
     server = Server(program, backend)
-    volume = server.scan(1, bscans)[0]
+    server.pool(1, bscans)
+    volume = server.scan(1)[0]
     ticket = server.ask("export " + volume["name"])
     connection = mapping.Connection(ticket["socket_path"])
     mapped = connection.present(ticket["nonce"])
@@ -323,7 +339,7 @@ def killed_server(program, backend, bscans):
     process.stdin.close()
     process.wait()
     second = Server(program, backend)  # sizes itself by what is free
-    ready = bool(second.scan(1, 16))
+    ready = second.ask("pool 1 16 1024 1024") == {}
     second.ask("memory")
     second.kill()
     del mapped
