@@ -57,6 +57,11 @@ class Mapper:
         self.process.stdout.close()
 
 
+def maps_of(daemon):
+    with open(f"/proc/{daemon.process.pid}/maps") as file:
+        return file.read()
+
+
 def until(done, seconds=20):
     end = time.monotonic() + seconds
     while not done():
@@ -108,6 +113,9 @@ class HandoffTest(harness.DaemonTest):
         import urllib.request
         return urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
 
+    def sent(self):
+        return float(self.page().split("\noctavo_export_descriptors_sent_total ")[1].split("\n")[0])
+
     def test_a_volume_is_an_array_without_a_copy(self):
         volume, = self.scan()
         array = self.client.map(volume.name)
@@ -153,7 +161,7 @@ class HandoffTest(harness.DaemonTest):
         array = self.client.map(first.name)
         memory, generation = mapping.owner(array).memory, mapping.owner(array).generation
         connection = self.client._handoff
-        sent = int(float(self.page().split("octavo_export_descriptors_sent_total ")[1].split("\n")[0]))
+        sent = self.sent()
         # The same volume again: the same generation of the same memory.
         twice = self.client.map(first.name)
         self.assertEqual((mapping.owner(twice).memory, mapping.owner(twice).generation), (memory, generation))
@@ -161,7 +169,7 @@ class HandoffTest(harness.DaemonTest):
         del array, twice
         until(lambda: not self.client.exports())
         self.assertIs(self.client._handoff, connection)
-        self.assertIn(f"octavo_export_descriptors_sent_total {sent}", self.page())
+        self.assertEqual(self.sent(), sent)
 
     def test_a_slot_is_used_again_only_when_it_was_given_back(self):
         # A ring of a live scan would overwrite: a volume in it must be held first.
@@ -377,7 +385,7 @@ class HandoffTest(harness.DaemonTest):
         until(lambda: not self.client.exports())
         # The daemon's own mapping can be written to, through the kernel's door for debuggers: the commit sees it.
         try:
-            maps = open(f"/proc/{self.daemon.process.pid}/maps").read()
+            maps = maps_of(self.daemon)
             start = next(int(line.split("-")[0], 16) for line in maps.splitlines() if "memfd:octavo" in line)
             with open(f"/proc/{self.daemon.process.pid}/mem", "r+b", buffering=0) as memory:
                 memory.seek(start)
@@ -443,7 +451,7 @@ class DeathTest(unittest.TestCase):
             with self.assertRaises(octavo.OctavoError) as caught:
                 client.map(volume.name)
             self.assertEqual((caught.exception.reason, caught.exception.code.name), ("EXPORT_DISABLED", "FAILED_PRECONDITION"))
-            self.assertNotIn("memfd:octavo", open(f"/proc/{daemon.process.pid}/maps").read())
+            self.assertNotIn("memfd:octavo", maps_of(daemon))
         self.assertEqual(daemon.stop(), 0)
 
     def test_the_sockets_mode(self):
