@@ -50,6 +50,8 @@ absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, boo
   const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
   const bool live = retention.mode == RetentionMode::kLive;
   if (release) {
+    // The ring would run short of a slot for as long as somebody maps it.
+    if (live) OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
     const auto session = Find(volume.scan);
     return volumes_.Unmark(name, live && session.ok() && !(*session)->finished());
   }

@@ -190,6 +190,7 @@ class HandoffTest(harness.DaemonTest):
         seen = self.client.read(held.name)
         np.testing.assert_array_equal(array, seen)
         self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.discard(held.name))
+        self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.hold(held.name, release=True))
         self.client.discard(held.name, detach_exports=True)
         self.assertEqual(self.limbo() // GRANULE, 1)
         done = self.client.scan(scan.name).volumes_done
