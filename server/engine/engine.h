@@ -100,6 +100,8 @@ class Engine {
   // -- sources
   /// Where a client pushes records of a scan. FailedPrecondition (NOT_PUSH, SCAN_STATE).
   virtual absl::StatusOr<std::shared_ptr<PushPort>> OpenPush(const std::string& scan) = 0;
+  /// Where a process on this host feeds a scan. FailedPrecondition (NOT_RING, RING_TAKEN, SCAN_STATE).
+  virtual absl::StatusOr<std::shared_ptr<RingPort>> OpenRing(const std::string& scan) = 0;
   /// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT).
   virtual absl::StatusOr<std::vector<CameraInfo>> ListCameras() = 0;
 

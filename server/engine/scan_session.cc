@@ -14,6 +14,7 @@
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/reprocess.h"
+#include "server/engine/ring_port.h"
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
@@ -98,7 +99,10 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
-  return scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain) + PreparedFrames(scan) * FrameBytes(scan);
+  const int64_t slots = scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain);
+  int64_t ring = slots;
+  if (std::holds_alternative<RingSource>(scan.spec.source)) ring = LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
+  return ring + PreparedFrames(scan) * FrameBytes(scan);
 }
 
 ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
@@ -193,11 +197,16 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     }
     OCTAVO_ASSIGN_OR_RETURN(recorder_, RawRecorder::Create(scan_, device_));
   }
-  for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
+  if (Lender* lender = source_->lender(); lender != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(lender->OpenMemory(device_));
+    if (record_average_ == 1) lender_ = lender;  // means are made in slots
+  }
+  for (int64_t i = 0; lender_ == nullptr && i < scan_.spec.acquisition.ring_blocks; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
   }
-  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()), GatherRule{.enough_records = upload_records_, .patience = kPatience});
+  const auto parts = lender_ == nullptr ? std::ssize(ring_memory_) : LimitsOfRing(scan_.spec).slots;
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());
@@ -274,7 +283,7 @@ void ScanSession::Begin() {
   if (!abort_.stop_requested()) SetState(ScanState::kRunning);
   copy_thread_ = NamedThread("oct-copy", [this](std::stop_token stop) { CopyVolumes(stop); });
   retire_thread_ = NamedThread("oct-retire", [this](std::stop_token) { Retire(); });
-  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { Acquire(stop); });
+  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
   compute_thread_ = NamedThread("oct-compute", [this](std::stop_token) { Compute(); });
 }
 
@@ -347,10 +356,12 @@ ScanStatus ScanSession::StatusWithoutEvents() {
   } else {
     status.records_per_second = records_rate_.PerSecond(now);
     status.volumes_per_second = volumes_rate_.PerSecond(now);
-    status.ring_occupancy = ring_->Occupancy();
+    status.ring_occupancy = RingOccupancy();
   }
   return status;
 }
+
+double ScanSession::RingOccupancy() { return lender_ == nullptr ? ring_->Occupancy() : lender_->Occupancy(); }
 
 ScanSession::Timings ScanSession::TimingsNow() {
   MutexLock lock(status_mutex_);

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/base/unique_fd.h"
+
+namespace octavo::engine {
+
+/// Memory that another process may map by its descriptor. Its size is sealed, so that nobody can take pages away under the server.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  /// Zeroed, all of it there (so that no access can fail later), mapped for reading and writing. `name` shows in /proc.
+  /// ResourceExhausted if there is not so much.
+  static absl::StatusOr<SharedMemory> Create(const char* name, int64_t bytes);
+  SharedMemory(SharedMemory&& other) noexcept { *this = static_cast<SharedMemory&&>(other); }
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  char* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  /// Open while this lives.
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+  char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace octavo::engine
