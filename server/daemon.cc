@@ -133,6 +133,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.spilled = std::move(spilled);
   engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds};
   engine_config.software = absl::StrCat("octavo ", kVersion);
+  engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
   if (daemon->handoff_ != nullptr) daemon->engine_->buffers().exports().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {

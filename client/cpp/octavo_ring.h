@@ -3,7 +3,7 @@
  * all there is. Licence: Apache-2.0.
  *
  * The way in: a scan is submitted with source `ring` (`octavo scan submit --source ring …`), then a ticket is asked for:
- *   octavo source ring scans/<id> --json            {"socket": "…/handoff.sock", "ticket": "…"}
+ *   octavo scan ring scans/<id>                     prints the socket's path and the ticket
  * or Client::OpenRing (client/cpp/liboctavo/octavo.h), or SourceService.OpenRing. It is good once, for half a minute, for the user that
  * asked. Then, from one thread (a ring has one producer):
  *
@@ -81,12 +81,12 @@ enum octavo_ring_state { OCTAVO_RING_QUEUED = 0, OCTAVO_RING_RUNNING = 1, OCTAVO
 
 /* Page 1: written by the server. `bell` moves with each change of released, state and attachment. */
 typedef struct octavo_ring_server {
-  uint64_t released; /* slots given back, from the beginning */
-  uint32_t bell;     /* futex */
-  uint32_t state;    /* octavo_ring_state */
-  uint32_t waits;    /* the server waits on octavo_ring_producer.bell */
-  uint32_t error_code; /* google.rpc.Code: why the producer was cut off; 0 = it was not */
-  uint64_t attachment; /* of the producer that may write */
+  uint64_t released;    /* slots given back, from the beginning */
+  uint32_t bell;        /* futex */
+  uint32_t state;       /* octavo_ring_state */
+  uint32_t waits;       /* the server waits on octavo_ring_producer.bell */
+  uint32_t error_code;  /* google.rpc.Code: why the producer was cut off; 0 = it was not */
+  uint64_t attachment;  /* of the producer that may write */
   uint64_t next_record; /* records before it were accepted or are given up */
   uint64_t records, lost_records, duplicate_records, out_of_range_records, broken_blocks;
   uint64_t padding[22];
@@ -341,8 +341,7 @@ static inline void octavo_ring_ring_bell(octavo_ring* ring) {
 /* The slot that octavo_ring_begin gave holds `records` records (1 ... block_records), numbered from ring->next_record on, the last of which
  * was there at `time_ns` of CLOCK_MONOTONIC (0 = now). */
 static inline void octavo_ring_publish_at(octavo_ring* ring, uint32_t records, int64_t time_ns) {
-  octavo_ring_descriptor* of =
-      (octavo_ring_descriptor*)(void*)(ring->memory + ring->facts.descriptor_offset) + ring->published % ring->slots;
+  octavo_ring_descriptor* of = (octavo_ring_descriptor*)(void*)(ring->memory + ring->facts.descriptor_offset) + ring->published % ring->slots;
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
   __atomic_store_n(&of->number, ring->published, __ATOMIC_RELAXED);
   __atomic_store_n(&of->first_record, ring->next_record, __ATOMIC_RELAXED);

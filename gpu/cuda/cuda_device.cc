@@ -14,6 +14,7 @@
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
 #include "gpu/cuda/shared_memory.h"
+#include "gpu/registered_memory.h"
 #include "gpu/shareable.h"
 
 namespace octavo::cuda {
@@ -48,7 +49,20 @@ class PinnedMemory final : public MemorySource {
   void Release(void* data, int64_t) override { (void)cudaFreeHost(data); }
 };
 
-class CudaDevice final : public Device, public ShareableMemory {
+/// Memory of somebody else, page-locked while a buffer of it lives.
+class RegisteredMemory final : public MemorySource {
+ public:
+  explicit RegisteredMemory(int ordinal) : ordinal_(ordinal) {}
+  void Release(void* data, int64_t) override {
+    const DeviceGuard guard(ordinal_);
+    (void)cudaHostUnregister(data);
+  }
+
+ private:
+  const int ordinal_;
+};
+
+class CudaDevice final : public Device, public ShareableMemory, public PageLocker {
  public:
   CudaDevice(DeviceInfo info, int ordinal, std::shared_ptr<PoolMemory> memory)
       : info_(std::move(info)),
@@ -56,6 +70,7 @@ class CudaDevice final : public Device, public ShareableMemory {
         health_(std::make_shared<DeviceHealth>()),
         memory_(std::move(memory)),
         pinned_(std::make_shared<PinnedMemory>()),
+        registered_(std::make_shared<RegisteredMemory>(ordinal)),
         project_(MakeCudaProjectOps(ordinal, health_)),
         resample_(MakeCudaResampleOps(ordinal, health_)),
         repeats_(MakeCudaRepeatOps(ordinal, health_)),
@@ -122,6 +137,12 @@ class CudaDevice final : public Device, public ShareableMemory {
     void* data = nullptr;
     OCTAVO_CUDA(health_.get(), cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable));
     return PinnedBuffer(pinned_, data, bytes);
+  }
+  absl::StatusOr<PinnedBuffer> LockPages(void* data, int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(Fault(bytes));
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_CUDA(health_.get(), cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable));
+    return PinnedBuffer(registered_, data, bytes);
   }
 
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
@@ -255,6 +276,7 @@ class CudaDevice final : public Device, public ShareableMemory {
   const std::shared_ptr<DeviceHealth> health_;
   const std::shared_ptr<PoolMemory> memory_;
   const std::shared_ptr<PinnedMemory> pinned_;
+  const std::shared_ptr<RegisteredMemory> registered_;
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;

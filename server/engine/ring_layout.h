@@ -37,12 +37,12 @@ enum class RingState : uint32_t { kQueued = 0, kRunning = 1, kClosed = 2 };
 
 /// Page 1: written by the server. `bell` moves with each change of released, state, attachment.
 struct RingServerPage {
-  uint64_t released;    // slots given back, from the beginning
-  uint32_t bell;        // futex
-  uint32_t state;       // RingState
-  uint32_t waits;       // the server waits on RingProducerPage.bell
-  uint32_t error_code;  // google.rpc.Code: why the producer was cut off; 0 = it was not
-  uint64_t attachment;  // of the producer that may write
+  uint64_t released;     // slots given back, from the beginning
+  uint32_t bell;         // futex
+  uint32_t state;        // RingState
+  uint32_t waits;        // the server waits on RingProducerPage.bell
+  uint32_t error_code;   // google.rpc.Code: why the producer was cut off; 0 = it was not
+  uint64_t attachment;   // of the producer that may write
   uint64_t next_record;  // records before it were accepted or are given up; brought up to date as blocks are looked at
   uint64_t records, lost_records, duplicate_records, out_of_range_records, broken_blocks;
   uint64_t padding[22];
@@ -53,13 +53,13 @@ enum class RingProducerState : uint32_t { kFeeding = 0, kEnded = 1, kFailed = 2 
 
 /// Page 2: written by the producer.
 struct RingProducerPage {
-  uint64_t published;     // slots filled, from the beginning; set by the server when a producer attaches
-  uint32_t bell;          // futex; moves with each change
-  uint32_t state;         // RingProducerState
-  uint32_t waits;         // it waits on RingServerPage.bell
+  uint64_t published;  // slots filled, from the beginning; set by the server when a producer attaches
+  uint32_t bell;       // futex; moves with each change
+  uint32_t state;      // RingProducerState
+  uint32_t waits;      // it waits on RingServerPage.bell
   uint32_t reserved;
-  uint64_t next_record;   // the record that it would write next: what it dropped at the end shows
-  uint64_t overruns;      // times that it found the ring full and dropped records
+  uint64_t next_record;  // the record that it would write next: what it dropped at the end shows
+  uint64_t overruns;     // times that it found the ring full and dropped records
   uint64_t overrun_records;
   uint64_t padding[26];
   char error[kRingText];  // of kFailed

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstring>
 #include <ctime>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "gpu/registered_memory.h"
 
 namespace octavo::engine {
 namespace {
@@ -46,7 +49,8 @@ void StoreInt(T& word, int64_t value) {
 // Between processes, so not FUTEX_PRIVATE.
 void FutexWake(uint32_t& word) { (void)::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 void FutexWait(uint32_t& word, uint32_t value, std::chrono::nanoseconds longest) {
-  const timespec timeout{.tv_sec = static_cast<time_t>(longest.count() / 1'000'000'000), .tv_nsec = static_cast<long>(longest.count() % 1'000'000'000)};
+  const timespec timeout{.tv_sec = static_cast<time_t>(longest.count() / 1'000'000'000),
+                         .tv_nsec = static_cast<long>(longest.count() % 1'000'000'000)};
   (void)::syscall(SYS_futex, &word, FUTEX_WAIT, value, &timeout, nullptr, 0);
 }
 
@@ -69,11 +73,14 @@ int64_t RingLimits::data_offset() const {
 }
 
 RingPort::RingPort(const RingLimits& limits, const Clock* clock)
-    : limits_(limits), clock_(clock), queue_(static_cast<size_t>(std::max<int64_t>(limits.slots, 1))) {}
+    : limits_(limits), clock_(clock), queue_(static_cast<size_t>(std::max<int64_t>(limits.slots, 1))) {
+  MutexLock lock(mutex_);
+  counts_.ring = true;
+}
 
 absl::Status RingPort::OpenMemory(Device& device) {
   OCTAVO_ASSIGN_OR_RETURN(memory_, SharedMemory::Create("octavo-ring", limits_.total_bytes()));
-  OCTAVO_ASSIGN_OR_RETURN(locked_, device.RegisterPinned(memory_.data(), memory_.bytes()));
+  OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
   MutexLock lock(mutex_);
   auto* facts = reinterpret_cast<RingFacts*>(memory_.data());
   *facts = {.magic = kRingMagic,
@@ -126,6 +133,8 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
+    attached.fd = UniqueFd(::fcntl(memory_.fd(), F_DUPFD_CLOEXEC, 3));
+    if (!attached.fd) return absl::ResourceExhaustedError(absl::StrCat("no descriptor for the ring: ", std::strerror(errno)));
     ++connection_;
     ++counts_.connections;
     counts_.connected = feeding_ = true;
@@ -143,7 +152,7 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
     Store(server()->error[0], '\0');
     StoreInt(server()->attachment, connection_);
     TellProducer();
-    attached = {.connection = connection_, .fd = memory_.fd()};
+    attached.connection = connection_;
   }
   RingServer();
   Tell(absl::StrCat("producer ", attached.connection, " attached"));
@@ -213,7 +222,8 @@ void RingPort::Look() {
 // Of the block, what follows on from what is known.
 void RingPort::Accept(uint64_t number) {
   const auto slot = static_cast<int64_t>(number % static_cast<uint64_t>(limits_.slots));
-  const auto& given = *reinterpret_cast<const RingDescriptor*>(memory_.data() + kRingDescriptorOffset + slot * static_cast<int64_t>(sizeof(RingDescriptor)));
+  const auto& given =
+      *reinterpret_cast<const RingDescriptor*>(memory_.data() + kRingDescriptorOffset + slot * static_cast<int64_t>(sizeof(RingDescriptor)));
   const uint64_t given_number = Load(given.number), given_first = Load(given.first_record);
   const int64_t given_records = Load(given.records), time_ns = Load(given.time_ns);
   const bool overrun = (Load(given.flags) & kRingOverrun) != 0;
@@ -332,8 +342,8 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
                         : feeding_               ? "a producer is attached, but silent"
                                                  : "the producer broke the ring";
       const ErrorInfo info{.reason = "SOURCE_STALLED", .field = "ring.idle_timeout_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}};
-      return WithInfo(absl::DeadlineExceededError(absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who,
-                                                               "); the next would be record ", next_record_)),
+      return WithInfo(absl::DeadlineExceededError(
+                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ", next_record_)),
                       info);
     }
   }
@@ -376,8 +386,9 @@ absl::StatusOr<SourceLoan> RingPort::Lend(std::stop_token stop) {
       if (ended_ || closed_) {
         if (!failed_.ok()) return failed_;
         if (counts_.overruns > 0 && limits_.fail_on_overrun) {
-          return WithInfo(absl::DataLossError(absl::StrCat("the producer overran the ring: its last ", counts_.overrun_records, " records were dropped")),
-                          {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
+          return WithInfo(
+              absl::DataLossError(absl::StrCat("the producer overran the ring: its last ", counts_.overrun_records, " records were dropped")),
+              {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
         }
         return SourceLoan{};
       }
@@ -440,6 +451,7 @@ void RingPort::Close() {
     if (open_) TellProducer();
   }
   OnNews(nullptr);
+  CutIfBroken();
 }
 
 void RingPort::CloseMemory() {

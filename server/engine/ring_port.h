@@ -12,6 +12,7 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/unique_fd.h"
 #include "gpu/device.h"
 #include "server/engine/ring_layout.h"
 #include "server/engine/shared_memory.h"
@@ -25,8 +26,8 @@ struct RingLimits {
   int64_t block_records = 0;  // most records of a slot
   int64_t slots = 0;
   int64_t samples_per_record = 0, channels = 1;
-  uint32_t raw_type = 0;       // octavo.v1.RawType, for the producer to compare
-  double idle_timeout_s = 60;  // of waiting for records; <= 0 = for ever
+  uint32_t raw_type = 0;        // octavo.v1.RawType, for the producer to compare
+  double idle_timeout_s = 60;   // of waiting for records; <= 0 = for ever
   double restart_grace_s = 60;  // of waiting for another producer once one has gone; <= 0 = the scan ends at once
   bool producer_waits = false;
   bool fail_on_overrun = false;
@@ -55,7 +56,7 @@ class RingPort {
   /// What a process that attaches is given.
   struct Attachment {
     int64_t connection = 0;
-    int fd = -1;  // of the memory; open while the scan runs: duplicate it
+    UniqueFd fd;  // of the memory
   };
   /// A producer has come. `cut` is called (any thread, no lock held, at most once) when it must go. FailedPrecondition (RING_TAKEN:
   /// there is one; SCAN_STATE: the scan takes no more records).

@@ -80,7 +80,8 @@ RingSource WithDefaults(const RingSource& given) {
 }
 
 absl::StatusOr<SourceTraits> InspectRing(const ScanSpec& spec, const RingSource& given) {
-  for (const auto& [field, seconds] : {std::pair("ring.idle_timeout_s", given.idle_timeout_s), std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
+  for (const auto& [field, seconds] :
+       {std::pair("ring.idle_timeout_s", given.idle_timeout_s), std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
     if (!std::isfinite(seconds) || seconds > 1e9) return InvalidField(field, absl::StrCat("is ", seconds, "; allowed at most 1e9"));
   }
   const Acquisition& a = spec.acquisition;

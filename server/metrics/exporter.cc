@@ -77,6 +77,8 @@ class Page final : public prometheus::Collectable {
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
     each("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
          stats.source_records_lost);
+    one("octavo_ring_producers", "Processes that feed a ring now", kGauge, static_cast<double>(stats.ring_producers));
+    one("octavo_ring_broken_blocks_total", "Blocks in producers' rings that made no sense", kCounter, static_cast<double>(stats.ring_blocks_broken));
     each("octavo_camera_frames_lost_total", "Camera frames that never came (lost) or came incomplete (broken)", kCounter, "reason",
          stats.camera_frames_lost);
     one("octavo_ring_occupancy_ratio", "Share of ring slots in use, fullest ring", kGauge, stats.ring_occupancy);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "octavo/v1/source.grpc.pb.h"
@@ -182,12 +183,42 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   grpc::Status final_;
 };
 
+// Whether the caller is on this host.
+bool IsLocal(const std::string& peer) {
+  return absl::StartsWith(peer, "unix:") || absl::StartsWith(peer, "ipv4:127.") || absl::StartsWith(peer, "ipv6:[::1]") ||
+         absl::StartsWith(peer, "ipv6:%5B::1%5D");
+}
+
 class SourceServiceImpl final
-    : public v1::SourceService::WithRawCallbackMethod_Push<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>> {
+    : public v1::SourceService::WithRawCallbackMethod_Push<
+          v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>> {
  public:
   SourceServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override { return PushStream::Begin(engine_); }
+
+  grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
+                                     v1::OpenRingResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    if (!IsLocal(context->peer())) {
+      reactor->Finish(ToGrpc(WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
+                                      {.reason = "NOT_LOCAL", .field = "", .numbers = {}})));
+      return reactor;
+    }
+    const auto ticket = engine_->OpenRing(request->scan(), std::nullopt);
+    if (ticket.ok()) {
+      response->set_socket(ticket->path);
+      response->set_ticket(ticket->nonce);
+      response->set_expires_seconds(ticket->expires_seconds);
+      response->set_total_bytes(static_cast<uint64_t>(ticket->total_bytes));
+      response->set_slots(static_cast<uint32_t>(ticket->slots));
+      response->set_block_records(static_cast<uint32_t>(ticket->block_records));
+      response->set_record_bytes(static_cast<uint32_t>(ticket->record_bytes));
+      response->set_total_records(static_cast<uint64_t>(ticket->total_records));
+    }
+    reactor->Finish(ToGrpc(ticket.status()));
+    return reactor;
+  }
 
   grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest*,
                                         v1::ListCamerasResponse* response) override {

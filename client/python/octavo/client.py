@@ -16,7 +16,7 @@ from typing import Callable, Iterator, List, Optional, Sequence, Union
 import grpc
 import numpy as np
 
-from octavo import buffers, errors, mapping, push, specs
+from octavo import buffers, errors, mapping, push, ring, specs
 from octavo import session as sessions
 from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2, volume_pb2_grpc)
@@ -217,6 +217,16 @@ class Client:
         progress   called with each PushResponse
         """
         return push.push(self._sources.Push, scan, blocks, end=end, reconnect=reconnect, progress=progress)
+
+    def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
+        """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
+        or octavo_ring_open of client/cpp/octavo_ring.h. Good once."""
+        return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
+
+    def open_ring(self, scan: str) -> ring.Ring:
+        """Attaches this process to the ring of a scan, as its producer (see octavo.Ring)."""
+        ticket = self.ring_ticket(scan)
+        return ring.Ring(ticket.socket, ticket.ticket)
 
     def cameras(self) -> List[source_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""
