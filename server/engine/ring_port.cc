@@ -326,7 +326,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
   const auto now = Steady::now();
   Seconds left(3600);
   if (!counts_.connected && counts_.connections > 0) {
-    left = std::min(left, Seconds(std::max(limits_.restart_grace_s, 0.0)) - (now - gone_));
+    left = std::min(left, Seconds(std::max(limits_.restart_grace_s, 0.0)) - Seconds(now - gone_));
     if (left.count() <= 0) {
       const ErrorInfo info{.reason = "SOURCE_LOST", .field = "ring.restart_grace_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}};
       return WithInfo(absl::UnavailableError(absl::StrCat("the producer is gone and no other came within ", std::max(limits_.restart_grace_s, 0.0),
@@ -335,7 +335,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
     }
   }
   if (limits_.idle_timeout_s > 0) {
-    left = std::min(left, Seconds(limits_.idle_timeout_s) - (now - began));
+    left = std::min(left, Seconds(limits_.idle_timeout_s) - Seconds(now - began));
     if (left.count() <= 0) {
       const char* who = counts_.connections == 0 ? "no producer ever attached"
                         : !counts_.connected     ? "no producer is attached"

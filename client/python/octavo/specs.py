@@ -221,7 +221,8 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     queue   scans of one queue acquire one after another;  insert  "append", "interrupt_at_volume", "interrupt_now"
     """
     spec = scan_pb2.ScanSpec(**fields)
-    kinds = {scan_pb2.Simulated: "simulated", scan_pb2.ReplayFile: "replay", scan_pb2.Push: "push", scan_pb2.Camera: "camera"}
+    kinds = {scan_pb2.Simulated: "simulated", scan_pb2.ReplayFile: "replay", scan_pb2.Push: "push", scan_pb2.Camera: "camera",
+             scan_pb2.Ring: "ring"}
     getattr(spec, kinds[type(source)]).CopyFrom(source)
     if queue:
         spec.queue.name, spec.queue.insert = queue, INSERTS[insert]
