@@ -14,6 +14,10 @@
 #include <thread>
 #include <unistd.h>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "client/cpp/octavo_ring.h"
 #include "server/engine/ring_port.h"
 #include "tests/bench/bench_support.h"
@@ -37,7 +41,23 @@ RandomRecords BlockOf(const SpectralConfig& c, int64_t records, uint64_t seed, i
 
 // -- the other process
 
-// Copies by several threads that stay; one after another where that is all there is.
+// As a device writes: past the caches, without reading what it overwrites.
+void WritePast(char* to, const char* from, size_t bytes) {
+#ifdef __SSE2__
+  size_t at = 0;
+  for (; at + 64 <= bytes; at += 64) {
+    for (size_t k = 0; k < 64; k += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + k), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at + k)));
+    }
+  }
+  std::memcpy(to + at, from + at, bytes - at);
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+// Copies by several threads that stay.
 class Copiers {
  public:
   explicit Copiers(int threads) {
@@ -47,7 +67,7 @@ class Copiers {
           while (round_.load(std::memory_order_acquire) < round && !stop.stop_requested()) std::this_thread::yield();
           if (stop.stop_requested()) return;
           const size_t part = (bytes_ / static_cast<size_t>(threads) + 63) / 64 * 64, begin = std::min(bytes_, part * static_cast<size_t>(t));
-          std::memcpy(to_ + begin, from_ + begin, std::min(part, bytes_ - begin));
+          WritePast(to_ + begin, from_ + begin, std::min(part, bytes_ - begin));
           done_.fetch_add(1, std::memory_order_release);
         }
       });
@@ -85,7 +105,8 @@ int Produce(int fd, uint64_t seed, int threads) {
   }
   std::unique_ptr<Copiers> copiers = threads > 0 ? std::make_unique<Copiers>(threads) : nullptr;
   while (void* slot = octavo_ring_begin(&ring, -1)) {
-    if (copiers != nullptr) copiers->Copy(static_cast<char*>(slot), reinterpret_cast<const char*>(kinds[ring.published % kKinds].bytes.data()), kinds[0].bytes.size());
+    if (copiers != nullptr)
+      copiers->Copy(static_cast<char*>(slot), reinterpret_cast<const char*>(kinds[ring.published % kKinds].bytes.data()), kinds[0].bytes.size());
     octavo_ring_publish(&ring, ring.block_records);
   }
   const bool closed = errno == EPIPE;
@@ -149,21 +170,30 @@ struct Chain {
   }
 };
 
-// Seconds of `blocks` blocks, `flight` at most on their way; `next` gives a block, `done` takes it back.
+// Seconds of `blocks` blocks, kFlight at most on their way; `next` gives a block, `done` takes it back, on a thread that follows the device.
 template <class Next, class Done>
-double Stream1(Chain& chain, int64_t blocks, Next next, Done done) {
-  constexpr int kFlight = 6;
+double StreamBlocks(Chain& chain, int64_t blocks, Next next, Done done) {
+  constexpr int64_t kFlight = 8;
   Event passed[kFlight];
   for (auto& event : passed) event = Take(chain.device.NewEvent());
+  std::atomic<int64_t> enqueued{0}, retired{0};
   const auto begin = Clock::now();
-  for (int64_t i = 0; i < blocks + kFlight; ++i) {
-    const auto slot = static_cast<size_t>(i % kFlight);
-    if (i >= kFlight) {
-      Ok(passed[slot].Synchronize());
-      done(i - kFlight);
+  std::thread retire([&] {
+    for (int64_t i = 0; i < blocks; ++i) {
+      for (int64_t seen = enqueued; seen <= i; seen = enqueued) enqueued.wait(seen);
+      Ok(passed[i % kFlight].Synchronize());
+      done(i);
+      retired = i + 1;
+      retired.notify_one();
     }
-    if (i < blocks) chain.Enqueue(i, next(i), passed[slot]);
+  });
+  for (int64_t i = 0; i < blocks; ++i) {
+    for (int64_t seen = retired; seen + kFlight <= i; seen = retired) retired.wait(seen);
+    chain.Enqueue(i, next(i), passed[i % kFlight]);
+    enqueued = i + 1;
+    enqueued.notify_one();
   }
+  retire.join();
   return SecondsSince(begin);
 }
 
@@ -177,8 +207,8 @@ double CpuSeconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-Figures FromRing(Device& device, const SpectralConfig& c, int64_t records, int64_t slots, int64_t blocks, int threads, const char* self, double* copies_gbs,
-                 double seconds) {
+Figures FromRing(Device& device, const SpectralConfig& c, int64_t records, int64_t slots, int64_t blocks, int threads, const char* self,
+                 double* copies_gbs, double seconds) {
   static const SystemClock clock;
   engine::RingPort port({.record_bytes = RecordBytes(c),
                          .block_records = records,
@@ -213,10 +243,10 @@ Figures FromRing(Device& device, const SpectralConfig& c, int64_t records, int64
       return loan.data;
     };
     const auto done = [&](int64_t i) { port.Return(loans[static_cast<size_t>(i)]); };
-    (void)Stream1(chain, std::min<int64_t>(blocks, 2 * slots), next, done);  // warm, and the producer is there
+    (void)StreamBlocks(chain, std::min<int64_t>(blocks, 2 * slots), next, done);  // warm, and the producer is there
     // The warm-up ends at a multiple of the kinds, so that block i stays kind i % kKinds.
     const double cpu = CpuSeconds();
-    figures.seconds = Stream1(chain, blocks, next, done);
+    figures.seconds = StreamBlocks(chain, blocks, next, done);
     figures.cpu = CpuSeconds() - cpu;
     chain.Check(seed);
     if (port.Counts().lost_records != 0 || port.Counts().broken_blocks != 0) Die("records were lost");
@@ -276,7 +306,9 @@ int main(int argc, char** argv) {
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));
   const double link = CopiesAlone(device, stream.ref(), places, piece, seconds);
   // As many blocks as the link moves in `seconds`, whole turns of the kinds.
-  const auto blocks = std::max<int64_t>(8, static_cast<int64_t>(link * 1e9 * (device.info().backend == "cuda" ? seconds : 0.0) / static_cast<double>(piece))) / kKinds * kKinds;
+  const auto blocks =
+      std::max<int64_t>(8, static_cast<int64_t>(link * 1e9 * (device.info().backend == "cuda" ? seconds : 0.0) / static_cast<double>(piece))) /
+      kKinds * kKinds;
   const auto tell = [&](const char* what, double gbs, double cpu_per_gb, int with_threads) {
     std::printf(
         "{\"name\": \"ring\", \"what\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"samples\": %lld, \"piece_kib\": %lld, \"slots\": %lld, "
@@ -289,8 +321,10 @@ int main(int argc, char** argv) {
   tell("copies alone, own memory (the ceiling)", link, 0, 0);
   {
     Chain chain(device, c, records);
-    (void)Stream1(chain, std::min<int64_t>(blocks, 2 * kKinds), [&](int64_t i) { return places[static_cast<size_t>(i % kKinds)]; }, [](int64_t) {});
-    const double took = Stream1(chain, blocks, [&](int64_t i) { return places[static_cast<size_t>(i % kKinds)]; }, [](int64_t) {});
+    (void)StreamBlocks(
+        chain, std::min<int64_t>(blocks, 2 * kKinds), [&](int64_t i) { return places[static_cast<size_t>(i % kKinds)]; }, [](int64_t) {});
+    const double took = StreamBlocks(
+        chain, blocks, [&](int64_t i) { return places[static_cast<size_t>(i % kKinds)]; }, [](int64_t) {});
     chain.Check(own_seed);
     tell("chain, own memory", total / took, 0, 0);
   }

@@ -34,7 +34,8 @@ constexpr int64_t kSlots = 4, kBlock = 50;
 // Both sides say the same of the memory.
 static_assert(sizeof(RingFacts) == sizeof(octavo_ring_facts) && sizeof(RingServerPage) == sizeof(octavo_ring_server) &&
               sizeof(RingProducerPage) == sizeof(octavo_ring_producer) && sizeof(RingDescriptor) == sizeof(octavo_ring_descriptor));
-#define OCTAVO_SAME(ours, theirs, field) static_assert(offsetof(ours, field) == offsetof(theirs, field) && sizeof(ours::field) == sizeof(theirs::field))
+#define OCTAVO_SAME(ours, theirs, field) \
+  static_assert(offsetof(ours, field) == offsetof(theirs, field) && sizeof(ours::field) == sizeof(theirs::field))
 OCTAVO_SAME(RingFacts, octavo_ring_facts, magic);
 OCTAVO_SAME(RingFacts, octavo_ring_facts, version);
 OCTAVO_SAME(RingFacts, octavo_ring_facts, flags);
@@ -72,7 +73,8 @@ OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, first_record);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, records);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, flags);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, time_ns);
-static_assert(kRingMagic == OCTAVO_RING_MAGIC && kRingVersion == OCTAVO_RING_VERSION && kRingPage == OCTAVO_RING_PAGE && kRingOverrun == OCTAVO_RING_OVERRUN);
+static_assert(kRingMagic == OCTAVO_RING_MAGIC && kRingVersion == OCTAVO_RING_VERSION && kRingPage == OCTAVO_RING_PAGE &&
+              kRingOverrun == OCTAVO_RING_OVERRUN);
 
 /// A record is its number, so that a misplaced one shows.
 class RingPortTest : public ::testing::Test {
@@ -396,8 +398,11 @@ TEST_F(RingPortTest, AnEndAndAFailureAreHeard) {
 // Counters that contradict the order of things: the producer is cut off, what was accepted counts, another one may come.
 TEST_F(RingPortTest, AProducerThatBreaksTheRingIsCutOff) {
   const std::vector<std::function<void()>> wrongs = {
-      [&] { Producer().published += kSlots + 1; }, [&] { Producer().published = ~uint64_t{0}; },  [&] { Producer().published -= 1; },
-      [&] { Producer().published = 0; },           [&] { Producer().published ^= uint64_t{1} << 63; },
+      [&] { Producer().published += kSlots + 1; },
+      [&] { Producer().published = ~uint64_t{0}; },
+      [&] { Producer().published -= 1; },
+      [&] { Producer().published = 0; },
+      [&] { Producer().published ^= uint64_t{1} << 63; },
       [&] {
         Descriptor(1).number = 17;
         Producer().published += 1;
@@ -487,7 +492,8 @@ TEST_F(RingPortTest, NoiseInTheMemoryIsSurvived) {
       while (!over) {
         // Mostly near the truth, which leads further in.
         if (random() % 8 == 0) {
-          std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6))).store(random() % 3 ? random() % 8 : random());
+          std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6)))
+              .store(random() % 3 ? random() % 8 : random());
         } else if (random() % 4 == 0) {
           auto& of = Descriptor(random() % kSlots);
           std::atomic_ref<uint64_t>(of.number).store(random() % 16);

@@ -40,7 +40,8 @@ class Producer {
     while (ring.next_record < total_) {
       auto* slot = static_cast<uint16_t*>(octavo_ring_begin(&ring, -1));
       if (slot == nullptr) break;
-      const auto count = static_cast<uint32_t>(std::min<uint64_t>({ring.block_records, total_ - ring.next_record, most_ ? most_() : ring.block_records}));
+      const auto count =
+          static_cast<uint32_t>(std::min<uint64_t>({ring.block_records, total_ - ring.next_record, most_ ? most_() : ring.block_records}));
       // Behind what is published there is rubbish.
       std::fill(slot, slot + static_cast<size_t>(ring.block_records) * static_cast<size_t>(records_.samples()), uint16_t{0xA5A5});
       for (uint32_t r = 0; r < count; ++r) records_.Write(static_cast<int64_t>(ring.next_record) + r, slot + r * records_.samples());
