@@ -79,7 +79,7 @@ RingPort::RingPort(const RingLimits& limits, const Clock* clock)
 }
 
 absl::Status RingPort::OpenMemory(Device& device) {
-  OCTAVO_ASSIGN_OR_RETURN(memory_, SharedMemory::Create("octavo-ring", limits_.total_bytes()));
+  OCTAVO_ASSIGN_OR_RETURN(memory_, SharedPages::Create("octavo-ring", limits_.total_bytes()));
   OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
   MutexLock lock(mutex_);
   auto* facts = reinterpret_cast<RingFacts*>(memory_.data());
@@ -455,7 +455,7 @@ void RingPort::Close() {
 }
 
 void RingPort::CloseMemory() {
-  SharedMemory memory;
+  SharedPages memory;
   PinnedBuffer locked;
   {
     MutexLock lock(mutex_);

@@ -15,7 +15,7 @@
 #include "gpu/base/unique_fd.h"
 #include "gpu/device.h"
 #include "server/engine/ring_layout.h"
-#include "server/engine/shared_memory.h"
+#include "server/engine/shared_pages.h"
 #include "server/engine/source.h"
 
 namespace octavo::engine {
@@ -105,7 +105,7 @@ class RingPort {
   const RingLimits limits_;
   const Clock* const clock_;
   Mutex mutex_;
-  SharedMemory memory_;  // set before the first thread comes, closed behind the last
+  SharedPages memory_;  // set before the first thread comes, closed behind the last
   PinnedBuffer locked_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, running_ ABSL_GUARDED_BY(mutex_) = false;
   // Slots, counted from the beginning: looked at; lent; returned; given back to the producer.

@@ -3,7 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "octavo/v1/source.grpc.pb.h"
@@ -12,6 +11,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/push_port.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/local_peer.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
@@ -183,12 +183,6 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   grpc::Status final_;
 };
 
-// Whether the caller is on this host.
-bool IsLocal(const std::string& peer) {
-  return absl::StartsWith(peer, "unix:") || absl::StartsWith(peer, "ipv4:127.") || absl::StartsWith(peer, "ipv6:[::1]") ||
-         absl::StartsWith(peer, "ipv6:%5B::1%5D");
-}
-
 class SourceServiceImpl final
     : public v1::SourceService::WithRawCallbackMethod_Push<
           v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>> {
@@ -200,12 +194,13 @@ class SourceServiceImpl final
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
     auto* reactor = context->DefaultReactor();
-    if (!IsLocal(context->peer())) {
+    const engine::ExportPeer peer = LocalPeerOf(context->peer());
+    if (!peer.local) {
       reactor->Finish(ToGrpc(WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
                                       {.reason = "NOT_LOCAL", .field = "", .numbers = {}})));
       return reactor;
     }
-    const auto ticket = engine_->OpenRing(request->scan(), std::nullopt);
+    const auto ticket = engine_->OpenRing(request->scan(), peer.uid);
     if (ticket.ok()) {
       response->set_socket(ticket->path);
       response->set_ticket(ticket->nonce);

@@ -9,15 +9,15 @@
 namespace octavo::engine {
 
 /// Memory that another process may map by its descriptor. Its size is sealed, so that nobody can take pages away under the server.
-class SharedMemory {
+class SharedPages {
  public:
-  SharedMemory() = default;
+  SharedPages() = default;
   /// Zeroed, all of it there (so that no access can fail later), mapped for reading and writing. `name` shows in /proc.
   /// ResourceExhausted if there is not so much.
-  static absl::StatusOr<SharedMemory> Create(const char* name, int64_t bytes);
-  SharedMemory(SharedMemory&& other) noexcept { *this = static_cast<SharedMemory&&>(other); }
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
-  ~SharedMemory();
+  static absl::StatusOr<SharedPages> Create(const char* name, int64_t bytes);
+  SharedPages(SharedPages&& other) noexcept { *this = static_cast<SharedPages&&>(other); }
+  SharedPages& operator=(SharedPages&& other) noexcept;
+  ~SharedPages();
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }

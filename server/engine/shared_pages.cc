@@ -1,4 +1,4 @@
-#include "server/engine/shared_memory.h"
+#include "server/engine/shared_pages.h"
 
 #include <cerrno>
 #include <cstring>
@@ -11,8 +11,8 @@
 
 namespace octavo::engine {
 
-absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, int64_t bytes) {
-  SharedMemory memory;
+absl::StatusOr<SharedPages> SharedPages::Create(const char* name, int64_t bytes) {
+  SharedPages memory;
   const auto failed = [bytes](const char* call, int error) {
     return absl::ResourceExhaustedError(absl::StrCat("no shared memory of ", bytes, " bytes (", call, ": ", std::strerror(error), ")"));
   };
@@ -28,14 +28,14 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const char* name, int64_t byte
   return memory;
 }
 
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+SharedPages& SharedPages::operator=(SharedPages&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
-SharedMemory::~SharedMemory() {
+SharedPages::~SharedPages() {
   if (data_ != nullptr) (void)::munmap(data_, static_cast<size_t>(bytes_));
 }
 
