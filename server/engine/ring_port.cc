@@ -152,6 +152,7 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
     Store(server()->error[0], '\0');
     StoreInt(server()->attachment, connection_);
     TellProducer();
+    WakeProducer();
     attached.connection = connection_;
   }
   RingServer();
@@ -192,6 +193,11 @@ void RingPort::TellProducer() {
   StoreInt(page.broken_blocks, counts_.broken_blocks);
   StoreInt(page.state, static_cast<int64_t>(closed_ ? RingState::kClosed : running_ ? RingState::kRunning : RingState::kQueued));
   Store(page.released, released_);
+}
+
+// What it may wait for has changed.
+void RingPort::WakeProducer() {
+  RingServerPage& page = *server();
   std::atomic_ref<uint32_t>(page.bell).fetch_add(1);
   if (std::atomic_ref<uint32_t>(producer()->waits).load() != 0) FutexWake(page.bell);
 }
@@ -215,8 +221,10 @@ void RingPort::Look() {
                        {.reason = "SOURCE_LOST", .field = "", .numbers = {{"next_record", absl::StrCat(next_record_)}}});
   }
   if (seen_ == before) return;
-  if (count_ == 0 && returned_ == lent_) GiveBack(seen_);  // nothing of it can be used
+  const bool useless = count_ == 0 && returned_ == lent_;  // nothing of it can be used
+  if (useless) GiveBack(seen_);
   TellProducer();
+  if (useless) WakeProducer();
 }
 
 // Of the block, what follows on from what is known.
@@ -282,6 +290,7 @@ void RingPort::Break(const std::string& what) {
   StoreInt(server()->error_code, static_cast<int64_t>(absl::StatusCode::kInvalidArgument));
   for (size_t i = 0; i < kRingText; ++i) Store(server()->error[i], i < text.size() && i + 1 < kRingText ? text[i] : '\0');
   TellProducer();
+  WakeProducer();
   gone_ = Steady::now();
   cut_now_ = std::exchange(cut_, nullptr);
   broken_ = text;
@@ -364,6 +373,7 @@ absl::StatusOr<SourceLoan> RingPort::Lend(std::stop_token stop) {
       if (!running_) {
         running_ = true;
         TellProducer();
+        WakeProducer();
       }
       if (count_ == 0) Look();
       if (count_ > 0) {
@@ -413,12 +423,15 @@ absl::StatusOr<SourceLoan> RingPort::Lend(std::stop_token stop) {
 }
 
 void RingPort::Return(int64_t loan) {
-  MutexLock lock(mutex_);
-  returned_ = std::max(returned_, static_cast<uint64_t>(loan));
-  if (!open_) return;
-  // What came behind the last loan and cannot be used goes with it.
-  GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
-  TellProducer();
+  {
+    MutexLock lock(mutex_);
+    returned_ = std::max(returned_, static_cast<uint64_t>(loan));
+    if (!open_) return;
+    // What came behind the last loan and cannot be used goes with it.
+    GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
+    TellProducer();
+  }
+  WakeProducer();  // a system call: Lend does not wait for it
 }
 
 double RingPort::Occupancy() {
@@ -449,6 +462,7 @@ void RingPort::Close() {
     closed_ = true;
     count_ = 0;
     if (open_) TellProducer();
+    if (open_) WakeProducer();
   }
   OnNews(nullptr);
   CutIfBroken();

@@ -73,7 +73,7 @@ class RingPort {
   absl::Status OpenMemory(Device& device);
   /// As Lender::Lend. DataLoss (SOURCE_OVERRUN), DeadlineExceeded (SOURCE_STALLED), Unavailable (SOURCE_LOST).
   absl::StatusOr<SourceLoan> Lend(std::stop_token stop);
-  void Return(int64_t loan);
+  void Return(int64_t loan);  // not while CloseMemory runs
   double Occupancy();
   SourceCounts Counts();
   /// No more records are taken; not while Lend runs.
@@ -93,6 +93,7 @@ class RingPort {
   void Ended() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveBack(uint64_t until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellProducer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeProducer();
   void RingServer();
   absl::StatusOr<std::chrono::nanoseconds> MayWait(std::chrono::steady_clock::time_point began) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CanAttachLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
