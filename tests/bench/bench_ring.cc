@@ -27,13 +27,17 @@ namespace {
 
 constexpr int kBuffers = 3;  // as a session has
 constexpr int kKinds = 4;    // blocks that differ, in turn
+// Records after which a block repeats itself, so that the producer's own reading costs the machine's memory nothing: a digitizer's program
+// has its data from a device.
+constexpr int64_t kTile = 64;
 
 // Block `kind` of the run: the same in both processes.
 RandomRecords BlockOf(const SpectralConfig& c, int64_t records, uint64_t seed, int kind) {
   std::mt19937_64 random(seed + static_cast<uint64_t>(kind));
   RandomRecords out;
   out.counts.resize(static_cast<size_t>(records * c.samples_per_record));
-  for (auto& count : out.counts) count = static_cast<uint16_t>(random() & 4095);
+  const auto tile = static_cast<size_t>(kTile * c.samples_per_record);
+  for (size_t i = 0; i < out.counts.size(); ++i) out.counts[i] = i < tile ? static_cast<uint16_t>(random() & 4095) : out.counts[i - tile];
   out.bytes.resize(out.counts.size() * 2);
   std::memcpy(out.bytes.data(), out.counts.data(), out.bytes.size());
   return out;
@@ -67,16 +71,22 @@ class Copiers {
           while (round_.load(std::memory_order_acquire) < round && !stop.stop_requested()) std::this_thread::yield();
           if (stop.stop_requested()) return;
           const size_t part = (bytes_ / static_cast<size_t>(threads) + 63) / 64 * 64, begin = std::min(bytes_, part * static_cast<size_t>(t));
-          WritePast(to_ + begin, from_ + begin, std::min(part, bytes_ - begin));
+          for (size_t at = begin, end = std::min(bytes_, begin + part); at < end;) {
+            const size_t within = at % tile_, count = std::min(tile_ - within, end - at);
+            WritePast(to_ + at, from_ + within, count);
+            at += count;
+          }
           done_.fetch_add(1, std::memory_order_release);
         }
       });
     }
   }
-  void Copy(char* to, const char* from, size_t bytes) {
+  // `bytes` of a tile of `tile` bytes again and again.
+  void Copy(char* to, const char* from, size_t tile, size_t bytes) {
     to_ = to;
     from_ = from;
     bytes_ = bytes;
+    tile_ = tile;
     done_ = 0;
     round_.fetch_add(1, std::memory_order_release);
     while (done_.load(std::memory_order_acquire) < static_cast<int>(threads_.size())) std::this_thread::yield();
@@ -85,7 +95,7 @@ class Copiers {
  private:
   char* to_ = nullptr;
   const char* from_ = nullptr;
-  size_t bytes_ = 0;
+  size_t bytes_ = 0, tile_ = 0;
   std::atomic<uint64_t> round_{0};
   std::atomic<int> done_{0};
   std::vector<std::jthread> threads_;
@@ -106,7 +116,8 @@ int Produce(int fd, uint64_t seed, int threads) {
   std::unique_ptr<Copiers> copiers = threads > 0 ? std::make_unique<Copiers>(threads) : nullptr;
   while (void* slot = octavo_ring_begin(&ring, -1)) {
     if (copiers != nullptr)
-      copiers->Copy(static_cast<char*>(slot), reinterpret_cast<const char*>(kinds[ring.published % kKinds].bytes.data()), kinds[0].bytes.size());
+      copiers->Copy(static_cast<char*>(slot), reinterpret_cast<const char*>(kinds[ring.published % kKinds].bytes.data()),
+                    std::min<size_t>(kTile * ring.record_bytes, kinds[0].bytes.size()), kinds[0].bytes.size());
     octavo_ring_publish(&ring, ring.block_records);
   }
   const bool closed = errno == EPIPE;

@@ -48,7 +48,7 @@ def until(done, seconds=30):
 
 
 class Ring(DaemonTest):
-    flags = ("--handoff.unix", "")
+    flags = ("--handoff.unix", "auto")
 
     @classmethod
     def setUpClass(cls):
