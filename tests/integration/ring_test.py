@@ -20,6 +20,8 @@ SAMPLES = 128
 ASCANS, BSCANS = 32, 8
 VOLUME = ASCANS * BSCANS
 VOLUMES = 6
+# A rolling background would depend on how the records come in blocks.
+PROCESSING = dict(processing=octavo.processing(background="none"))
 FEED = os.path.join(BUILD, "bin", "ring_feed")
 # octavo.ring alone, without gRPC: slots filled in place from a file of records, in blocks of random sizes.
 PYTHON_FEED = """
@@ -60,7 +62,7 @@ class Ring(DaemonTest):
         cls.records.tofile(cls.file)
         np.save(os.path.join(cls.daemon.root, "records.npy"), cls.records)
         scan = cls.client.submit_scan(octavo.replay("records.npy"), octavo.raster(ASCANS, BSCANS, volumes=VOLUMES),
-                                      retention=dict(hold_slots=VOLUMES))
+                                      retention=dict(hold_slots=VOLUMES), **PROCESSING)
         cls.client.wait(scan.name)
         cls.digests = [v.digest for v in cls.client.volumes(scan.name)]
         for volume in cls.client.volumes(scan.name):
@@ -68,7 +70,7 @@ class Ring(DaemonTest):
         assert len(cls.digests) == VOLUMES
 
     def submit(self, *, ring=None, volumes=VOLUMES, block=16, **fields):
-        fields.setdefault("retention", dict(hold_slots=VOLUMES))
+        fields = {"retention": dict(hold_slots=VOLUMES), **PROCESSING, **fields}
         return self.client.submit_scan(octavo.ring(**(ring or {})), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES,
                                        acquisition=dict(records_per_block=block), **fields).name
 
@@ -109,9 +111,16 @@ class Ring(DaemonTest):
         subprocess.run([sys.executable, "-c", PYTHON_FEED, module, ticket.socket, ticket.ticket, self.file, str(SAMPLES)], check=True, timeout=60)
         self.check_all(scan)
 
+    def test_a_ticket_from_the_command_line(self):
+        octavo_program = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address]
+        scan = self.submit()
+        out = subprocess.run([*octavo_program, "scan", "ring", scan], check=True, capture_output=True, text=True, timeout=30).stdout.split()
+        self.finish(subprocess.Popen([FEED, *out, self.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        self.check_all(scan)
+
     def test_a_push_gives_the_same(self):
         scan = self.client.submit_scan(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=VOLUMES), samples=SAMPLES,
-                                       retention=dict(hold_slots=VOLUMES)).name
+                                       retention=dict(hold_slots=VOLUMES), **PROCESSING).name
         self.client.push(scan, [self.records])
         self.check_all(scan)
 
@@ -143,14 +152,18 @@ class Ring(DaemonTest):
 
     def test_killed_at_any_time(self):
         scan = self.submit(block=4, ring=dict(restart_grace_s=30, slots=8))
-        process = None
         for pause in np.random.default_rng().uniform(0, 0.05, 8):
-            process = self.feed(scan, "--rate", "100000")
+            try:
+                process = self.feed(scan, "--rate", "30000")
+            except octavo.OctavoError as error:  # it has all it wants
+                self.assertEqual(error.reason, "SCAN_STATE")
+                break
             time.sleep(pause)
             self.kill(process)
             until(lambda: not self.client.scan(scan).source.connected)
-        if self.client.scan(scan).state == scan_pb2.RUNNING:
-            self.finish(self.feed(scan))
+        else:
+            if self.client.scan(scan).state == scan_pb2.RUNNING:
+                self.feed(scan).communicate()
         end = self.client.wait(scan)
         # What it dropped by itself is missing; a kill loses nothing.
         self.assertEqual(end.source.lost_records, end.source.overrun_records)
@@ -203,9 +216,10 @@ class Ring(DaemonTest):
 
     def test_an_overrun_is_counted_exactly(self):
         scan, ring = self.fill_while_queued(overrun=scan_pb2.DROP_BLOCK)
-        while (slot := ring.begin(30)) is not None:
-            slot[:] = self.records[ring.next_record:][:16]
+        while ring.next_record < len(self.records):
+            ring.begin(30)[:] = self.records[ring.next_record:][:16]
             ring.publish(16)
+        self.assertIsNone(ring.begin(30), "the scan wants no more")
         ring.close()
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 160 - 64))
