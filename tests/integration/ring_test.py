@@ -219,6 +219,7 @@ class Ring(DaemonTest):
         while ring.next_record < len(self.records):
             ring.begin(30)[:] = self.records[ring.next_record:][:16]
             ring.publish(16)
+        until(lambda: ring.state == 2)
         self.assertIsNone(ring.begin(30), "the scan wants no more")
         ring.close()
         end = self.client.wait(scan)
