@@ -228,9 +228,9 @@ class Ring(DaemonTest):
         volumes = self.client.volumes(scan)
         self.assertEqual([(r.first, r.count) for r in volumes[0].missing], [(64, 96)])
         self.assertEqual([v.digest for v in volumes[1:]], self.digests[1:])
-        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics").read().decode()
-        self.assertIn('octavo_source_records_lost_total{reason="overrun"}', page)
-        self.assertIn("octavo_ring_producers 0", page)
+        page = lambda: urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics").read().decode()
+        self.assertIn('octavo_source_records_lost_total{reason="overrun"}', page())
+        until(lambda: "octavo_ring_producers 0" in page())
 
     def test_an_overrun_fails_a_scan_that_may_lose_nothing(self):
         scan, ring = self.fill_while_queued()  # CAPTURE: FAIL_SCAN
