@@ -376,7 +376,8 @@ void AddScanCommands(CLI::App& app, Session& session) {
       std::cout << "marked record " << answer.record() << " of volume " << answer.volume_index() << "\n";
     }
   });
-  auto* ring = scan->add_subcommand("ring", "a ticket for a process on the server's host that feeds a scan with source ring (client/cpp/octavo_ring.h)");
+  auto* ring =
+      scan->add_subcommand("ring", "a ticket for a process on the server's host that feeds a scan with source ring (client/cpp/octavo_ring.h)");
   ring->add_option("scan", *name, "scans/...")->required();
   ring->callback([&session, name] {
     v1::OpenRingRequest request;

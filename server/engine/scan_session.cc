@@ -101,7 +101,8 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
   const int64_t slots = scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain);
   int64_t ring = slots;
-  if (std::holds_alternative<RingSource>(scan.spec.source)) ring = LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
+  if (std::holds_alternative<RingSource>(scan.spec.source))
+    ring = LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
   return ring + PreparedFrames(scan) * FrameBytes(scan);
 }
 

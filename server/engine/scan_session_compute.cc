@@ -145,8 +145,7 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
   taken_now_ns_ = item.enqueued_ns;
-  const uint8_t* from =
-      part.lent != nullptr ? part.lent : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
+  const uint8_t* from = part.lent != nullptr ? part.lent : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
   if (!peers_.empty()) {
     raw_now_ = raw;
     OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));

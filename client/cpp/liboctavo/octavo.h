@@ -125,8 +125,8 @@ struct CommitOptions {
 };
 struct ScanSpec {
   std::variant<std::monostate, Simulated, Replay, Ring> source;  // monostate: as `json` says
-  Raster pattern;                                          // all zero: as `json` says
-  uint32_t samples_per_record = 0;                         // 0 = from the file or the default
+  Raster pattern;                                                // all zero: as `json` says
+  uint32_t samples_per_record = 0;                               // 0 = from the file or the default
   RawType raw_type = RawType::kDefault;
   double record_rate_hz = 0;
   Processing processing;
