@@ -57,6 +57,12 @@ absl::Status CheckInterface(const char* key, const std::string& value) {
   return value == "GigEVision" || value == "USB3Vision" || value == "Fake" ? absl::OkStatus() : Bad(key, value, "GigEVision, USB3Vision, Fake");
 }
 
+absl::Status CheckMode(const char* key, const std::string& value) {
+  const bool octal = !value.empty() && value.size() <= 4 && value.find_first_not_of("01234567") == std::string::npos;
+  const long mode = octal ? std::strtol(value.c_str(), nullptr, 8) : 0;
+  return mode >= 0600 && mode <= 0777 && (mode & 0600) == 0600 ? absl::OkStatus() : Bad(key, value, "0600 to 0777");
+}
+
 Key Text(const char* name, const char* help, std::string Config::*member, Check check = nullptr) {
   return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
             if (check != nullptr) OCTAVO_RETURN_IF_ERROR(check(name, values[0]));
@@ -129,6 +135,12 @@ const std::vector<Key>& Keys() {
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
            CheckInterface),
+      Text("handoff.unix", "path of the socket that hands memory to programs on this host; none = not offered; auto = <state.dir>/handoff.sock",
+           &Config::handoff_unix),
+      Text("handoff.group", "group of that socket; empty = the daemon's own", &Config::handoff_group),
+      Text("handoff.mode", "permissions of that socket, octal, 0600 to 0777", &Config::handoff_mode, CheckMode),
+      Number("handoff.grace_seconds", "how long a program may take to give back memory that is revoked, 0 to 3600", &Config::handoff_grace_seconds, 0,
+             3600),
       Choice("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
       Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
       Number("drain.seconds", "how long running scans and commits may take to end on SIGTERM, 0 to 3600", &Config::drain_seconds, 0, 3600),
@@ -274,6 +286,12 @@ absl::Status Finalise(Config* config) {
     config->listen_unix.clear();
   } else {
     make_absolute(&config->listen_unix);  // ready lines and logs name it to programs in other directories
+  }
+  if (config->handoff_unix == "auto") config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");
+  if (config->handoff_unix.empty() || config->handoff_unix == "none") {
+    config->handoff_unix.clear();
+  } else {
+    make_absolute(&config->handoff_unix);
   }
   if (config->session_expiry_seconds < 2 * config->session_heartbeat_seconds) {
     return InvalidField("session.expiry_seconds", absl::StrCat("is ", config->session_expiry_seconds, "; allowed twice session.heartbeat_seconds (",

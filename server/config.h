@@ -34,7 +34,11 @@ struct Config {
   std::string log_level = "info";                                             // debug, info, warning, error
   std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for
-  double drain_seconds = 20;                                                  // 0 ... 3600
+  std::string handoff_unix = "none";  // socket that hands memory over; "none" = not offered; "auto" = <state.dir>/handoff.sock
+  std::string handoff_group;          // of the socket file; empty = the process'
+  std::string handoff_mode = "0660";  // of the socket file, octal
+  double handoff_grace_seconds = 10;  // 0 ... 3600
+  double drain_seconds = 20;          // 0 ... 3600
   bool operator==(const Config&) const = default;
 };
 

@@ -21,6 +21,8 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/device.h"
+#include "gpu/shareable.h"
+#include "server/engine/buffer_store.h"
 
 namespace octavo {
 namespace {
@@ -98,6 +100,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   for (const auto& device : opened.devices) {
     Log(LogLevel::kInfo, "device", {{"index", device->info().index}, {"backend", device->info().backend}, {"model", device->info().model}});
   }
+  if (!config.handoff_unix.empty()) {
+    const auto mode = static_cast<uint32_t>(std::strtol(config.handoff_mode.c_str(), nullptr, 8));
+    OCTAVO_ASSIGN_OR_RETURN(daemon->handoff_,
+                            handoff::FdSocket::Open({.path = config.handoff_unix, .group = config.handoff_group, .mode = mode}, &daemon->clock_));
+  }
+  ClientMemory::MakeShareable(daemon->handoff_ != nullptr);
   OCTAVO_ASSIGN_OR_RETURN(daemon->store_, storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_));
   std::vector<storage::SpillFolder::Found> spilled;
   {
@@ -125,7 +133,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.spilled = std::move(spilled);
   engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds};
   engine_config.software = absl::StrCat("octavo ", kVersion);
+  engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
+  if (daemon->handoff_ != nullptr) daemon->engine_->buffers().exports().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
     OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_, metrics::Exporter::Start(config.metrics_listen, daemon->engine_.get(), kVersion, backend));
   }
@@ -182,7 +192,9 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   rpc_->Shutdown(std::chrono::milliseconds(1000));
   rpc_ = nullptr;
   metrics_ = nullptr;
+  if (handoff_ != nullptr) handoff_->Stop();
   engine_ = nullptr;
+  handoff_ = nullptr;
   spill_ = nullptr;
   store_ = nullptr;
   return idle;

@@ -10,6 +10,7 @@
 #include "gpu/base/unique_fd.h"
 #include "server/config.h"
 #include "server/engine/engine.h"
+#include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
 #include "server/storage/commit_store.h"
@@ -40,6 +41,8 @@ class Daemon {
   std::vector<std::string> recovered_;
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
+  SystemClock clock_;
+  std::unique_ptr<handoff::FdSocket> handoff_;  // stopped before the engine ends
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<metrics::Exporter> metrics_;
   std::unique_ptr<rpc::RpcServer> rpc_;

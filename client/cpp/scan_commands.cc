@@ -5,6 +5,7 @@
 #include "google/protobuf/util/json_util.h"
 
 #include "octavo/v1/scan.grpc.pb.h"
+#include "octavo/v1/source.grpc.pb.h"
 
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
@@ -42,7 +43,7 @@ Enum Parse(const std::string& text, bool (*parse)(const std::string&, Enum*), co
 
 void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--json-spec", f.spec_file, "a ScanSpec as JSON; flags given beside it win");
-  app->add_option("--source", f.source, "simulated | replay | push | camera");
+  app->add_option("--source", f.source, "simulated | replay | push | camera | ring");
   app->add_option("--camera", f.camera, "camera: its id (see octavo camera list); default: the only one");
   app->add_option("--pixel-format", f.pixel_format, "camera: Mono8 | Mono12 | Mono16 | Mono12Packed | Mono12p");
   app->add_option("--height", f.camera_height, "camera: lines of a frame; --samples is its width");
@@ -115,6 +116,8 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
       spec.mutable_replay()->set_rate_hz(f.rate);
     } else if (f.source == "push") {
       spec.mutable_push();
+    } else if (f.source == "ring") {
+      spec.mutable_ring();
     } else if (f.source == "camera") {
       auto* camera = spec.mutable_camera();
       camera->set_id(f.camera);
@@ -371,6 +374,20 @@ void AddScanCommands(CLI::App& app, Session& session) {
       PrintJson(answer);
     } else {
       std::cout << "marked record " << answer.record() << " of volume " << answer.volume_index() << "\n";
+    }
+  });
+  auto* ring =
+      scan->add_subcommand("ring", "a ticket for a process on the server's host that feeds a scan with source ring (client/cpp/octavo_ring.h)");
+  ring->add_option("scan", *name, "scans/...")->required();
+  ring->callback([&session, name] {
+    v1::OpenRingRequest request;
+    request.set_scan(*name);
+    v1::OpenRingResponse answer;
+    if (!Check(session, v1::SourceService::NewStub(session.channel())->OpenRing(session.Context().get(), request, &answer))) return;
+    if (session.json) {
+      PrintJson(answer);
+    } else {
+      std::cout << answer.socket() << " " << answer.ticket() << "\n";
     }
   });
   auto* cancel = scan->add_subcommand("cancel", "end at once");

@@ -13,6 +13,9 @@
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/cuda/shared_memory.h"
+#include "gpu/registered_memory.h"
+#include "gpu/shareable.h"
 
 namespace octavo::cuda {
 namespace {
@@ -46,7 +49,20 @@ class PinnedMemory final : public MemorySource {
   void Release(void* data, int64_t) override { (void)cudaFreeHost(data); }
 };
 
-class CudaDevice final : public Device {
+/// Memory of somebody else, page-locked while a buffer of it lives.
+class RegisteredMemory final : public MemorySource {
+ public:
+  explicit RegisteredMemory(int ordinal) : ordinal_(ordinal) {}
+  void Release(void* data, int64_t) override {
+    const DeviceGuard guard(ordinal_);
+    (void)cudaHostUnregister(data);
+  }
+
+ private:
+  const int ordinal_;
+};
+
+class CudaDevice final : public Device, public ShareableMemory, public PageLocker {
  public:
   CudaDevice(DeviceInfo info, int ordinal, std::shared_ptr<PoolMemory> memory)
       : info_(std::move(info)),
@@ -54,6 +70,7 @@ class CudaDevice final : public Device {
         health_(std::make_shared<DeviceHealth>()),
         memory_(std::move(memory)),
         pinned_(std::make_shared<PinnedMemory>()),
+        registered_(std::make_shared<RegisteredMemory>(ordinal)),
         project_(MakeCudaProjectOps(ordinal, health_)),
         resample_(MakeCudaResampleOps(ordinal, health_)),
         repeats_(MakeCudaRepeatOps(ordinal, health_)),
@@ -100,12 +117,32 @@ class CudaDevice final : public Device {
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(memory_->stream()));  // usable on every stream from here on
     return buffer;
   }
+  absl::StatusOr<DeviceBuffer> AllocateShareable(int64_t bytes) override {
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_ASSIGN_OR_RETURN(const auto shared, Shared());
+    const int64_t rounded = (bytes + ClientMemory::kGranule - 1) / ClientMemory::kGranule * ClientMemory::kGranule;
+    OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, VirtualMemory::Allocate(shared, rounded));
+    // Whoever maps it sees all of it.
+    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(buffer.data(), 0, static_cast<size_t>(rounded), memory_->stream()));
+    OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(memory_->stream()));
+    return buffer;
+  }
+  absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) override {
+    OCTAVO_ASSIGN_OR_RETURN(const auto shared, Shared());
+    return shared->Share(memory);
+  }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);
     void* data = nullptr;
     OCTAVO_CUDA(health_.get(), cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable));
     return PinnedBuffer(pinned_, data, bytes);
+  }
+  absl::StatusOr<PinnedBuffer> LockPages(void* data, int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(Fault(bytes));
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_CUDA(health_.get(), cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable));
+    return PinnedBuffer(registered_, data, bytes);
   }
 
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
@@ -208,6 +245,21 @@ class CudaDevice final : public Device {
   ArrayOps& arrays() override { return *arrays_; }
 
  private:
+  // Opened when it is first wanted; few processes do.
+  absl::StatusOr<std::shared_ptr<VirtualMemory>> Shared() {
+    MutexLock lock(shared_mutex_);
+    if (shared_ == nullptr) {
+      int count = 0;
+      OCTAVO_CUDA(health_.get(), cudaGetDeviceCount(&count));
+      std::vector<int> peers;
+      for (int peer = 0; peer < count; ++peer) {
+        int can = 0;
+        if (peer != ordinal_ && cudaDeviceCanAccessPeer(&can, peer, ordinal_) == cudaSuccess && can != 0) peers.push_back(peer);
+      }
+      OCTAVO_ASSIGN_OR_RETURN(shared_, VirtualMemory::Open(ordinal_, std::move(peers)));
+    }
+    return shared_;
+  }
   static absl::Status Fault(int64_t bytes) {
     if (!AllocationFault::Hits()) return absl::OkStatus();
     return WithInfo(absl::ResourceExhaustedError(absl::StrCat("a test fails this allocation of ", bytes, " bytes")),
@@ -224,12 +276,15 @@ class CudaDevice final : public Device {
   const std::shared_ptr<DeviceHealth> health_;
   const std::shared_ptr<PoolMemory> memory_;
   const std::shared_ptr<PinnedMemory> pinned_;
+  const std::shared_ptr<RegisteredMemory> registered_;
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
   const std::unique_ptr<TomographyOps> tomography_;
   const std::unique_ptr<ArrayOps> arrays_;
   const std::unique_ptr<SpectralOps> spectral_;
+  Mutex shared_mutex_;
+  std::shared_ptr<VirtualMemory> shared_ ABSL_GUARDED_BY(shared_mutex_);
   Mutex clock_mutex_;
   PinnedBuffer clock_word_ ABSL_GUARDED_BY(clock_mutex_);
   Stream clock_stream_ ABSL_GUARDED_BY(clock_mutex_);

@@ -22,11 +22,13 @@
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
 #include "gpu/host/host_stream.h"
+#include "gpu/host/memory_file.h"
 #include "gpu/host/spectral_kernels.h"
 #include "gpu/ops.h"
 #include "gpu/project.h"
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
+#include "gpu/shareable.h"
 #include "gpu/spectral.h"
 #include "gpu/tomography_ops.h"
 
@@ -65,7 +67,7 @@ std::string MachineId(int index) {
   return index == 0 ? host : absl::StrCat(host, "-", index);
 }
 
-class HostDevice final : public Device {
+class HostDevice final : public Device, public ShareableMemory {
  public:
   HostDevice(int index, int shares)
       : shares_(shares),
@@ -103,6 +105,11 @@ class HostDevice final : public Device {
     OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
     return DeviceBuffer(memory_, data, bytes);
   }
+  absl::StatusOr<DeviceBuffer> AllocateShareable(int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    return MemoryFiles::Allocate(files_, (bytes + ClientMemory::kGranule - 1) / ClientMemory::kGranule * ClientMemory::kGranule);
+  }
+  absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) override { return files_->Share(memory); }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
     return PinnedBuffer(memory_, data, bytes);
@@ -228,6 +235,7 @@ class HostDevice final : public Device {
   const int shares_;
   const std::shared_ptr<HostHealth> health_ = std::make_shared<HostHealth>();
   const std::shared_ptr<MemorySource> memory_;
+  const std::shared_ptr<MemoryFiles> files_ = std::make_shared<MemoryFiles>();
   const std::unique_ptr<SpectralOps> spectral_;
   const std::unique_ptr<ProjectOps> project_;
   const std::unique_ptr<ResampleOps> resample_;

@@ -52,14 +52,37 @@ void BlockRing::PublishLocked(int slot, int64_t offset, const SourceBlock& block
       return;
     }
   }
+  Append({.slot = slot, .offset = offset, .block = block}, /*last=*/false);
+  ++slots_[static_cast<size_t>(slot)].parts;
+}
+
+void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const SourceBlock& block, bool last) {
+  MutexLock lock(mutex_);
+  cv_.NotifyAll();
+  if (full_count_ > 0) {
+    Full& before = full_[(first_full_ + full_count_ - 1) % full_.size()];
+    Part& part = before.part;
+    if (part.slot < 0 && !before.last && part.lent + part.lent_bytes == data && part.block.first_record + part.block.records == block.first_record &&
+        part.block.records + block.records <= gather_.enough_records) {
+      part.block.records += block.records;
+      part.block.acquired = block.acquired;
+      part.lent_bytes += bytes;
+      part.loan = loan;
+      before.last = last;
+      return;
+    }
+  }
+  Append({.block = block, .lent = data, .lent_bytes = bytes, .loan = loan}, last);
+}
+
+void BlockRing::Append(const Part& part, bool last) {
   if (full_count_ == full_.size()) {
     std::vector<Full> larger(2 * full_.size());
     for (size_t i = 0; i < full_count_; ++i) larger[i] = full_[(first_full_ + i) % full_.size()];
     full_ = std::move(larger);
     first_full_ = 0;
   }
-  full_[(first_full_ + full_count_++) % full_.size()] = {.part = {.slot = slot, .offset = offset, .block = block}, .since = Clock::now()};
-  ++slots_[static_cast<size_t>(slot)].parts;
+  full_[(first_full_ + full_count_++) % full_.size()] = {.part = part, .since = Clock::now(), .last = last};
 }
 
 void BlockRing::Seal(int slot) {
@@ -85,7 +108,7 @@ void BlockRing::Close(absl::Status status) {
 
 std::chrono::nanoseconds BlockRing::StillToWait() const {
   const Full& first = full_[first_full_];
-  const bool no_more = closed_ || full_count_ > 1 || slots_[static_cast<size_t>(first.part.slot)].sealed;
+  const bool no_more = closed_ || full_count_ > 1 || (first.part.slot < 0 ? first.last : slots_[static_cast<size_t>(first.part.slot)].sealed);
   // With two uploads before it a part waits for the device in any case: it may as well grow.
   if (no_more || taken_ < 2 || first.part.block.records >= gather_.enough_records) return {};
   return std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(first.since + gather_.patience - Clock::now()));
@@ -125,6 +148,12 @@ void BlockRing::Release(int slot) {
     of.sealed = true;  // acquired and never filled
   }
   FreeIfDone(slot);
+  cv_.NotifyAll();
+}
+
+void BlockRing::ReleaseLent() {
+  MutexLock lock(mutex_);
+  --taken_;
   cv_.NotifyAll();
 }
 

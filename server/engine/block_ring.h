@@ -38,19 +38,27 @@ class BlockRing {
   void PublishPart(int slot, int64_t offset, const SourceBlock& block);
   /// No further part of `slot` will be published; it is free again if there was none.
   void Seal(int slot);
+  /// `block` lies in memory of the source's own, `bytes` of it at `data`. It joins what was published last if it follows on from that in
+  /// memory and in the scan, that was not taken yet, and both are no more than gather.enough_records. `last`: nothing that comes later
+  /// is worth waiting for.
+  void PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const SourceBlock& block, bool last);
   /// The source has ended, with OK or why.
   void Close(absl::Status status);
 
   struct Part {
-    int slot = -1;
+    int slot = -1;       // -1: lent
     int64_t offset = 0;  // records into the slot
     SourceBlock block;
+    const uint8_t* lent = nullptr;  // memory of the source's own
+    int64_t lent_bytes = 0, loan = 0;
   };
   /// Waits for the next part, and for more of it while the device has two others to do, there is not enough, more may come, and
   /// patience lasts. False when closed and empty, or on stop.
   bool Pop(Part* part, std::stop_token stop);
   /// The device has passed the last use of a part of the slot (or the slot was never filled).
   void Release(int slot);
+  /// The same of a part that was lent.
+  void ReleaseLent();
 
   /// Why the source ended; OK while it runs.
   absl::Status close_status();
@@ -62,12 +70,14 @@ class BlockRing {
   struct Full {
     Part part;
     Clock::time_point since;
+    bool last = false;  // of a lent one: nothing joins it
   };
   struct Slot {
     int parts = 0;  // published and not released
     bool sealed = false;
   };
   void PublishLocked(int slot, int64_t offset, const SourceBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Append(const Part& part, bool last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeIfDone(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// How long the first part should wait for more of it; 0 = not at all.
   std::chrono::nanoseconds StillToWait() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

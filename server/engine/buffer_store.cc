@@ -42,7 +42,15 @@ BufferReplica::~BufferReplica() {
 }
 
 BufferStore::BufferStore(Context context)
-    : context_(std::move(context)), order_(context_.devices), housekeeper_([this] {
+    : context_(std::move(context)),
+      exports_({.devices = context_.devices,
+                .ledger = context_.ledger,
+                .volumes = context_.volumes,
+                .clock = context_.clock,
+                .server_id = context_.server_id,
+                .draining = context_.draining}),
+      order_(context_.devices),
+      housekeeper_([this] {
         pthread_setname_np(pthread_self(), "oct-buffers");
         for (;;) {
           {
@@ -186,13 +194,14 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
     for (const int d : devices) {
       auto replica = std::make_shared<BufferReplica>();
       AdmissionReport report;
-      auto charges = context_.ledger->Reserve(d, name, "", {{.what = "buffer", .bytes = std::max<int64_t>(bytes, 256), .count = 1}}, &report);
+      auto charges = context_.ledger->Reserve(d, name, "",
+                                              {{.what = "buffer", .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)), .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
       replica->ledger = context_.ledger;
       replica->charge = charges->front();
       replica->device = d;
       context_.ledger->Move(replica->charge, ChargeKind::kBuffer, name);
-      OCTAVO_ASSIGN_OR_RETURN(replica->memory, context_.devices[At(d)]->Allocate(bytes));
+      OCTAVO_ASSIGN_OR_RETURN(replica->memory, ClientMemory::Allocate(*context_.devices[At(d)], bytes));
       buffer->replicas.push_back(std::move(replica));
     }
     // What was in the memory before is never seen, whatever is asked for.
@@ -372,11 +381,13 @@ void BufferStore::Remove(const std::string& name, const std::string& reason, con
     tombstones_[name] = {.text = text, .gone_ns = context_.clock->Now().monotonic_ns};
     ++totals_.gone[reason];
   }
+  exports_.Gone(name);
   context_.leases->Forget(name);
   Tell(BufferEventKind::kGone, status, text);
 }
 
-absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller) {
+absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
+                                  bool detach) {
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
@@ -384,6 +395,7 @@ absl::Status BufferStore::Destroy(const std::string& name, const std::string& et
   }
   MutexLock turn(turn_mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(name, LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
+  if (!detach) OCTAVO_RETURN_IF_ERROR(exports_.CheckFree(name));
   Remove(name, "destroyed", "destroyed by a client");
   return absl::OkStatus();
 }

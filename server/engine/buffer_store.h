@@ -20,6 +20,7 @@
 #include "gpu/device.h"
 #include "server/engine/buffer_types.h"
 #include "server/engine/device_order.h"
+#include "server/engine/export_store.h"
 #include "server/engine/frame.h"
 #include "server/engine/frame_pool.h"
 #include "server/engine/lease.h"
@@ -80,12 +81,19 @@ class BufferStore {
     double ttl_seconds = 0;
   };
   absl::StatusOr<BufferStatus> Change(const Update& update, const Caller& caller);
-  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller);
+  /// FailedPrecondition (EXPORTED) if other processes map it; with `detach` it goes all the same, and its memory is in limbo.
+  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller, bool detach = false);
   absl::StatusOr<BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
                                     const Caller& caller);
   absl::StatusOr<BufferStatus> Apply(const BufferApplySpec& spec, const Caller& caller);
   /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far is through.
   absl::Status Wait(const std::string& name, const Caller& caller, std::function<void(absl::StatusOr<BufferStatus>)> done);
+
+  /// Which buffers and volumes other processes map.
+  ExportStore& exports() { return exports_; }
+  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's exclusive lease (its last write is waited for).
+  /// FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a thread that may wait.
+  absl::StatusOr<ExportTicket> Export(const ExportSpec& spec, const Caller& caller, const ExportPeer& peer);
 
   /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One thread at a time; Chunk may wait for the
   /// upload of earlier ones.
@@ -175,6 +183,7 @@ class BufferStore {
   void Remove(const std::string& name, const std::string& reason, const std::string& text);
 
   const Context context_;
+  ExportStore exports_;
   DeviceOrder order_;
   Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is enqueued, and gives them back
   Mutex mutex_;

@@ -72,6 +72,14 @@ struct BufferWriteSpec {
   uint64_t lease_fence = 0, if_version = 0;
 };
 
+/// All fields as in octavo.v1.ExportRequest.
+struct ExportSpec {
+  std::string name;
+  uint32_t replica = 0;
+  std::string lease_token;
+  uint64_t lease_fence = 0;
+};
+
 struct BufferReadSpec {
   enum class Which : uint8_t { kAny, kReplica, kStacked };
   std::string name;

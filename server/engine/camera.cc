@@ -8,6 +8,7 @@ std::vector<SourceKind> SourceKinds() {
   return {{.name = "simulated", .available = true, .reason = "part of the server"},
           {.name = "replay", .available = true, .reason = "part of the server"},
           {.name = "push", .available = true, .reason = "part of the server"},
+          {.name = "ring", .available = true, .reason = "part of the server"},
           CameraSupport()};
 }
 

@@ -11,6 +11,7 @@
 #include "gpu/base/status.h"
 #include "gpu/math/resample.h"
 #include "gpu/resample.h"
+#include "gpu/shareable.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/raw_records.h"
@@ -318,7 +319,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   }
   OCTAVO_ASSIGN_OR_RETURN(work.charges,
                           context_.ledger->Reserve(work.source.device, source.scan, source.title,
-                                                   {{.what = "derived volume", .bytes = result.bytes + 256, .count = 1},
+                                                   {{.what = "derived volume", .bytes = ClientMemory::Bytes(result.bytes) + 256, .count = 1},
                                                     {.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1}},
                                                    nullptr));
   Device& device = *context_.device_of(work.source.device);
@@ -326,7 +327,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   const absl::Status status = [&]() -> absl::Status {
     auto slot = std::make_unique<VolumeSlot>();
     slot->charge = work.charges[0];
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device.Allocate(result.bytes));
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, result.bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device.Allocate(256));
     // From here on the slot's charge ends with the slot.
     pool->Add(std::move(slot));

@@ -38,6 +38,10 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,
                [this](const VolumeStatus& volume) {
+                 // Out of the device's memory: who maps it still keeps the slot.
+                 const bool here =
+                     volume.state == VolumeState::kAcquiring || volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting;
+                 if (buffers_ != nullptr && (!here || volume.tier != Tier::kDevice)) buffers_->exports().Gone(volume.name);
                  PublishVolumeEvent(volume);
                  volume_waits_.Tell(volume);
                  MakeChains(volume);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@
 #include "server/storage/commit_store.h"
 #include "server/storage/spill_folder.h"
 
+namespace octavo::handoff {
+class FdSocket;  // server/handoff/fd_socket.h
+}
+
 namespace octavo::engine {
 
 struct EngineConfig {
@@ -47,9 +52,17 @@ struct EngineConfig {
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
   std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
   SessionConfig sessions;
+  handoff::FdSocket* handoff = nullptr;  // null = no descriptors are handed over; must be stopped before the engine ends
 };
 
 class BufferStore;
+
+/// How a process gets at a ring: what it says on which socket, and what it will find.
+struct RingTicket {
+  std::string path, nonce;
+  double expires_seconds = 0;
+  int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
+};
 
 /// Commit in progress, as told to `on_progress`.
 struct CommitProgress {
@@ -101,6 +114,9 @@ class Engine {
   // -- sources
   /// Where a client pushes records of a scan. FailedPrecondition (NOT_PUSH, SCAN_STATE).
   virtual absl::StatusOr<std::shared_ptr<PushPort>> OpenPush(const std::string& scan) = 0;
+  /// A ticket for the memory through which a process on this host feeds a scan; for processes of user `uid`, or any that may connect.
+  /// FailedPrecondition (NOT_RING, RING_TAKEN, SCAN_STATE; HANDOFF_DISABLED: there is no socket for it).
+  virtual absl::StatusOr<RingTicket> OpenRing(const std::string& scan, std::optional<uint32_t> uid) = 0;
   /// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT).
   virtual absl::StatusOr<std::vector<CameraInfo>> ListCameras() = 0;
 

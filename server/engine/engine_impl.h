@@ -52,6 +52,7 @@ class EngineImpl final : public Engine {
 
   // -- sources
   absl::StatusOr<std::shared_ptr<PushPort>> OpenPush(const std::string& scan) override;
+  absl::StatusOr<RingTicket> OpenRing(const std::string& scan, std::optional<uint32_t> uid) override;
   absl::StatusOr<std::vector<CameraInfo>> ListCameras() override { return engine::ListCameras(); }
 
   // -- volumes

@@ -8,6 +8,7 @@
 #include "server/engine/admission.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/names.h"
+#include "server/engine/ring_grant.h"
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/volume_operation.h"
 
@@ -60,6 +61,7 @@ absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::
   }
   AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
   if (plan != nullptr) *plan = DescribeChain(scan.chain);
+  if (plan != nullptr && std::holds_alternative<RingSource>(scan.spec.source)) *plan += DescribeRing(scan.spec);
   return report;
 }
 
@@ -116,6 +118,25 @@ absl::StatusOr<ScanEvent> EngineImpl::MarkScan(const std::string& name, const st
 absl::StatusOr<std::shared_ptr<PushPort>> EngineImpl::OpenPush(const std::string& scan) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(scan));
   return session->Push();
+}
+
+absl::StatusOr<RingTicket> EngineImpl::OpenRing(const std::string& scan, std::optional<uint32_t> uid) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(scan));
+  OCTAVO_ASSIGN_OR_RETURN(auto port, session->Ring());
+  if (config_.handoff == nullptr) {
+    return WithInfo(absl::FailedPreconditionError("this server has no socket that hands descriptors over (handoff.unix)"),
+                    {.reason = "HANDOFF_DISABLED", .field = "", .numbers = {}});
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, config_.handoff->Issue(std::make_shared<RingGrant>(port), uid));
+  const RingLimits& limits = port->limits();
+  return RingTicket{.path = ticket.path,
+                    .nonce = ticket.nonce,
+                    .expires_seconds = ticket.expires_seconds,
+                    .total_bytes = limits.total_bytes(),
+                    .slots = limits.slots,
+                    .block_records = limits.block_records,
+                    .record_bytes = limits.record_bytes,
+                    .total_records = port->total_records()};
 }
 
 ScanStatus EngineImpl::StatusOf(ScanSession& session) {

@@ -46,7 +46,8 @@ Stats EngineImpl::Snapshot() {
 void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats* stats) {
   if (IsFinal(scan.state)) ++stats->scans_finished[scan.reason_code];
   stats->records += scan.records;
-  stats->source_records_lost["gap"] += scan.source.lost_records;
+  stats->source_records_lost["gap"] += scan.source.lost_records - scan.source.overrun_records;
+  stats->source_records_lost["overrun"] += scan.source.overrun_records;
   stats->source_records_lost["duplicate"] += scan.source.duplicate_records;
   stats->source_records_lost["out_of_range"] += scan.source.out_of_range_records;
   stats->camera_frames_lost["lost"] += scan.source.frames_lost;
@@ -54,7 +55,9 @@ void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats*
   stats->blocks_dropped["overrun"] += scan.blocks_dropped;
   stats->records_without_place["duplicate"] += scan.duplicate_records;
   stats->records_without_place["out_of_range"] += scan.out_of_range_records;
-  stats->source_overruns += scan.blocks_dropped + (scan.reason_code == "SOURCE_OVERRUN");
+  stats->source_overruns += scan.blocks_dropped + (scan.source.overruns > 0 ? scan.source.overruns : scan.reason_code == "SOURCE_OVERRUN");
+  stats->ring_producers += scan.source.ring && scan.source.connected;
+  stats->ring_blocks_broken += scan.source.broken_blocks;
   stats->volumes_finished["dropped"] += scan.volumes_dropped;
   stats->missing_ascans += scan.missing_ascans;
   const auto timings = session.TimingsNow();
@@ -74,6 +77,7 @@ void EngineImpl::AddStats(const Stats& from, Stats* to) {
   to->volume_latency_seconds.Merge(from.volume_latency_seconds);
   to->records += from.records;
   to->source_overruns += from.source_overruns;
+  to->ring_blocks_broken += from.ring_blocks_broken;
   to->missing_ascans += from.missing_ascans;
 }
 

@@ -50,6 +50,8 @@ absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, boo
   const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
   const bool live = retention.mode == RetentionMode::kLive;
   if (release) {
+    // The ring would run short of a slot for as long as somebody maps it.
+    if (live) OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
     const auto session = Find(volume.scan);
     return volumes_.Unmark(name, live && session.ok() && !(*session)->finished());
   }
@@ -64,6 +66,8 @@ absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, boo
 }
 
 void EngineImpl::SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+  // It would win no memory, and pull it from under those who look at it.
+  if (const absl::Status status = buffers_->exports().CheckFree(name); !status.ok()) return done(status);
   spiller_->Spill(name, tier, std::move(done));
 }
 
@@ -78,6 +82,7 @@ absl::StatusOr<VolumeStatus> EngineImpl::DiscardVolume(const std::string& name) 
     return WithInfo(absl::AbortedError(absl::StrCat(name, " is leased (SHARED) by ", who, "; it can be discarded when the lease is given back")),
                     {.reason = "LEASED", .field = "name", .numbers = {{"mode", "SHARED"}, {"holder", who}, {"leases", absl::StrCat(leases.size())}}});
   }
+  OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
   return volumes_.Discard(name, "discarded by a client");
 }
 

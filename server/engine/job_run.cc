@@ -10,6 +10,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/project.h"
+#include "gpu/shareable.h"
 #include "server/engine/job_queue_parts.h"
 #include "server/engine/names.h"
 #include "server/engine/resolve.h"
@@ -42,7 +43,7 @@ absl::Status JobQueue::Running::Begin() {
   for (size_t i = 0; i < plan_.results.size(); ++i) {
     auto slot = std::make_unique<VolumeSlot>();
     slot->charge = entry_->charges[i];
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(plan_.results[i].bytes));
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, plan_.results[i].bytes));
     if (plan_.results[i].mip_bytes > 0) {
       OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(plan_.results[i].mip_bytes));
     }

@@ -25,6 +25,7 @@ json SourceJson(const ScanSpec& spec) {
     return {{"kind", "replay"}, {"path", replay->path}, {"rate_hz", replay->rate_hz}, {"loops", replay->loops}};
   }
   if (std::holds_alternative<PushSource>(spec.source)) return {{"kind", "push"}};
+  if (std::holds_alternative<RingSource>(spec.source)) return {{"kind", "ring"}};
   if (const auto* camera = std::get_if<CameraSource>(&spec.source)) {
     return {{"kind", "camera"},
             {"id", camera->id},

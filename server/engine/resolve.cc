@@ -383,7 +383,7 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   ResolvedScan scan;
   scan.spec = spec;
   if (std::holds_alternative<std::monostate>(spec.source)) {
-    return InvalidField("source", "is not given; allowed are simulated, replay, push, camera");
+    return InvalidField("source", "is not given; allowed are simulated, replay, push, camera, ring");
   }
   Acquisition& a = scan.spec.acquisition;
   if (a.channels == 0) a.channels = 1;
@@ -397,6 +397,7 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (auto* push = std::get_if<PushSource>(&scan.spec.source)) *push = WithDefaults(*push);
   if (auto* camera = std::get_if<CameraSource>(&scan.spec.source)) *camera = WithDefaults(*camera);
   OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));
+  if (std::holds_alternative<RingSource>(scan.spec.source)) OCTAVO_RETURN_IF_ERROR(ResolveRing(&scan.spec, scan.volume_records));
   OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));

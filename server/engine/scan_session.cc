@@ -10,9 +10,11 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/shareable.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/reprocess.h"
+#include "server/engine/ring_port.h"
 #include "server/engine/scan_session_parts.h"
 
 namespace octavo::engine {
@@ -27,7 +29,7 @@ int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 SlotLayout BytesOfSlot(const ResolvedScan& scan, int device = 0) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
   return {.device = device,
-          .volume = Padded(scan.volume_bytes),
+          .volume = ClientMemory::Bytes(Padded(scan.volume_bytes)),
           .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
           .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
           .digest = kAlign};
@@ -84,7 +86,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
   const int64_t slots = VolumeSlots(scan);
   std::vector<AdmissionReport::Item> needs = {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
   if (scan.spec.retention.hold_raw) {
-    needs.push_back({.what = "raw volume slots", .bytes = slots * (RawRecorder::SlotBytes(scan) + kAlign), .count = slots});
+    needs.push_back({.what = "raw volume slots", .bytes = slots * (ClientMemory::Bytes(RawRecorder::SlotBytes(scan)) + kAlign), .count = slots});
     needs.push_back({.what = "raw records before a volume", .bytes = RawRecorder::HistoryBytes(scan), .count = 1});
   }
   needs.insert(needs.end(),
@@ -97,7 +99,11 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
 }
 
 int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
-  return scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain) + PreparedFrames(scan) * FrameBytes(scan);
+  const int64_t slots = scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain);
+  int64_t ring = slots;
+  if (std::holds_alternative<RingSource>(scan.spec.source))
+    ring = LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
+  return ring + PreparedFrames(scan) * FrameBytes(scan);
 }
 
 ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
@@ -137,7 +143,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
 
 absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
   const SlotLayout bytes = BytesOfSlot(scan_);
-  OCTAVO_ASSIGN_OR_RETURN(slot->volume, device.Allocate(bytes.volume));
+  OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, bytes.volume));
   OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
   if (bytes.aip > 0) {
     OCTAVO_ASSIGN_OR_RETURN(slot->aip, device.Allocate(bytes.aip));
@@ -191,17 +197,22 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     for (size_t i = 0; i < slot_count; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
       slot->charge = charges[slot_count + i];
-      OCTAVO_ASSIGN_OR_RETURN(slot->volume, device_.Allocate(RawRecorder::SlotBytes(scan_)));
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, RawRecorder::SlotBytes(scan_)));
       OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(kAlign));
       raw_slots.push_back(std::move(slot));
     }
     OCTAVO_ASSIGN_OR_RETURN(recorder_, RawRecorder::Create(scan_, device_));
   }
-  for (int64_t i = 0; i < scan_.spec.acquisition.ring_blocks; ++i) {
+  if (Lender* lender = source_->lender(); lender != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(lender->OpenMemory(device_));
+    if (record_average_ == 1) lender_ = lender;  // means are made in slots
+  }
+  for (int64_t i = 0; lender_ == nullptr && i < scan_.spec.acquisition.ring_blocks; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
   }
-  ring_ = std::make_unique<BlockRing>(static_cast<int>(ring_memory_.size()), GatherRule{.enough_records = upload_records_, .patience = kPatience});
+  const auto parts = lender_ == nullptr ? std::ssize(ring_memory_) : LimitsOfRing(scan_.spec).slots;
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());
@@ -278,7 +289,7 @@ void ScanSession::Begin() {
   if (!abort_.stop_requested()) SetState(ScanState::kRunning);
   copy_thread_ = NamedThread("oct-copy", [this](std::stop_token stop) { CopyVolumes(stop); });
   retire_thread_ = NamedThread("oct-retire", [this](std::stop_token) { Retire(); });
-  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { Acquire(stop); });
+  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
   compute_thread_ = NamedThread("oct-compute", [this](std::stop_token) { Compute(); });
 }
 
@@ -356,10 +367,12 @@ ScanStatus ScanSession::StatusWithoutEvents() {
   } else {
     status.records_per_second = records_rate_.PerSecond(now);
     status.volumes_per_second = volumes_rate_.PerSecond(now);
-    status.ring_occupancy = ring_->Occupancy();
+    status.ring_occupancy = RingOccupancy();
   }
   return status;
 }
+
+double ScanSession::RingOccupancy() { return lender_ == nullptr ? ring_->Occupancy() : lender_->Occupancy(); }
 
 ScanSession::Timings ScanSession::TimingsNow() {
   MutexLock lock(status_mutex_);

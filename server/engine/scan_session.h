@@ -103,6 +103,8 @@ class ScanSession {
   absl::StatusOr<ScanEvent> Mark(const std::string& marker);
   /// Where clients push records. FailedPrecondition if the scan has another source.
   absl::StatusOr<std::shared_ptr<PushPort>> Push();
+  /// Where a process on this host feeds the scan. FailedPrecondition if the scan has another source or takes no producer now.
+  absl::StatusOr<std::shared_ptr<RingPort>> Ring();
   /// Adds to the events that Status tells, and to the scan's EVENT topic.
   ScanEvent Emit(ScanEvent event);
   /// As Emit, for what somebody else tells the EVENT topic.
@@ -136,6 +138,8 @@ class ScanSession {
 
   // acquisition thread
   void Acquire(std::stop_token stop);
+  void AcquireLent(std::stop_token stop);
+  double RingOccupancy();
   // compute thread
   void Compute();
   absl::Status ProcessUpload(const BlockRing::Part& part);
@@ -212,6 +216,7 @@ class ScanSession {
   Overrun overrun_ = Overrun::kDefault;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
+  Lender* lender_ = nullptr;  // the source's, if it lends its memory to the uploads
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane

@@ -97,6 +97,27 @@ void ScanSession::Acquire(std::stop_token stop) {
   ring_->Close(ended);
 }
 
+// The same of a source that lends its memory: nothing is copied here.
+void ScanSession::AcquireLent(std::stop_token stop) {
+  absl::Status ended = absl::OkStatus();
+  int64_t next = 0;  // the first record that was not taken
+  while (!stop.stop_requested() && !abort_.stop_requested()) {
+    if (wanted_records_ > 0 && next >= wanted_records_) {
+      all_acquired_ = true;
+      break;
+    }
+    const auto loan = lender_->Lend(stop);
+    if (!loan.ok() || loan->block.records == 0) {
+      ended = loan.status();
+      break;
+    }
+    next = loan->block.first_record + loan->block.records;
+    const bool last = loan->block.first_record / volume_records_ != next / volume_records_;
+    ring_->PublishLent(loan->data, loan->block.records * record_bytes_, loan->loan, loan->block, last);
+  }
+  ring_->Close(ended);
+}
+
 void ScanSession::Compute() {
   BlockRing::Part part;
   while (!stop_reached_ && ring_->Pop(&part, abort_.get_token())) {
@@ -112,6 +133,7 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   const SourceBlock& block = part.block;
   Retiring item;
   item.ring_slot = part.slot;
+  item.loan = part.loan;
   item.records = block.records * record_average_;
   item.acquired = block.acquired;
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
@@ -123,7 +145,7 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
   taken_now_ns_ = item.enqueued_ns;
-  const uint8_t* from = ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
+  const uint8_t* from = part.lent != nullptr ? part.lent : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
   if (!peers_.empty()) {
     raw_now_ = raw;
     OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
@@ -246,7 +268,7 @@ std::shared_ptr<VolumeSlot> ScanSession::TakeSlot(SlotPool& pool) {
     if (live && retention.keep_last == 0 && context_.store->OverwriteOldest(name_)) continue;
     if (Spills(retention.on_full) && !live) {
       // Only while the ring before us has room for what comes meanwhile: the tier must not make the source lose records.
-      const bool patient = source_->CanWait() || ring_->Occupancy() < 0.5;
+      const bool patient = source_->CanWait() || RingOccupancy() < 0.5;
       const bool moving = context_.spill_failures(name_) == failures && context_.spill(name_, TierOf(retention.on_full));
       const bool committing = retention.disposition == Disposition::kAutoCommit && context_.commits_pending(name_);
       if (!patient || !(moving || committing || VolumesRetiring())) return slots_->TryTake();

@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/push_port.h"
+#include "server/engine/ring_port.h"
 #include "server/engine/scan_session.h"
 
 namespace octavo::engine {
@@ -104,6 +105,16 @@ absl::StatusOr<std::shared_ptr<PushPort>> ScanSession::Push() {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), ": ", status_.reason)),
                     {.reason = "SCAN_STATE", .field = "scan", .numbers = {{"state", Name(status_.state)}}});
   }
+  return port;
+}
+
+absl::StatusOr<std::shared_ptr<RingPort>> ScanSession::Ring() {
+  auto port = source_->ring();
+  if (port == nullptr) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has another source; only scans with source ring take a producer")),
+                    {.reason = "NOT_RING", .field = "scan", .numbers = {}});
+  }
+  OCTAVO_RETURN_IF_ERROR(port->CanAttach());
   return port;
 }
 

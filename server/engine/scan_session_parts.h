@@ -28,6 +28,7 @@ struct ScanSession::PendingFrame {
 struct ScanSession::Retiring {
   int event = -1;
   int ring_slot = -1;  // to be released
+  int64_t loan = 0;    // to be returned; 0 = nothing was lent
   int64_t records = 0;
   std::shared_ptr<ActiveVolume> volume;  // complete: to be sealed
   absl::InlinedVector<PendingFrame, 2> frames;

@@ -35,13 +35,17 @@ void ScanSession::Retire() {
     if (status.ok()) status = PeersStatus();
     if (!status.ok()) FailForDevice(status);
     if (item.ring_slot >= 0) ring_->Release(item.ring_slot);
+    if (item.loan > 0) {
+      ring_->ReleaseLent();
+      lender_->Return(item.loan);
+    }
     const int64_t now = context_.clock->Now().monotonic_ns;
     StageTimes stages;
     {
       MutexLock lock(status_mutex_);
       status_.records += item.records;
       records_rate_.Add(now, item.records);
-      if (item.ring_slot >= 0) timings_.stages["process"].Add(static_cast<double>(now - item.enqueued_ns) * 1e-9);
+      if (item.ring_slot >= 0 || item.loan > 0) timings_.stages["process"].Add(static_cast<double>(now - item.enqueued_ns) * 1e-9);
     }
     if (item.volume != nullptr) {
       if (status.ok()) {
@@ -238,6 +242,7 @@ void ScanSession::Finish() {
   peers_.clear();
   begun_ = Event();
   ring_memory_.clear();
+  if (Lender* lender = source_->lender(); lender != nullptr) lender->CloseMemory();
   {
     MutexLock lock(retire_mutex_);
     events_.clear();

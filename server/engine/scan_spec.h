@@ -52,6 +52,13 @@ struct PushSource {
   double idle_timeout_s = 0;  // 0 = 60; negative = never
 };
 
+struct RingSource {
+  int64_t slots = 0;           // 0 = chosen
+  double idle_timeout_s = 0;   // 0 = 60; negative = never
+  double restart_grace_s = 0;  // 0 = idle_timeout_s; negative = none
+  bool producer_waits = false;
+};
+
 struct CameraSource {
   std::string id;                                             // empty = the only one
   std::string pixel_format;                                   // empty = as the camera has it
@@ -181,7 +188,7 @@ struct ScanSpec {
   std::string title;
   std::map<std::string, std::string> labels;
   Subject subject;
-  std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource> source;
+  std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource, RingSource> source;
   Acquisition acquisition;
   Pattern pattern;
   Processing processing;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/clock.h"
+#include "gpu/device.h"
 #include "gpu/dtype.h"
 #include "server/engine/scan_spec.h"
 #include "server/engine/status_types.h"
@@ -31,6 +32,31 @@ struct SourceMark {
 };
 
 class PushPort;  // push_port.h
+class RingPort;  // ring_port.h
+
+/// Records that lie in page-locked memory of their source.
+struct SourceLoan {
+  SourceBlock block;  // records 0 = the source has ended
+  const uint8_t* data = nullptr;
+  int64_t loan = 0;  // counts up from 1
+};
+
+/// Page-locked memory of a source, which the upload reads where it is: what comes this way is copied by nobody.
+class Lender {
+ public:
+  virtual ~Lender() = default;
+  /// Makes the memory and page-locks it for `device`, which must outlive it. Before the first record; takes milliseconds.
+  virtual absl::Status OpenMemory(Device& device) = 0;
+  /// The next records, at most acquisition.records_per_block; waits for them until `stop`. A stop returns 0 records. They stay as they
+  /// are until they are returned, unless whoever else has the memory is broken. By the acquisition thread.
+  virtual absl::StatusOr<SourceLoan> Lend(std::stop_token stop) = 0;
+  /// The device has passed the last use of all loans up to and with this one. Any thread; loans in order.
+  virtual void Return(int64_t loan) = 0;
+  /// Share of the memory that is in use, 0 ... 1. Any thread.
+  virtual double Occupancy() = 0;
+  /// Nothing is lent any more and nothing will be: the memory may go.
+  virtual void CloseMemory() = 0;
+};
 
 /// Where raw records come from. Used by one thread (the scan's acquisition thread).
 class Source {
@@ -60,6 +86,10 @@ class Source {
   virtual void Close() {}
   /// Where clients push records; null for sources that fetch them.
   virtual std::shared_ptr<PushPort> push() { return nullptr; }
+  /// Where a process on this host feeds a ring; null for other sources.
+  virtual std::shared_ptr<RingPort> ring() { return nullptr; }
+  /// Memory that the source lends instead of filling slots; null: it fills slots. One that lends can fill slots too (Next).
+  virtual Lender* lender() { return nullptr; }
 };
 
 /// What opening a source tells of it, before any record is read.

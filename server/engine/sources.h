@@ -19,6 +19,12 @@ PushSource WithDefaults(const PushSource& given);
 absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource& given);
 std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& source, const Clock* clock);
 
+RingSource WithDefaults(const RingSource& given);
+absl::StatusOr<SourceTraits> InspectRing(const ScanSpec& spec, const RingSource& given);
+/// Fills in and checks what depends on the acquisition; its blocks are resolved.
+absl::Status ResolveRing(ScanSpec* spec, int64_t volume_records);
+std::unique_ptr<Source> OpenRing(const ScanSpec& resolved, const Clock* clock);
+
 CameraSource WithDefaults(const CameraSource& given);
 /// camera_aravis.cc and source_camera_aravis.cc, or camera_none.cc where there is no Aravis.
 absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSource& given);

@@ -11,6 +11,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
+#include "gpu/shareable.h"
 #include "server/engine/resolve.h"
 #include "server/engine/spill_about.h"
 
@@ -251,7 +252,7 @@ void Spiller::Spill(const std::string& name, Tier tier, Done done) {
 absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVolume& pinned) {
   const VolumeStatus& volume = pinned.status;
   const auto [device, frames] = context_.device_of(pinned.device);
-  const int64_t volume_bytes = (volume.bytes + 255) / 256 * 256;
+  const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
   OCTAVO_ASSIGN_OR_RETURN(const auto charges,
                           context_.ledger->Reserve(pinned.device, volume.scan, volume.title,
                                                    {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
@@ -260,7 +261,7 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
   slot->charge = charges[0];
   std::shared_ptr<VolumeSlot> taken;
   const absl::Status moved = [&, device = device]() -> absl::Status {
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, device->Allocate(volume_bytes));
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));

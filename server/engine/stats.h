@@ -29,7 +29,8 @@ struct Stats {
   std::map<std::string, int64_t> blocks_dropped;         // by reason: "overrun", "no_slot"
   std::map<std::string, int64_t> records_without_place;  // by reason: "duplicate", "out_of_range"
   int64_t source_overruns = 0;
-  std::map<std::string, int64_t> source_records_lost;      // by reason: "gap", "duplicate", "out_of_range"
+  int64_t ring_producers = 0, ring_blocks_broken = 0;
+  std::map<std::string, int64_t> source_records_lost;      // by reason: "gap", "overrun", "duplicate", "out_of_range"
   std::map<std::string, int64_t> camera_frames_lost;       // by reason: "lost", "broken"
   double ring_occupancy = 0;                               // largest of the running scans, 0 ... 1
   std::map<std::string, Histogram> stage_seconds;          // "wait", "upload", "process", "download", "publish"

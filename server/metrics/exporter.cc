@@ -14,6 +14,7 @@
 #include "prometheus/metric_family.h"
 
 #include "gpu/base/unique_fd.h"
+#include "server/engine/buffer_store.h"
 
 namespace octavo::metrics {
 namespace {
@@ -76,6 +77,8 @@ class Page final : public prometheus::Collectable {
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
     each("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
          stats.source_records_lost);
+    one("octavo_ring_producers", "Processes that feed a ring now", kGauge, static_cast<double>(stats.ring_producers));
+    one("octavo_ring_broken_blocks_total", "Blocks in producers' rings that made no sense", kCounter, static_cast<double>(stats.ring_blocks_broken));
     each("octavo_camera_frames_lost_total", "Camera frames that never came (lost) or came incomplete (broken)", kCounter, "reason",
          stats.camera_frames_lost);
     one("octavo_ring_occupancy_ratio", "Share of ring slots in use, fullest ring", kGauge, stats.ring_occupancy);
@@ -141,6 +144,20 @@ class Page final : public prometheus::Collectable {
     one("octavo_lease_refusals_total", "Requests for leases refused at once", kCounter, static_cast<double>(stats.lease_refusals));
     one("octavo_lease_waits_total", "Requests for leases that stood in the queue", kCounter, static_cast<double>(stats.lease_waits));
     one("octavo_lease_wait_seconds_total", "Time that granted leases were waited for", kCounter, stats.lease_wait_seconds);
+    {
+      const auto exports = engine_->buffers().exports().Count();
+      MetricFamily& now = family("octavo_exports", "Memory that other processes have or have a ticket for, by state", kGauge);
+      for (const auto& [state, count] :
+           {std::pair{"waiting", exports.waiting}, std::pair{"open", exports.exports - exports.waiting - exports.revoked},
+            std::pair{"revoked", exports.revoked}, std::pair{"overdue", exports.overdue}}) {
+        value(now, {{"state", state}}, static_cast<double>(count));
+      }
+      one("octavo_export_limbo_bytes", "Memory that only exports keep", kGauge, static_cast<double>(exports.limbo_bytes));
+      one("octavo_exports_granted_total", "Exports granted", kCounter, static_cast<double>(exports.granted));
+      one("octavo_export_descriptors_sent_total", "Descriptors handed over; the other exports used a mapping that the client had", kCounter,
+          static_cast<double>(exports.descriptors_sent));
+      each("octavo_export_refusals_total", "Exports and tickets refused, by reason", kCounter, "reason", exports.refused);
+    }
     {
       MetricFamily& memory = family("octavo_device_memory_bytes", "Device memory, by kind", kGauge);
       for (const auto& d : stats.devices) {

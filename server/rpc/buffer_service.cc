@@ -11,6 +11,7 @@
 #include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_buffer.h"
+#include "server/rpc/local_peer.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/reactor.h"
@@ -157,12 +158,14 @@ class BufferReadStream final : public std::enable_shared_from_this<BufferReadStr
   uint32_t crc_ = 0;
 };
 
-using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<v1::BufferService::WithRawCallbackMethod_WriteBuffer<
-    v1::BufferService::WithRawCallbackMethod_ReadBuffer<v1::BufferService::WithCallbackMethod_GetBuffer<
-        v1::BufferService::WithCallbackMethod_ListBuffers<v1::BufferService::WithCallbackMethod_WatchBuffers<
-            v1::BufferService::WithCallbackMethod_UpdateBuffer<v1::BufferService::WithCallbackMethod_DestroyBuffer<
-                v1::BufferService::WithCallbackMethod_SyncReplicas<v1::BufferService::WithCallbackMethod_ApplyOp<
-                    v1::BufferService::WithCallbackMethod_WaitBuffer<v1::BufferService::Service>>>>>>>>>>>;
+using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
+    v1::BufferService::WithRawCallbackMethod_WriteBuffer<v1::BufferService::WithRawCallbackMethod_ReadBuffer<
+        v1::BufferService::WithCallbackMethod_GetBuffer<v1::BufferService::WithCallbackMethod_ListBuffers<
+            v1::BufferService::WithCallbackMethod_WatchBuffers<v1::BufferService::WithCallbackMethod_UpdateBuffer<
+                v1::BufferService::WithCallbackMethod_DestroyBuffer<v1::BufferService::WithCallbackMethod_SyncReplicas<
+                    v1::BufferService::WithCallbackMethod_ApplyOp<v1::BufferService::WithCallbackMethod_WaitBuffer<
+                        v1::BufferService::WithCallbackMethod_Export<v1::BufferService::WithCallbackMethod_RevokeExport<
+                            v1::BufferService::WithCallbackMethod_ListExports<v1::BufferService::Service>>>>>>>>>>>>>>;
 
 class BufferServiceImpl final : public BufferBase {
  public:
@@ -213,9 +216,41 @@ class BufferServiceImpl final : public BufferBase {
   ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context, const v1::DestroyBufferRequest* request, v1::DestroyBufferResponse*) override {
     auto* reactor = context->DefaultReactor();
     buffers_->Post([this, reactor, request, caller = CallerOf(*context)] {
-      reactor->Finish(ToGrpc(buffers_->Destroy(request->name(), request->etag(), request->lease_token(), caller)));
+      reactor->Finish(ToGrpc(buffers_->Destroy(request->name(), request->etag(), request->lease_token(), caller, request->detach_exports())));
     });
     return reactor;
+  }
+  ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request, v1::ExportTicket* response) override {
+    auto* reactor = context->DefaultReactor();
+    buffers_->Post([this, reactor, request, response, caller = CallerOf(*context), peer = LocalPeerOf(context->peer())]() mutable {
+      const absl::Status status = [&]() -> absl::Status {
+        OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
+        peer.client = caller.client;
+        OCTAVO_ASSIGN_OR_RETURN(const auto ticket, buffers_->Export({.name = request->name(),
+                                                                     .replica = request->replica(),
+                                                                     .lease_token = request->lease_token(),
+                                                                     .lease_fence = request->lease_fence()},
+                                                                    caller, peer));
+        EncodeExportTicket(ticket, response);
+        return absl::OkStatus();
+      }();
+      reactor->Finish(ToGrpc(status));
+    });
+    return reactor;
+  }
+  ServerUnaryReactor* RevokeExport(CallbackServerContext* context, const v1::RevokeExportRequest* request,
+                                   v1::RevokeExportResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t count, buffers_->exports().Revoke(request->name()));
+      response->set_exports(static_cast<int32_t>(count));
+      return absl::OkStatus();
+    });
+  }
+  ServerUnaryReactor* ListExports(CallbackServerContext* context, const v1::ListExportsRequest* request, v1::ListExportsResponse* response) override {
+    return Reply(context, [&]() -> absl::Status {
+      for (const auto& status : buffers_->exports().List(request->of())) EncodeExport(status, response->add_exports());
+      return absl::OkStatus();
+    });
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
     const auto reply = LateReply::Make();

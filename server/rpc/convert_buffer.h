@@ -6,6 +6,7 @@
 #include "octavo/v1/buffer.pb.h"
 
 #include "server/engine/buffer_types.h"
+#include "server/engine/export_store.h"
 
 namespace octavo::rpc {
 
@@ -16,6 +17,10 @@ absl::StatusOr<engine::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& r
 absl::StatusOr<engine::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& header);
 engine::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<engine::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
+/// Names of the backends whose memory the client can map.
+absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& request);
+void EncodeExportTicket(const engine::ExportTicket& ticket, v1::ExportTicket* out);
+void EncodeExport(const engine::ExportStatus& status, v1::ExportStatus* out);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
 void EncodeBuffer(const engine::BufferStatus& status, v1::Buffer* out);
 

@@ -274,6 +274,11 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   } else if (in.has_push()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("push.idle_timeout_s", in.push().idle_timeout_s()));
     out.source = engine::PushSource{.credit_blocks = in.push().credit_blocks(), .idle_timeout_s = in.push().idle_timeout_s()};
+  } else if (in.has_ring()) {
+    out.source = engine::RingSource{.slots = in.ring().slots(),
+                                    .idle_timeout_s = in.ring().idle_timeout_s(),
+                                    .restart_grace_s = in.ring().restart_grace_s(),
+                                    .producer_waits = in.ring().producer_waits()};
   } else if (in.has_camera()) {
     OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeCamera(in.camera()));
   }
@@ -364,6 +369,12 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   if (const auto* push = std::get_if<engine::PushSource>(&in.source)) {
     out->mutable_push()->set_credit_blocks(static_cast<uint32_t>(push->credit_blocks));
     out->mutable_push()->set_idle_timeout_s(push->idle_timeout_s);
+  }
+  if (const auto* ring = std::get_if<engine::RingSource>(&in.source)) {
+    out->mutable_ring()->set_slots(static_cast<uint32_t>(ring->slots));
+    out->mutable_ring()->set_idle_timeout_s(ring->idle_timeout_s);
+    out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
+    out->mutable_ring()->set_producer_waits(ring->producer_waits);
   }
   if (const auto* camera = std::get_if<engine::CameraSource>(&in.source)) EncodeCamera(*camera, out->mutable_camera());
   if (!in.queue.name.empty()) {

@@ -11,6 +11,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/push_port.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/local_peer.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
@@ -183,11 +184,36 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
 };
 
 class SourceServiceImpl final
-    : public v1::SourceService::WithRawCallbackMethod_Push<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>> {
+    : public v1::SourceService::WithRawCallbackMethod_Push<
+          v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>> {
  public:
   SourceServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override { return PushStream::Begin(engine_); }
+
+  grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
+                                     v1::OpenRingResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    const engine::ExportPeer peer = LocalPeerOf(context->peer());
+    if (!peer.local) {
+      reactor->Finish(ToGrpc(WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
+                                      {.reason = "NOT_LOCAL", .field = "", .numbers = {}})));
+      return reactor;
+    }
+    const auto ticket = engine_->OpenRing(request->scan(), peer.uid);
+    if (ticket.ok()) {
+      response->set_socket(ticket->path);
+      response->set_ticket(ticket->nonce);
+      response->set_expires_seconds(ticket->expires_seconds);
+      response->set_total_bytes(static_cast<uint64_t>(ticket->total_bytes));
+      response->set_slots(static_cast<uint32_t>(ticket->slots));
+      response->set_block_records(static_cast<uint32_t>(ticket->block_records));
+      response->set_record_bytes(static_cast<uint32_t>(ticket->record_bytes));
+      response->set_total_records(static_cast<uint64_t>(ticket->total_records));
+    }
+    reactor->Finish(ToGrpc(ticket.status()));
+    return reactor;
+  }
 
   grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest*,
                                         v1::ListCamerasResponse* response) override {

@@ -3,6 +3,7 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/buffer_store.h"
 #include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/paging.h"
@@ -86,7 +87,10 @@ class VolumeServiceImpl final : public Base {
     return Answer(context, response, [&] { return engine_->HoldVolume(request->name(), request->release()); });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context, const v1::DiscardVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, response, [&] { return engine_->DiscardVolume(request->name()); });
+    return Answer(context, response, [&] {
+      if (request->detach_exports()) engine_->buffers().exports().Detach(request->name());
+      return engine_->DiscardVolume(request->name());
+    });
   }
 
   ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request, v1::ListVolumesResponse* response) override {

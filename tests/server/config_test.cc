@@ -143,6 +143,23 @@ TEST_F(ConfigTest, SomethingMustListen) {
   EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "nothing to listen on"));
 }
 
+TEST_F(ConfigTest, TheHandOverIsOffUnlessItHasASocket) {
+  config_.state_dir = "/s";
+  config_.storage_roots = {"/d"};
+  Config off = config_;
+  ASSERT_THAT(Finalise(&off), IsOk());
+  EXPECT_EQ(off.handoff_unix, "");
+  ASSERT_THAT(ApplySetting(&config_, "handoff.unix", "auto"), IsOk());
+  ASSERT_THAT(ApplySetting(&config_, "handoff.mode", "0600"), IsOk());
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.handoff_unix, "/s/handoff.sock");
+  EXPECT_EQ(config_.handoff_mode, "0600");
+  for (const char* bad : {"", "0888", "rw", "0066", "01777", "-660"}) {
+    EXPECT_THAT(ApplySetting(&config_, "handoff.mode", bad), IsError(kInvalid, "0600 to 0777")) << bad;
+  }
+  EXPECT_THAT(ApplySetting(&config_, "handoff.grace_seconds", "-1"), IsError(kInvalid, "handoff.grace_seconds"));
+}
+
 // deploy/octavod.toml shows each key once: as it stands where the default is fixed, behind '#' where it depends on the machine.
 TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
   const char* source = std::getenv("OCTAVO_SOURCE_DIR");

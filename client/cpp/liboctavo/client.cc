@@ -6,6 +6,7 @@
 #include "grpcpp/grpcpp.h"
 
 #include "octavo/v1/scan.grpc.pb.h"
+#include "octavo/v1/source.grpc.pb.h"
 #include "octavo/v1/stream.grpc.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
@@ -29,6 +30,7 @@ class Client::Impl {
     channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
+    sources_ = v1::SourceService::NewStub(channel_);
     streams_ = v1::StreamService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
@@ -55,6 +57,7 @@ class Client::Impl {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ScanService::Stub> scans_;
   std::unique_ptr<v1::VolumeService::Stub> volumes_;
+  std::unique_ptr<v1::SourceService::Stub> sources_;
   std::unique_ptr<v1::StreamService::Stub> streams_;
   std::unique_ptr<v1::SystemService::Stub> system_;
 };
@@ -147,6 +150,13 @@ Scan Client::UpdateScan(const std::string& name, const Processing& processing) {
   request.set_name(name);
   Encode(processing, request.mutable_processing());
   return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::UpdateScan, request));
+}
+
+RingTicket Client::OpenRing(const std::string& scan) {
+  v1::OpenRingRequest request;
+  request.set_scan(scan);
+  const auto answer = impl_->Call<v1::OpenRingResponse>(*impl_->sources_, &v1::SourceService::Stub::OpenRing, request);
+  return {.socket = answer.socket(), .ticket = answer.ticket(), .expires_seconds = answer.expires_seconds()};
 }
 
 Scan Client::StopScan(const std::string& name) {

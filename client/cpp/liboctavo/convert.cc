@@ -97,6 +97,11 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
   if (const auto* simulated = std::get_if<Simulated>(&in.source)) {
     out->mutable_simulated()->set_seed(simulated->seed);
     out->mutable_simulated()->set_as_fast_as_possible(simulated->as_fast_as_possible);
+  } else if (const auto* ring = std::get_if<Ring>(&in.source)) {
+    out->mutable_ring()->set_slots(ring->slots);
+    out->mutable_ring()->set_idle_timeout_s(ring->idle_timeout_s);
+    out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
+    out->mutable_ring()->set_producer_waits(ring->producer_waits);
   } else if (const auto* replay = std::get_if<Replay>(&in.source)) {
     out->mutable_replay()->set_path(replay->path);
     out->mutable_replay()->set_rate_hz(replay->rate_hz);

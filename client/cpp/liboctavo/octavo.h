@@ -88,6 +88,17 @@ struct Replay {
   double rate_hz = 0;  // 0 = as fast as possible
   uint32_t loops = 1;  // 0 = until the scan has its volumes
 };
+/// A process on the server's host feeds the scan: client/cpp/octavo_ring.h, with a ticket of Client::OpenRing.
+struct Ring {
+  uint32_t slots = 0;           // 0 = chosen
+  double idle_timeout_s = 0;    // 0 = 60; negative = never
+  double restart_grace_s = 0;   // 0 = idle_timeout_s; negative: the scan ends with its producer
+  bool producer_waits = false;  // while the ring is full; else it loses records
+};
+struct RingTicket {
+  std::string socket, ticket;  // for octavo_ring_open; good once
+  double expires_seconds = 0;
+};
 struct Raster {
   uint32_t ascans_per_bscan = 0, bscans_per_volume = 0;  // x, y
   uint32_t volumes = 0;                                  // 0 = until stopped
@@ -113,9 +124,9 @@ struct CommitOptions {
   std::string json;  // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
 };
 struct ScanSpec {
-  std::variant<std::monostate, Simulated, Replay> source;  // monostate: as `json` says
-  Raster pattern;                                          // all zero: as `json` says
-  uint32_t samples_per_record = 0;                         // 0 = from the file or the default
+  std::variant<std::monostate, Simulated, Replay, Ring> source;  // monostate: as `json` says
+  Raster pattern;                                                // all zero: as `json` says
+  uint32_t samples_per_record = 0;                               // 0 = from the file or the default
   RawType raw_type = RawType::kDefault;
   double record_rate_hz = 0;
   Processing processing;
@@ -303,6 +314,8 @@ class Client {
   Scan UpdateScan(const std::string& name, const Processing& processing);
   Scan StopScan(const std::string& name);    // after the current volume
   Scan CancelScan(const std::string& name);  // at once
+  /// For a scan with source Ring: how a process on the server's host gets at it.
+  RingTicket OpenRing(const std::string& scan);
 
   // -- volumes
   Volume GetVolume(const std::string& name);

@@ -14,14 +14,16 @@ Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres
 
 from octavo.client import Client, Frame, Waveform, commit_options
 from octavo.errors import OctavoError
+from octavo.mapping import HandoffError, Mapped
 from octavo.png import write_png
 from octavo.push import PushResult
+from octavo.ring import Ring, RingError
 from octavo.session import Lease, Session
 from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
-                          radial, raster, repeated_radial, repeated_raster, replay, reprocess, scan_spec, scanner, simulated, spiral,
+                          radial, raster, repeated_radial, repeated_raster, replay, reprocess, ring, scan_spec, scanner, simulated, spiral,
                           telecentric_warp)
 
-__all__ = ["Client", "Frame", "Lease", "OctavoError", "PushResult", "Session", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
+__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "PushResult", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
            "job_spec", "k_calibration", "lissajous", "marker", "pattern", "processing", "push", "radial", "raster", "repeated_radial",
-           "repeated_raster", "replay", "reprocess", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "write_png"]
+           "repeated_raster", "replay", "reprocess", "ring", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "write_png"]
 __version__ = "0.1.0"

@@ -178,8 +178,9 @@ class Buffers:
         return self._call(self._stub.UpdateBuffer, buffer_pb2.UpdateBufferRequest(
             name=name, labels=labels or {}, set_labels=labels is not None, ttl_seconds=ttl_seconds or 0, set_ttl=ttl_seconds is not None, etag=etag))
 
-    def destroy(self, name: str, *, etag: str = "", lease_token: str = "") -> None:
-        self._call(self._stub.DestroyBuffer, buffer_pb2.DestroyBufferRequest(name=name, etag=etag, lease_token=lease_token))
+    def destroy(self, name: str, *, etag: str = "", lease_token: str = "", detach_exports: bool = False) -> None:
+        self._call(self._stub.DestroyBuffer, buffer_pb2.DestroyBufferRequest(name=name, etag=etag, lease_token=lease_token,
+                                                                              detach_exports=detach_exports))
 
     def sync(self, name: str, source: int, targets: Sequence[int] = ()) -> buffer_pb2.Buffer:
         """Copies one replica to others (all), from device to device."""

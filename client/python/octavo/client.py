@@ -9,15 +9,16 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
 
 import contextlib
 import dataclasses
+import threading
 import time
 from typing import Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
-from octavo import buffers, errors, push, specs
+from octavo import buffers, errors, mapping, push, ring, specs
 from octavo import session as sessions
-from octavo.v1 import (job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
+from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2, volume_pb2_grpc)
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
@@ -113,6 +114,8 @@ class Client:
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         self._metadata = buffers.caller(client, key)
         self.buffers = buffers.Buffers(self.channel, self.timeout, self._metadata)
+        self._handoff: Optional[mapping.Connection] = None
+        self._handoff_lock = threading.Lock()
 
     def __enter__(self) -> "Client":
         return self
@@ -121,6 +124,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        if self._handoff is not None:
+            self._handoff.close()
         self.channel.close()
 
     def _call(self, method, request, extra: float = 0.0):
@@ -212,6 +217,16 @@ class Client:
         progress   called with each PushResponse
         """
         return push.push(self._sources.Push, scan, blocks, end=end, reconnect=reconnect, progress=progress)
+
+    def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
+        """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
+        or octavo_ring_open of client/cpp/octavo_ring.h. Good once."""
+        return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
+
+    def open_ring(self, scan: str) -> ring.Ring:
+        """Attaches this process to the ring of a scan, as its producer (see octavo.Ring)."""
+        ticket = self.ring_ticket(scan)
+        return ring.Ring(ticket.socket, ticket.ticket)
 
     def cameras(self) -> List[source_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""
@@ -331,9 +346,45 @@ class Client:
                 return
             time.sleep(0.01)
 
-    def discard(self, name: str) -> volume_pb2.Volume:
-        """Frees a held volume's memory. Its data is gone."""
-        return self._call(self._volumes.DiscardVolume, volume_pb2.DiscardVolumeRequest(name=name))
+    def discard(self, name: str, *, detach_exports: bool = False) -> volume_pb2.Volume:
+        """Frees a held volume's memory. Its data is gone. detach_exports: although other processes map it."""
+        return self._call(self._volumes.DiscardVolume, volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports))
+
+    # -- memory of the server in this process
+
+    def map(self, name: str, *, replica: int = 0, lease: Optional[sessions.Lease] = None, writable: bool = False):
+        """The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a copy; the server must be on this host
+        and have a hand-over socket (handoff.unix). Host backend: a read-only NumPy array. GPU: an octavo.Mapped, for cupy.asarray and
+        torch.from_dlpack (`writable` is what they are told: torch.as_tensor wants it). Given back when the last array of it is gone, or
+        by unmap(). Raises OctavoError, or octavo.HandoffError where the socket refuses."""
+        mapped = None
+        with self._handoff_lock:
+            if name.startswith("volumes/") and self._handoff is not None and self._handoff.alive and replica == 0:
+                try:
+                    mapped = self._handoff.take(name, writable=writable)  # one message; the ticket was presented before
+                except mapping.HandoffError as error:
+                    if error.reason not in ("SERVER_GONE", "NO_GRANT"):
+                        raise
+            if mapped is None:
+                ticket = self.buffers._call(self.buffers._stub.Export, buffer_pb2.ExportRequest(
+                    name=name, replica=replica, lease_token=lease.token if lease else "", lease_fence=lease.fence if lease else 0))
+                if self._handoff is None or not self._handoff.alive or self._handoff.path != ticket.socket_path:
+                    self._handoff = mapping.Connection(ticket.socket_path, self.timeout)
+                mapped = self._handoff.present(ticket.nonce, writable=writable)
+        return np.asarray(mapped) if mapped.device[0] == 1 else mapped
+
+    @staticmethod
+    def unmap(mapped) -> None:
+        """Gives back what map() returned, now. It must not be used any more."""
+        mapping.owner(mapped).release()
+
+    def exports(self, of: str = "") -> List[buffer_pb2.ExportStatus]:
+        """What other processes (and this one) map, oldest first."""
+        return list(self.buffers._call(self.buffers._stub.ListExports, buffer_pb2.ListExportsRequest(of=of)).exports)
+
+    def revoke_export(self, name: str) -> int:
+        """Asks for exports/..., or all of volumes/... or buffers/..., back. Returns how many."""
+        return self.buffers._call(self.buffers._stub.RevokeExport, buffer_pb2.RevokeExportRequest(name=name)).exports
 
     # -- sessions and leases
 

@@ -9,7 +9,7 @@ import numpy as np
 from octavo import buffers
 from octavo.v1 import job_pb2, scan_pb2, types_pb2
 
-Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera]
+Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera, scan_pb2.Ring]
 SHAPES = {"raster": scan_pb2.Raster, "repeated_raster": scan_pb2.RepeatedRaster, "radial": scan_pb2.Radial,
           "repeated_radial": scan_pb2.RepeatedRadial, "spiral": scan_pb2.Spiral, "lissajous": scan_pb2.Lissajous, "freeform": scan_pb2.Freeform}
 Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb2.RepeatedRadial, scan_pb2.Spiral, scan_pb2.Lissajous,
@@ -43,6 +43,12 @@ def replay(path: str, *, loops: int = 1, rate_hz: float = 0.0) -> scan_pb2.Repla
 def push(*, credit_blocks: int = 0, idle_timeout_s: float = 0.0) -> scan_pb2.Push:
     """Records that Client.push sends. The scan needs `samples`, and `raw_type` unless that is u16."""
     return scan_pb2.Push(credit_blocks=credit_blocks, idle_timeout_s=idle_timeout_s)
+
+
+def ring(*, slots: int = 0, idle_timeout_s: float = 0.0, restart_grace_s: float = 0.0, producer_waits: bool = False) -> scan_pb2.Ring:
+    """Records that a process on the server's host writes into shared memory (Client.open_ring, client/cpp/octavo_ring.h). The scan needs
+    `samples`, and `raw_type` unless that is u16. producer_waits: it waits while the ring is full, instead of losing records."""
+    return scan_pb2.Ring(slots=slots, idle_timeout_s=idle_timeout_s, restart_grace_s=restart_grace_s, producer_waits=producer_waits)
 
 
 def camera(id: str = "", *, width: int = 0, height: int = 0, pixel_format: str = "", **fields) -> scan_pb2.Camera:
@@ -215,7 +221,8 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     queue   scans of one queue acquire one after another;  insert  "append", "interrupt_at_volume", "interrupt_now"
     """
     spec = scan_pb2.ScanSpec(**fields)
-    kinds = {scan_pb2.Simulated: "simulated", scan_pb2.ReplayFile: "replay", scan_pb2.Push: "push", scan_pb2.Camera: "camera"}
+    kinds = {scan_pb2.Simulated: "simulated", scan_pb2.ReplayFile: "replay", scan_pb2.Push: "push", scan_pb2.Camera: "camera",
+             scan_pb2.Ring: "ring"}
     getattr(spec, kinds[type(source)]).CopyFrom(source)
     if queue:
         spec.queue.name, spec.queue.insert = queue, INSERTS[insert]

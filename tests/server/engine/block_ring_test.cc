@@ -31,7 +31,8 @@ TEST(BlockRingTest, SlotsGoRoundAndOccupancyFollows) {
   for (int i = 0; i < 3; ++i) {
     BlockRing::Part part;
     ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
-    const auto [slot, offset, block] = part;
+    const int slot = part.slot;
+    const SourceBlock& block = part.block;
     EXPECT_EQ(slot, slots[static_cast<size_t>(i)]);
     EXPECT_EQ(block.first_record, 10 * i);
     EXPECT_EQ(ring.TryAcquire(), -1) << "popped is not free: the device still reads it";
@@ -105,7 +106,8 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
     BlockRing::Part part;
     int64_t expected = 0;
     while (ring.Pop(&part, stop.get_token())) {
-      const auto [slot, offset, block] = part;
+      const int slot = part.slot;
+      const SourceBlock& block = part.block;
       ASSERT_EQ(block.first_record, expected);
       ASSERT_EQ(memory[static_cast<size_t>(slot)], expected);
       while (popped.load() - retired.load() == kSlots) std::this_thread::yield();

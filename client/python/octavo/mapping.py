@@ -1,0 +1,441 @@
+"""Memory of the server in this process, without a copy: held volumes and buffers by file descriptors, on the same host.
+
+Needs NumPy and, for memory of a GPU, libcuda; no gRPC: whoever has a ticket (BufferService.Export) can use this module alone.
+
+    connection = Connection(ticket.socket_path)
+    mapped = connection.present(ticket.nonce)       # the first use of a piece of memory: a descriptor comes, and is mapped
+    array = numpy.asarray(mapped)                   # host backend: read-only
+    array = cupy.asarray(mapped)                    # GPU; torch.from_dlpack(mapped)
+    later = connection.take("volumes/...")          # another volume: one message; in a slot that is mapped already, nothing is mapped
+
+What is mapped stays valid memory even if the server dies; it is given back when the last array that uses it goes, or by release().
+Mappings are kept for the next volume in the same memory until the connection is closed and their arrays are gone.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import itertools
+import json
+import mmap
+import os
+import select
+import socket
+import threading
+import weakref
+from typing import Dict, Optional
+
+import numpy as np
+
+TYPES = {"u8": "|u1", "i8": "|i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8", "f16": "<f2", "f32": "<f4",
+         "f64": "<f8", "c64": "<c8", "c128": "<c16", "c32": "<f2"}  # c32: pairs, as a last axis
+_MOST_BYTES = 64 << 10
+
+
+class HandoffError(Exception):
+    """The hand-over was refused, revoked or has ended. reason: TICKET_USED, TICKET_EXPIRED, TICKET_UNKNOWN, WRONG_PEER, EXPORT_REVOKED,
+    SERVER_GONE, CUDA, RELEASED, and those of BufferService.Export."""
+
+    def __init__(self, reason: str, message: str, code: str = ""):
+        super().__init__(f"{reason}: {message}")
+        self.reason, self.message, self.code = reason, message, code
+
+
+# -- memory
+
+
+class _HostMemory:
+    """A memory file, mapped to read."""
+
+    kind, device = "HOST_MEMFD", (1, 0)  # as DLPack counts: CPU
+
+    def __init__(self, descriptor: int, about: dict):
+        self._bytes = np.frombuffer(mmap.mmap(descriptor, about["mapped_bytes"], mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
+        self.pointer = self._bytes.ctypes.data
+
+    def synchronize(self) -> None:
+        pass
+
+
+class _Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class _Access(ctypes.Structure):
+    _fields_ = [("location", _Location), ("flags", ctypes.c_int)]
+
+
+class _Cuda:
+    """The driver's calls that this needs."""
+
+    def __init__(self):
+        try:
+            self._lib = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise HandoffError("CUDA", f"this is memory of a GPU, and libcuda cannot be loaded: {error}") from None
+        self.call("cuInit", ctypes.c_uint(0))
+        self._contexts: Dict[int, ctypes.c_void_p] = {}
+
+    def call(self, name: str, *arguments) -> None:
+        result = getattr(self._lib, name)(*arguments)
+        if result != 0:
+            text = ctypes.c_char_p()
+            self._lib.cuGetErrorString(result, ctypes.byref(text))
+            raise HandoffError("CUDA", f"{name}: {(text.value or b'?').decode()} ({result})")
+
+    def device(self, uuid: str) -> int:
+        """By its UUID: ordinals depend on CUDA_VISIBLE_DEVICES."""
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        for ordinal in range(count.value):
+            raw = (ctypes.c_ubyte * 16)()
+            self.call("cuDeviceGetUuid_v2" if hasattr(self._lib, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid", raw, ctypes.c_int(ordinal))
+            if "GPU-" + bytes(raw).hex() == uuid.replace("GPU-", "\0").replace("-", "").replace("\0", "GPU-"):
+                return ordinal
+        raise HandoffError("CUDA", f"this process sees no device {uuid}; is it hidden by CUDA_VISIBLE_DEVICES?")
+
+    def enter(self, ordinal: int):
+        """The primary context, which CuPy, PyTorch and the runtime use."""
+        if ordinal not in self._contexts:
+            context = ctypes.c_void_p()
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(ordinal))
+            self._contexts[ordinal] = context
+        self.call("cuCtxPushCurrent_v2", self._contexts[ordinal])
+
+    def leave(self) -> None:
+        self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+
+_cuda_lock = threading.Lock()
+_cuda_library: Optional[_Cuda] = None
+
+
+def _cuda() -> _Cuda:
+    global _cuda_library
+    with _cuda_lock:
+        if _cuda_library is None:
+            _cuda_library = _Cuda()
+        return _cuda_library
+
+
+def _unmap_cuda(ordinal: int, pointer: int, size: int) -> None:
+    try:
+        cuda = _cuda()
+        cuda.enter(ordinal)
+        try:
+            cuda.call("cuCtxSynchronize")
+            cuda.call("cuMemUnmap", ctypes.c_uint64(pointer), ctypes.c_size_t(size))
+            cuda.call("cuMemAddressFree", ctypes.c_uint64(pointer), ctypes.c_size_t(size))
+        finally:
+            cuda.leave()
+    except HandoffError:  # the context is gone, and the mapping with it
+        pass
+
+
+class _CudaMemory:
+    """Physical memory of a device, imported and mapped to read. `access`: 1 = read, 3 = read and write (tests)."""
+
+    kind = "CUDA_VMM"
+
+    def __init__(self, descriptor: int, about: dict, access: int = 1):
+        cuda, size = _cuda(), about["mapped_bytes"]
+        ordinal = cuda.device(about["device_uuid"])
+        self.device = (2, ordinal)
+        cuda.enter(ordinal)
+        try:
+            handle, pointer = ctypes.c_uint64(), ctypes.c_uint64()
+            cuda.call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(descriptor), ctypes.c_int(1))
+            try:
+                cuda.call("cuMemAddressReserve", ctypes.byref(pointer), ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0))
+                cuda.call("cuMemMap", pointer, ctypes.c_size_t(size), ctypes.c_size_t(0), handle, ctypes.c_uint64(0))
+                cuda.call("cuMemSetAccess", pointer, ctypes.c_size_t(size), ctypes.byref(_Access(_Location(1, ordinal), access)), ctypes.c_size_t(1))
+            finally:
+                cuda.call("cuMemRelease", handle)  # the mapping keeps the memory
+        finally:
+            cuda.leave()
+        self.pointer = pointer.value
+        weakref.finalize(self, _unmap_cuda, ordinal, self.pointer, size)
+
+    def synchronize(self) -> None:
+        cuda = _cuda()
+        cuda.enter(self.device[1])
+        try:
+            cuda.call("cuCtxSynchronize")
+        finally:
+            cuda.leave()
+
+
+# -- DLPack
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class _DLManaged(ctypes.Structure):
+    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _DLVersioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
+
+
+_lent: Dict[int, tuple] = {}  # what DLPack consumers use, by the address of its struct
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _give_back(address):
+    _lent.pop(address, None)
+
+
+_capsules = ctypes.pythonapi
+_capsules.PyCapsule_New.restype = ctypes.py_object
+_capsules.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_capsules.PyCapsule_IsValid.restype = ctypes.c_int
+_capsules.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_capsules.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_capsules.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _unused_capsule(capsule):
+    for name in (b"dltensor", b"dltensor_versioned"):  # who takes one renames it
+        if _capsules.PyCapsule_IsValid(capsule, name):
+            _lent.pop(_capsules.PyCapsule_GetPointer(capsule, name), None)
+
+
+def _capsule(mapped: "Mapped", versioned: bool):
+    dtype, shape = mapped.dtype, mapped.shape
+    size = max(1, len(shape))
+    extents, strides = (ctypes.c_int64 * size)(*shape), (ctypes.c_int64 * size)()
+    step = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        strides[axis] = step
+        step *= shape[axis]
+    code = {"i": 0, "u": 1, "f": 2, "c": 5}[dtype.kind]
+    tensor = _DLTensor(mapped.pointer, *mapped.device, len(shape), code, dtype.itemsize * 8, 1, extents, strides, 0)
+    deleter = ctypes.cast(_give_back, ctypes.c_void_p)
+    if versioned:
+        managed = _DLVersioned(1, 0, None, deleter, 0 if mapped.writable else 1, tensor)
+    else:
+        managed = _DLManaged(tensor, None, deleter)
+    address = ctypes.addressof(managed)
+    _lent[address] = (managed, extents, strides, mapped)
+    return _capsules.PyCapsule_New(address, b"dltensor_versioned" if versioned else b"dltensor", ctypes.cast(_unused_capsule, ctypes.c_void_p))
+
+
+# -- what is handed over
+
+
+class Mapped:
+    """One volume or buffer of the server. NumPy (host), CuPy and PyTorch (torch.from_dlpack) take it as an array and keep it alive.
+
+    name         exports/<id>                       of           volumes/... or buffers/...
+    shape        as NumPy's                         dtype        a NumPy dtype
+    memory       id of the memory behind it         generation   counts what was in it
+    device       (2, ordinal) of a GPU, (1, 0) host  pointer     address in this process
+    version, digest   the server's
+    """
+
+    def __init__(self, connection: "Connection", about: dict, memory, writable: bool):
+        self._connection, self._memory = connection, memory
+        self.name, self.of, self.memory, self.generation = about["export"], about["of"], about["memory"], about["generation"]
+        self.version, self.digest, self.kind = about["version"], about["digest"], about["kind"]
+        self.dtype = np.dtype(TYPES[about["scalar"]])
+        lanes = 2 if about["scalar"] == "c32" else about["lanes"]
+        self.shape = tuple(about["shape"]) + ((lanes,) if lanes > 1 else ())
+        self.device = memory.device
+        self.pointer = memory.pointer + about["byte_offset"]
+        self.writable = writable  # what consumers are told; PyTorch's __cuda_array_interface__ wants it. Whoever writes spoils the digest
+        self.grace_seconds: Optional[float] = None  # once revoked
+        self._release = weakref.finalize(self, Connection._give_back, connection, about["grant"], self.name, memory)
+
+    def release(self) -> None:
+        """Gives it back now, after the work enqueued so far on its device. No array made of it may be used from here on. Twice does no harm."""
+        self._release()
+
+    def check(self) -> None:
+        """HandoffError if it was released or revoked (EXPORT_REVOKED: give it back), or the server has gone (SERVER_GONE; the memory stays
+        readable)."""
+        if not self._release.alive:
+            raise HandoffError("RELEASED", f"{self.name} of {self.of} was given back")
+        self._connection.poll()
+        if self.grace_seconds is not None:
+            raise HandoffError("EXPORT_REVOKED", f"the server wants {self.name} of {self.of} back within {self.grace_seconds:g} s; release() it")
+
+    @property
+    def __array_interface__(self) -> dict:
+        if self.device[0] != 1:
+            raise AttributeError("__array_interface__: this is memory of a GPU")
+        self.check()
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer, True), "version": 3, "strides": None}
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        if self.device[0] != 2:
+            raise AttributeError("__cuda_array_interface__: this is memory of the host")
+        self.check()
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer, not self.writable), "version": 3, "strides": None,
+                "stream": None}
+
+    def __dlpack_device__(self) -> tuple:
+        return self.device
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if copy or (dl_device is not None and tuple(dl_device) != tuple(self.device)):
+            raise BufferError("this is handed over as it is, without a copy, on its device")
+        self.check()
+        # The server has waited for the last write: no stream to wait for.
+        return _capsule(self, versioned=max_version is not None and tuple(max_version) >= (1, 0))
+
+
+class Connection:
+    """The hand-over socket of a server, and the mappings that came through it. Thread-safe."""
+
+    def __init__(self, path: str, timeout: float = 30.0):
+        self.path, self._timeout = path, timeout
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._memory: Dict[str, object] = {}
+        self._mapped: "weakref.WeakValueDictionary[str, Mapped]" = weakref.WeakValueDictionary()
+        self._grant: Optional[int] = None
+        self._gone = False
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            raise HandoffError("SERVER_GONE", f"cannot connect to {path}: {error}") from None
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        return not self._gone
+
+    def close(self) -> None:
+        """Ends the connection: the server takes everything back. Arrays that are still around keep their mappings, which the server may
+        write to from now on."""
+        self._gone = True
+        self._socket.close()
+        self._memory.clear()
+
+    def present(self, nonce: str, *, writable: bool = False) -> Mapped:
+        """What a ticket is for."""
+        with self._lock:
+            about, descriptors = self._ask({"ticket": nonce, "have": list(self._memory)})
+            self._grant = about["grant"]
+            return self._map(about, descriptors, writable)
+
+    def take(self, volume: str, *, writable: bool = False) -> Mapped:
+        """Another held volume, by its name; after a ticket was presented on this connection."""
+        with self._lock:
+            if self._grant is None:
+                raise HandoffError("TICKET_UNKNOWN", "present a ticket first")
+            about, descriptors = self._ask({"grant": self._grant, "take": volume, "have": list(self._memory)})
+            return self._map(about, descriptors, writable)
+
+    def forget(self) -> None:
+        """Drops the mappings that no array uses."""
+        with self._lock:
+            used = {mapped.memory for mapped in self._mapped.values()}
+            for memory in [m for m in self._memory if m not in used]:
+                del self._memory[memory]
+
+    def poll(self) -> None:
+        """Takes in what the server told out of turn. HandoffError (SERVER_GONE)."""
+        with self._lock:
+            while not self._gone and select.select([self._socket], [], [], 0)[0]:
+                self._note(*self._receive())
+            if self._gone:
+                raise HandoffError("SERVER_GONE", f"the connection to {self.path} has ended")
+
+    def _map(self, about: dict, descriptors: list, writable: bool) -> Mapped:
+        try:
+            memory = self._memory.get(about["memory"])
+            if memory is None:
+                if not descriptors:
+                    raise HandoffError("SERVER_GONE", "the server sent no descriptor")
+                memory = (_CudaMemory if about["kind"] == "CUDA_VMM" else _HostMemory)(descriptors[0], about)
+                self._memory[about["memory"]] = memory
+        except Exception:
+            self._send({"grant": about["grant"], "release": about["export"]})
+            raise
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        mapped = Mapped(self, about, memory, writable)
+        self._mapped[mapped.name] = mapped
+        return mapped
+
+    def _give_back(self, grant: int, name: str, memory) -> None:
+        # Also from the garbage collector, in the middle of anything: no lock, no waiting for an answer.
+        if self._gone:
+            return
+        try:
+            memory.synchronize()
+        except HandoffError:
+            pass
+        self._send({"grant": grant, "release": name})
+
+    def _send(self, message: dict) -> None:
+        try:
+            self._socket.send(json.dumps(message).encode())
+        except OSError:
+            self._gone = True
+
+    def _ask(self, message: dict) -> tuple:
+        number = next(self._numbers)
+        self._send({**message, "re": number})
+        while not self._gone:
+            if not select.select([self._socket], [], [], self._timeout)[0]:
+                raise HandoffError("SERVER_GONE", f"no answer from {self.path} within {self._timeout:g} s")
+            answer, descriptors = self._receive()
+            if answer is None or answer.get("re") != number:
+                self._note(answer, descriptors)
+                continue
+            if "error" in answer:
+                error = answer["error"]
+                raise HandoffError(error["reason"] or error["code"], error["message"], error["code"])
+            return answer, descriptors
+        raise HandoffError("SERVER_GONE", f"the connection to {self.path} has ended")
+
+    def _receive(self) -> tuple:
+        try:
+            text, control, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            text, control = b"", []
+        descriptors = array.array("i")
+        for level, kind, data in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(data[:len(data) - len(data) % descriptors.itemsize])
+        if not text:
+            self._gone = True
+            return None, list(descriptors)
+        return json.loads(text), list(descriptors)
+
+    def _note(self, message: Optional[dict], descriptors: list) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if message and "revoked" in message:
+            mapped = self._mapped.get(message["revoked"])
+            if mapped is not None:
+                mapped.grace_seconds = message["grace_seconds"]
+
+
+def owner(mapped) -> Mapped:
+    """The Mapped behind a NumPy array (or a view of one), or itself."""
+    seen = mapped
+    while seen is not None and not isinstance(seen, Mapped):
+        seen = getattr(seen, "base", None)
+    if seen is None:
+        raise TypeError("this array is no memory of a server")
+    return seen

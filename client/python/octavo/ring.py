@@ -1,0 +1,244 @@
+"""A producer's ring: this process writes raw records into memory that it shares with the server, which uploads them from there. The same as
+client/cpp/octavo_ring.h, which says how the memory looks; no gRPC is needed once there is a ticket."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import json
+import mmap
+import os
+import platform
+import socket
+import time
+from typing import Optional
+
+import numpy as np
+
+PAGE = 4096
+MAGIC = 0x474E49524F54434F
+QUEUED, RUNNING, CLOSED = 0, 1, 2
+FEEDING, ENDED, FAILED = 0, 1, 2
+OVERRUN = 1
+RAW_DTYPES = {1: np.dtype("u1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<f4")}  # octavo.v1.RawType; packed ones as bytes
+FACTS = np.dtype([("magic", "u8"), ("version", "u4"), ("flags", "u4"), ("total_bytes", "u8"), ("descriptor_offset", "u8"), ("data_offset", "u8"),
+                  ("slot_bytes", "u8"), ("slots", "u4"), ("block_records", "u4"), ("record_bytes", "u4"), ("samples_per_record", "u4"),
+                  ("raw_type", "u4"), ("channels", "u4"), ("total_records", "u8")])
+DESCRIPTOR = np.dtype([("number", "u8"), ("first_record", "u8"), ("records", "u4"), ("flags", "u4"), ("time_ns", "i8"), ("reserved", "u8", 4)])
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
+SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "arm64": 98}
+
+
+class RingError(Exception):
+    """Nothing can be written (any more). `errno`: EPIPE (the scan wants no more records), ECONNRESET (the server has gone), ESTALE
+    (another producer has the ring), EPROTO (the server cut this one off), EACCES (refused: `reason` says why)."""
+
+    def __init__(self, number: int, message: str, reason: str = ""):
+        super().__init__(message)
+        self.errno, self.reason = number, reason
+
+
+class _Words:
+    """Aligned numbers in the memory. A load acquires and a store releases: as plain ones do on x86-64, by libatomic elsewhere."""
+
+    def __init__(self, base: int):
+        self.base = base
+        machine = platform.machine()
+        self.plain = machine in ("x86_64", "AMD64")
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libatomic = None if self.plain else ctypes.CDLL("libatomic.so.1")
+        self.futex_number = SYS_FUTEX[machine if machine != "AMD64" else "x86_64"]
+
+    def load(self, offset: int, kind=ctypes.c_uint64) -> int:
+        if self.plain:
+            return kind.from_address(self.base + offset).value
+        function = getattr(self.libatomic, f"__atomic_load_{ctypes.sizeof(kind)}")
+        function.restype, function.argtypes = kind, (ctypes.c_void_p, ctypes.c_int)
+        return function(self.base + offset, 2)
+
+    def store(self, offset: int, value: int, kind=ctypes.c_uint64) -> None:
+        if self.plain:
+            kind.from_address(self.base + offset).value = value
+            return
+        function = getattr(self.libatomic, f"__atomic_store_{ctypes.sizeof(kind)}")
+        function.restype, function.argtypes = None, (ctypes.c_void_p, kind, ctypes.c_int)
+        function(self.base + offset, value, 5)
+
+    def wait(self, offset: int, value: int, seconds: float) -> None:
+        timeout = (ctypes.c_long * 2)(int(seconds), int(seconds % 1 * 1e9))
+        self.libc.syscall(self.futex_number, ctypes.c_void_p(self.base + offset), FUTEX_WAIT, ctypes.c_uint32(value), timeout, None, 0)
+
+    def wake(self, offset: int) -> None:
+        self.libc.syscall(self.futex_number, ctypes.c_void_p(self.base + offset), FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
+
+
+_U32 = ctypes.c_uint32
+# The words of both pages (client/cpp/octavo_ring.h).
+_RELEASED, _BELL, _STATE, _WAITS, _ERROR_CODE, _ATTACHMENT, _NEXT, _RECORDS, _LOST, _ERROR = (
+    PAGE + offset for offset in (0, 8, 12, 16, 20, 24, 32, 40, 48, 256))
+_PUBLISHED, _MY_BELL, _MY_STATE, _MY_WAITS, _MY_NEXT, _OVERRUNS, _OVERRUN_RECORDS, _MY_ERROR = (
+    2 * PAGE + offset for offset in (0, 8, 12, 16, 24, 32, 40, 256))
+_TEXT = 256
+
+
+class Ring:
+    """The producer's end. For one thread.
+
+        with octavo.Ring(socket, ticket) as ring:      # or client.open_ring(scan)
+            while (slot := ring.begin()) is not None:  # None: the scan wants no more
+                count = fill(slot)                     # slot[:count] = …: array [block_records, samples], in the shared memory itself
+                ring.publish(count)
+            ring.end()
+
+    next_record  the number, within the scan, of the record that is written next; may be set forwards: what is skipped is lost
+    slots, block_records, record_bytes, samples_per_record, channels, total_records: as octavo_ring.h says
+    A view of a slot must not be used when the ring is closed.
+    """
+
+    def __init__(self, socket_path: str, ticket: str):
+        self._memory = None
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fd = -1
+        try:
+            self._connection.connect(socket_path)
+            self._connection.sendall(json.dumps({"ticket": ticket}).encode())
+            fds = array.array("i")
+            text, control, _, _ = self._connection.recvmsg(65536, socket.CMSG_SPACE(fds.itemsize))
+            for level, kind, data in control:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds.frombytes(data[:fds.itemsize])
+            if not fds:
+                error = json.loads(text).get("error", {}) if text else {}
+                raise RingError(errno.EACCES, error.get("message", "the server ended the connection"), error.get("reason", ""))
+            fd = fds[0]
+            self._memory = mmap.mmap(fd, os.fstat(fd).st_size)
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        self._bytes = np.frombuffer(self._memory, dtype=np.uint8)
+        facts = self._bytes[:FACTS.itemsize].view(FACTS)[0]
+        if facts["magic"] != MAGIC or facts["version"] != 1 or facts["total_bytes"] != len(self._memory):
+            self.close()
+            raise RingError(errno.EPROTO, "the memory is no ring that this program knows")
+        for name in ("slots", "block_records", "record_bytes", "samples_per_record", "channels", "raw_type", "total_records"):
+            setattr(self, name, int(facts[name]))
+        self._words = _Words(self._bytes.ctypes.data)
+        begin, end = int(facts["descriptor_offset"]), int(facts["descriptor_offset"]) + self.slots * DESCRIPTOR.itemsize
+        self._descriptors = self._bytes[begin:end].view(DESCRIPTOR)
+        begin, end = int(facts["data_offset"]), int(facts["data_offset"]) + self.slots * int(facts["slot_bytes"])
+        dtype = RAW_DTYPES.get(self.raw_type, np.dtype("u1"))
+        self._slots = self._bytes[begin:end].view(dtype).reshape(self.slots, self.block_records, -1)
+        self._attachment = self._words.load(_ATTACHMENT)
+        self._published = self._words.load(_PUBLISHED)
+        self._flags = 0
+        self.next_record = self._words.load(_NEXT)
+
+    def __enter__(self) -> "Ring":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    @property
+    def state(self) -> int:
+        """QUEUED (blocks may be published; they wait), RUNNING, or CLOSED (the scan takes no more)."""
+        return self._words.load(_STATE, _U32)
+
+    @property
+    def free(self) -> int:
+        """Free slots now."""
+        return self.slots - (self._published - self._words.load(_RELEASED))
+
+    @property
+    def counts(self) -> dict:
+        """What the server made of it: records taken, records lost."""
+        return {"records": self._words.load(_RECORDS), "lost_records": self._words.load(_LOST), "next_record": self._words.load(_NEXT)}
+
+    def trouble(self) -> Optional[RingError]:
+        """Why nothing more can be written, or None."""
+        if self._words.load(_ERROR_CODE, _U32):
+            text = bytes(self._bytes[_ERROR:_ERROR + _TEXT]).split(b"\0")[0].decode(errors="replace")
+            return RingError(errno.EPROTO, text)
+        if self.state == CLOSED:
+            return RingError(errno.EPIPE, "the scan wants no more records")
+        if self._words.load(_ATTACHMENT) != self._attachment:
+            return RingError(errno.ESTALE, "another producer has the ring")
+        try:
+            if self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
+                return RingError(errno.ECONNRESET, "the server has gone")
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            return RingError(errno.ECONNRESET, f"the server has gone: {error}")
+        return None
+
+    def begin(self, timeout: Optional[float] = None) -> Optional[np.ndarray]:
+        """The next slot to fill: [block_records, samples × channels] of the scan's type (bytes of a record for packed types), in the shared
+        memory. Waits for one, at most `timeout` seconds: TimeoutError then (the ring is full: `drop`, or wait on). None when the scan
+        wants no more records; RingError for other troubles."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            bell = self._words.load(_BELL, _U32)
+            if self.free > 0 and self.state != CLOSED and not self._words.load(_ERROR_CODE, _U32) and self._words.load(_ATTACHMENT) == self._attachment:
+                return self._slots[self._published % self.slots]
+            trouble = self.trouble()
+            if trouble is not None:
+                if trouble.errno == errno.EPIPE:
+                    return None
+                raise trouble
+            left = 0.05 if until is None else min(0.05, until - time.monotonic())
+            if left <= 0:
+                raise TimeoutError("the ring is full")
+            self._words.store(_MY_WAITS, 1, _U32)
+            self._words.wait(_BELL, bell, left)
+            self._words.store(_MY_WAITS, 0, _U32)
+
+    def publish(self, records: int, *, time_ns: int = 0) -> None:
+        """The slot holds `records` records from `next_record` on, the last of which was there at `time_ns` of CLOCK_MONOTONIC (0 = now)."""
+        self._descriptors[self._published % self.slots] = (self._published, self.next_record, records, self._flags, time_ns, 0)
+        self._flags = 0
+        self.next_record += records
+        self._published += 1
+        self._words.store(_MY_NEXT, self.next_record)
+        self._words.store(_PUBLISHED, self._published)
+        self._ring_bell()
+
+    def drop(self, records: int) -> None:
+        """`records` records are lost because the ring was full: an overrun (ScanSpec.overrun)."""
+        if records <= 0:
+            return
+        self.next_record += records
+        if not self._flags:
+            self._words.store(_OVERRUNS, self._words.load(_OVERRUNS) + 1)
+        self._flags = OVERRUN
+        self._words.store(_OVERRUN_RECORDS, self._words.load(_OVERRUN_RECORDS) + records)
+        self._words.store(_MY_NEXT, self.next_record)
+
+    def end(self) -> None:
+        """No more records will come."""
+        self._words.store(_MY_NEXT, self.next_record)
+        self._words.store(_MY_STATE, ENDED, _U32)
+        self._ring_bell()
+
+    def fail(self, why: str) -> None:
+        """The producer cannot go on: the scan ends FAILED (SOURCE_LOST) with `why`."""
+        text = why.encode()[:_TEXT - 1]
+        self._bytes[_MY_ERROR:_MY_ERROR + _TEXT] = 0
+        self._bytes[_MY_ERROR:_MY_ERROR + len(text)] = np.frombuffer(text, np.uint8)
+        self._words.store(_MY_NEXT, self.next_record)
+        self._words.store(_MY_STATE, FAILED, _U32)
+        self._ring_bell()
+
+    def _ring_bell(self) -> None:
+        self._words.store(_MY_BELL, (self._words.load(_MY_BELL, _U32) + 1) & 0xFFFFFFFF, _U32)
+        self._words.wake(_MY_BELL)
+
+    def close(self) -> None:
+        """Hangs up. What was published counts; unless `end` was called the scan waits for the next producer."""
+        self._connection.close()
+        self._slots = self._descriptors = self._bytes = None
+        self._memory = None  # unmapped when the last view of a slot is gone

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device.h"
+#include "gpu/ops.h"
+#include "gpu/shareable.h"
+#include "server/engine/ledger.h"
+#include "server/engine/volume_store.h"
+#include "server/handoff/fd_socket.h"
+
+namespace octavo::engine {
+
+/// Device memory that is to be handed over, and what keeps it.
+struct ExportedMemory {
+  std::string name;  // volumes/... or buffers/...
+  uint32_t replica = 0;
+  int device = 0;
+  std::string device_uuid, backend;  // "host", "cuda"
+  SharedMemory memory;
+  ArrayType type;
+  uint64_t version = 1;
+  std::string digest;  // of volumes
+  Ledger::ChargeId charge = 0;
+  std::shared_ptr<const void> keep;
+};
+
+/// Who asks for an export.
+struct ExportPeer {
+  bool local = false;            // by a Unix socket or loopback
+  std::optional<uid_t> uid;      // where the kernel tells
+  std::string client;            // what it calls itself
+  std::set<std::string> accept;  // backends whose memory it can map; empty = all
+};
+
+enum class ExportState : uint8_t {
+  kWaiting = 1,  // its ticket was not presented yet
+  kOpen = 2,     // a client has it
+  kRevoked = 3   // a client has it, and was told to give it back
+};
+
+struct ExportStatus {
+  std::string name;  // exports/<id>
+  std::string of;    // volumes/... or buffers/...
+  uint32_t replica = 0;
+  std::string device;
+  ExportState state = ExportState::kWaiting;
+  std::optional<uid_t> uid;
+  pid_t pid = 0;  // 0 = not known yet
+  std::string client;
+  int64_t mapped_bytes = 0;
+  TimePoint created;
+  uint64_t memory = 0, generation = 0;
+  bool limbo = false;    // what it is of is gone, or its bytes have moved; only the export keeps the memory
+  bool overdue = false;  // revoked, and the time to give it back is over
+};
+
+struct ExportTicket {
+  handoff::Ticket ticket;
+  ExportStatus status;
+  ExportedMemory memory;
+};
+
+/// Which memory other processes map, and how they come to it: tickets for the hand-over socket; each export keeps its memory (a slot
+/// cannot be used for another volume) until the client gives it back or its connection ends. What is discarded meanwhile counts as
+/// limbo. Thread-safe; no device calls, no waiting.
+///
+/// On the socket (see fd_socket.h) a grant answers
+///   {"ticket": …, "have": ["<memory>", …]}  and  {"grant": g, "take": "volumes/…", "have": […]}  with
+///   {"export": "exports/…", "of": …, "memory": "<16 hex digits>", "generation": n, "mapped_bytes": …, "byte_size": …, "byte_offset": 0,
+///    "kind": "HOST_MEMFD" | "CUDA_VMM", "device_uuid": …, "scalar": "u8", "lanes": 1, "shape": […], "version": …, "digest": …}
+///   and with the descriptor, unless `have` says that the client still maps this memory: a mapping may be kept after a release, and the
+///   next volume in the same slot, with another generation, is one message;
+///   {"grant": g, "release": "exports/…"}  with {"released": "exports/…"}
+/// and tells {"revoked": "exports/…", "grace_seconds": s} out of turn.
+class ExportStore {
+ public:
+  struct Context {
+    std::vector<Device*> devices;
+    Ledger* ledger = nullptr;
+    VolumeStore* volumes = nullptr;
+    const Clock* clock = nullptr;
+    std::string server_id;
+    std::function<bool()> draining;
+  };
+  explicit ExportStore(Context context) : context_(std::move(context)) {}
+
+  /// From now on exports are offered. `socket` must be stopped before this ends.
+  void Start(handoff::FdSocket* socket, double grace_seconds);
+  bool enabled() const { return socket_ != nullptr; }
+
+  /// Whether this peer may have any export at all: FailedPrecondition (EXPORT_DISABLED), PermissionDenied (EXPORT_REMOTE,
+  /// EXPORT_REFUSED: it did not give back what was revoked), Unavailable (DRAINING).
+  absl::Status Admit(const ExportPeer& peer);
+  /// The memory of a held volume. FailedPrecondition (EXPORT_NOT_SEALED, EXPORT_SPILLED, EXPORT_NOT_HELD: a LIVE scan may overwrite it;
+  /// EXPORT_NOT_SHAREABLE), NotFound (NO_VOLUME, VOLUME_GONE), OutOfRange (BAD_REPLICA).
+  absl::StatusOr<ExportedMemory> OfVolume(const std::string& name, uint32_t replica);
+  /// Fills in memory, device_uuid, backend. FailedPrecondition (EXPORT_NOT_SHAREABLE).
+  absl::Status Describe(const DeviceBuffer& memory, ExportedMemory* out);
+  /// A ticket for it. Unimplemented (EXPORT_KIND: the peer does not accept this backend's memory), ResourceExhausted (TICKETS).
+  absl::StatusOr<ExportTicket> Issue(ExportedMemory memory, const ExportPeer& peer);
+
+  /// exports/..., or all of volumes/... or buffers/...: who has not presented its ticket loses it, who has it is told. Returns how many.
+  /// NotFound (NO_EXPORT).
+  absl::StatusOr<int64_t> Revoke(const std::string& name);
+  std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
+  /// FailedPrecondition (EXPORTED, with count and users) if somebody maps what is not detached.
+  absl::Status CheckFree(const std::string& of);
+  /// Its exports do not keep it from being discarded any more.
+  void Detach(const std::string& of);
+  /// It is gone, or its bytes are elsewhere: the memory of its exports is in limbo.
+  void Gone(const std::string& of);
+
+  struct Counts {
+    int64_t exports = 0, waiting = 0, revoked = 0, overdue = 0, limbo_bytes = 0;  // now
+    int64_t granted = 0, descriptors_sent = 0;                                    // since the start
+    std::map<std::string, int64_t> refused;                                       // by reason, those of the socket too
+  };
+  Counts Count();
+
+ private:
+  class Port;
+  struct Entry {
+    ExportStatus status;
+    ExportedMemory memory;
+    bool detached = false;
+    int64_t due_ns = 0;                   // revoked: until when it should be back
+    std::shared_ptr<handoff::Link> link;  // once open
+  };
+  using Entries = std::map<uint64_t, Entry>;  // by order of making
+  Entry& AddLocked(ExportedMemory memory, const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer, const nlohmann::json& request,
+                                       std::shared_ptr<handoff::Link> link);
+  absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer, const handoff::Peer& who, const nlohmann::json& request,
+                                       std::shared_ptr<handoff::Link> link, std::string* name);
+  handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The export ends. False if it has ended.
+  bool End(const std::string& name);
+  absl::Status Refuse(absl::Status status);
+  bool Overdue(const Entry& entry) const { return entry.due_ns > 0 && context_.clock->Now().monotonic_ns > entry.due_ns; }
+
+  const Context context_;
+  std::atomic<handoff::FdSocket*> socket_{nullptr};
+  double grace_seconds_ = 10;
+  Mutex mutex_;
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  Entries entries_ ABSL_GUARDED_BY(mutex_);
+  struct Use {
+    std::string of;
+    uint64_t version = 0, generation = 0;
+  };
+  std::map<uint64_t, Use> uses_ ABSL_GUARDED_BY(mutex_);  // by memory: what was exported of it last
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::engine

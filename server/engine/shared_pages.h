@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/base/unique_fd.h"
+
+namespace octavo::engine {
+
+/// Memory that another process may map by its descriptor. Its size is sealed, so that nobody can take pages away under the server.
+class SharedPages {
+ public:
+  SharedPages() = default;
+  /// Zeroed, all of it there (so that no access can fail later), mapped for reading and writing. `name` shows in /proc.
+  /// ResourceExhausted if there is not so much.
+  static absl::StatusOr<SharedPages> Create(const char* name, int64_t bytes);
+  SharedPages(SharedPages&& other) noexcept { *this = static_cast<SharedPages&&>(other); }
+  SharedPages& operator=(SharedPages&& other) noexcept;
+  ~SharedPages();
+
+  char* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  /// Open while this lives.
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+  char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace octavo::engine

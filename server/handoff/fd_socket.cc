@@ -1,0 +1,436 @@
+#include "server/handoff/fd_socket.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <grp.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+
+namespace octavo::handoff {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;  // why a ticket is no good any more
+constexpr size_t kMostRemembered = 16384;
+
+absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& what) {
+  return WithInfo(absl::Status(code, what), {.reason = reason, .field = "", .numbers = {}});
+}
+
+json ErrorOf(const absl::Status& status) {
+  const ErrorInfo info = InfoOf(status);
+  json numbers = json::object();
+  for (const auto& [name, value] : info.numbers) numbers[name] = value;
+  return {{"error",
+           {{"code", absl::StatusCodeToString(status.code())},
+            {"reason", info.reason},
+            {"field", info.field},
+            {"message", std::string(status.message())},
+            {"numbers", numbers}}}};
+}
+
+// One packet or nothing; never waits.
+bool SendPacket(int fd, const json& message, const std::vector<int>& fds) {
+  const std::string text = message.dump(-1, ' ', false, json::error_handler_t::replace);
+  iovec part{.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(FdSocket::kMostFds * sizeof(int))] = {};
+  if (!fds.empty()) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(text.size());
+}
+
+}  // namespace
+
+std::string RandomHex128() {
+  unsigned char bytes[16];
+  for (size_t got = 0; got < sizeof bytes;) {
+    const ssize_t n = ::getrandom(bytes + got, sizeof bytes - got, 0);
+    if (n > 0) got += static_cast<size_t>(n);
+  }
+  std::string hex;
+  for (const unsigned char byte : bytes) absl::StrAppend(&hex, absl::Hex(byte, absl::kZeroPad2));
+  return hex;
+}
+
+absl::StatusOr<Answer> Grant::Message(const json&) {
+  return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL", "this grant takes no messages but {\"end\": true}");
+}
+
+/// One client. The thread's, but for Send and Cut.
+class FdSocket::Connection {
+ public:
+  Connection(UniqueFd fd, Peer who, int64_t now_ns) : peer(who), since_ns(now_ns), fd_(std::move(fd)) {}
+  bool Send(const json& message, const std::vector<int>& fds) {
+    MutexLock lock(mutex_);
+    if (closed_) return false;
+    if (SendPacket(fd_.get(), message, fds)) return true;
+    CutLocked();  // gone, or it does not read: it would miss what it has to know
+    return false;
+  }
+  void Cut() {
+    MutexLock lock(mutex_);
+    if (!closed_) CutLocked();
+  }
+  /// Whoever still has a way to it must not keep its descriptor.
+  void Close() {
+    MutexLock lock(mutex_);
+    if (!closed_) CutLocked();
+    const UniqueFd gone = std::move(fd_);
+  }
+  /// Takes one packet. Nothing if there is none; empty text at the end of the connection.
+  std::optional<std::string> Receive() {
+    std::string text(kMostMessageBytes, '\0');
+    iovec part{.iov_base = text.data(), .iov_len = text.size()};
+    msghdr header{};  // without room for control data: the kernel closes descriptors that a client sends
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    const ssize_t got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+    if (got <= 0) return "";
+    if ((header.msg_flags & MSG_TRUNC) != 0) return "oversized";  // parses as nothing
+    text.resize(static_cast<size_t>(got));
+    return text;
+  }
+
+  const Peer peer;
+  int64_t since_ns;  // without a grant
+  std::map<uint64_t, std::shared_ptr<Grant>> grants;
+
+ private:
+  void CutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    closed_ = true;
+    ::shutdown(fd_.get(), SHUT_RDWR);  // the thread sees it end
+  }
+  UniqueFd fd_;  // the thread's to read from; Send and Cut look at closed_ first
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class FdSocket::GrantLink final : public Link {
+ public:
+  GrantLink(std::shared_ptr<Connection> connection, uint64_t id) : connection_(std::move(connection)), id_(id) {}
+  bool Send(json message, const std::vector<int>& fds) override {
+    message["grant"] = id_;
+    return connection_->Send(message, fds);
+  }
+  void Cut() override { connection_->Cut(); }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+  const uint64_t id_;
+};
+
+absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config, const Clock* clock) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string& path = config.path;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return InvalidField("handoff.unix", absl::StrCat("'", path, "' has ", path.size(), " characters; allowed 1 to ", sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  {
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (::connect(probe.get(), at, sizeof address) == 0) {
+      return absl::AlreadyExistsError(absl::StrCat("handoff.unix: another server answers on ", path));
+    }
+    const bool other_kind = errno == EPROTOTYPE;  // a stream socket with a server behind it
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) == 0) {
+      if (!S_ISSOCK(info.st_mode) || other_kind) {
+        return absl::AlreadyExistsError(absl::StrCat("handoff.unix: ", path, " is there and no socket of this kind"));
+      }
+      ::unlink(path.c_str());
+    }
+  }
+  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // The mode before the file is there, so that it is never open to more; again after it, whatever the umask took away.
+  if (!listener || ::fchmod(listener.get(), config.mode) != 0 || ::bind(listener.get(), at, sizeof address) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("handoff.unix: cannot listen on ", path, ": ", std::strerror(errno)));
+  }
+  if (!config.group.empty()) {
+    const group* entry = ::getgrnam(config.group.c_str());
+    if (entry == nullptr || ::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid) != 0) {
+      const std::string why = entry == nullptr ? "there is no such group" : std::strerror(errno);
+      ::unlink(path.c_str());
+      return absl::FailedPreconditionError(absl::StrCat("handoff.group: cannot give ", path, " to ", config.group, ": ", why));
+    }
+  }
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC)), wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  bool fine = ::chmod(path.c_str(), config.mode) == 0 && ::listen(listener.get(), 128) == 0 && epoll && wake;
+  for (const int fd : {listener.get(), wake.get()}) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+    fine = fine && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+  if (!fine) {
+    const std::string why = std::strerror(errno);
+    ::unlink(path.c_str());
+    return absl::FailedPreconditionError(absl::StrCat("handoff.unix: cannot listen on ", path, ": ", why));
+  }
+  return std::unique_ptr<FdSocket>(new FdSocket(std::move(config), clock, std::move(listener), std::move(epoll), std::move(wake)));
+}
+
+FdSocket::FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll, UniqueFd wake)
+    : config_(std::move(config)),
+      clock_(clock),
+      listener_(std::move(listener)),
+      epoll_(std::move(epoll)),
+      wake_(std::move(wake)),
+      thread_([this](std::stop_token stop) {
+        pthread_setname_np(pthread_self(), "oct-handoff");
+        Run(stop);
+      }) {}
+
+FdSocket::~FdSocket() { Stop(); }
+
+void FdSocket::Stop() {
+  std::map<std::string, Waiting> waiting;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    waiting.swap(waiting_);
+  }
+  thread_.request_stop();
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
+  thread_.join();
+  while (!connections_.empty()) End(connections_.begin()->first, GrantEnd::kStopped);
+  for (auto& [nonce, entry] : waiting) entry.grant->Ended(GrantEnd::kStopped);
+  ::unlink(config_.path.c_str());
+}
+
+absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid) {
+  Ticket ticket{.nonce = RandomHex128(), .path = config_.path, .expires_seconds = config_.ticket_seconds};
+  MutexLock lock(mutex_);
+  if (stopped_) return Refusal(absl::StatusCode::kUnavailable, "DRAINING", "the server stops");
+  if (waiting_.size() >= kMostTickets) {
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(waiting_.size(), " tickets wait to be presented; present or let expire some first")),
+                    {.reason = "TICKETS", .field = "", .numbers = {{"allowed", absl::StrCat(kMostTickets)}, {"retryable", "true"}}});
+  }
+  waiting_[ticket.nonce] = {.grant = std::move(grant), .uid = uid, .until_ns = NowNs() + static_cast<int64_t>(config_.ticket_seconds * 1e9)};
+  return ticket;
+}
+
+FdSocket::Counts FdSocket::Count() {
+  MutexLock lock(mutex_);
+  Counts counts = counts_;
+  counts.waiting = static_cast<int64_t>(waiting_.size());
+  return counts;
+}
+
+void FdSocket::CountRefusal(const std::string& reason) {
+  MutexLock lock(mutex_);
+  ++counts_.refused[reason];
+}
+
+void FdSocket::Run(std::stop_token stop) {
+  epoll_event events[32];
+  while (!stop.stop_requested()) {
+    const int count = ::epoll_wait(epoll_.get(), events, 32, 200);
+    for (int i = 0; i < count && !stop.stop_requested(); ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == listener_.get()) {
+        Accept();
+      } else if (fd != wake_.get()) {
+        Read(fd);
+      }
+    }
+    Sweep();
+  }
+}
+
+void FdSocket::Accept() {
+  UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd) {
+    // Out of descriptors: the listener stays readable; not a hundred thousand times a second.
+    if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return;
+  }
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (connections_.size() >= kMostConnections || ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    CountRefusal("CONNECTIONS");
+    (void)SendPacket(
+        fd.get(), ErrorOf(Refusal(absl::StatusCode::kResourceExhausted, "CONNECTIONS", absl::StrCat("there are ", kMostConnections, " connections"))),
+        {});
+    return;
+  }
+  const int number = fd.get();
+  epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = number}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, &event) != 0) return;
+  connections_[number] = std::make_shared<Connection>(std::move(fd), Peer{.uid = credentials.uid, .pid = credentials.pid}, NowNs());
+  MutexLock lock(mutex_);
+  ++counts_.connections;
+}
+
+void FdSocket::Read(int fd) {
+  const auto it = connections_.find(fd);
+  if (it == connections_.end()) return;
+  const std::shared_ptr<Connection> connection = it->second;
+  // A few at a time: the others have their turn.
+  for (int i = 0; i < 16; ++i) {
+    const auto text = connection->Receive();
+    if (!text.has_value()) return;
+    if (text->empty()) {
+      End(fd, GrantEnd::kHungUp);
+      return;
+    }
+    Handle(*connection, *text);
+  }
+}
+
+void FdSocket::Handle(Connection& connection, const std::string& text) {
+  const json request = json::parse(text, nullptr, false);
+  uint64_t id = 0;
+  bool ended = false;
+  const auto answer = [&]() -> absl::StatusOr<Answer> {
+    if (!request.is_object()) {
+      return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
+                     absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes"));
+    }
+    if (request.contains("ticket")) return Present(connection, request, &id);
+    const auto number = request.find("grant");
+    if (number == request.end() || !number->is_number_unsigned()) {
+      return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL", "a message names a ticket or a grant");
+    }
+    const auto it = connection.grants.find(number->get<uint64_t>());
+    if (it == connection.grants.end()) {
+      return Refusal(absl::StatusCode::kNotFound, "NO_GRANT", absl::StrCat("grant ", number->get<uint64_t>(), " is none of this connection's"));
+    }
+    id = it->first;
+    const std::shared_ptr<Grant> grant = it->second;
+    if (request.value("end", json(false)) != json(true)) return grant->Message(request);
+    connection.grants.erase(it);
+    connection.since_ns = NowNs();
+    grant->Ended(GrantEnd::kReleased);
+    ended = true;
+    return Answer{.message = {{"ended", true}}, .fds = {}, .keep = nullptr};
+  }();
+  json message = answer.ok() ? answer->message : ErrorOf(answer.status());
+  if (!answer.ok()) CountRefusal(InfoOf(answer.status()).reason);
+  if (id != 0) message["grant"] = id;
+  if (request.is_object() && request.contains("re")) message["re"] = request["re"];
+  (void)connection.Send(message, answer.ok() ? answer->fds : std::vector<int>{});
+  if (ended) {
+    MutexLock lock(mutex_);
+    --counts_.grants;
+  }
+}
+
+absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& request, uint64_t* id) {
+  const json& ticket = request["ticket"];
+  const std::string nonce = ticket.is_string() ? ticket.get<std::string>() : "";
+  Waiting waiting;
+  absl::Status refused;
+  {
+    MutexLock lock(mutex_);
+    const auto it = waiting_.find(nonce);
+    if (it == waiting_.end()) {
+      const auto known = spent_.find(nonce);
+      const std::string reason = known == spent_.end() ? "TICKET_UNKNOWN" : known->second.first;
+      return Refusal(absl::StatusCode::kPermissionDenied, reason,
+                     reason == "TICKET_EXPIRED"   ? absl::StrCat("the ticket was good for ", config_.ticket_seconds, " s; ask for another one")
+                     : reason == "TICKET_UNKNOWN" ? "no such ticket"
+                                                  : "the ticket was presented before; it is good once");
+    }
+    waiting = std::move(it->second);
+    waiting_.erase(it);
+    const bool late = NowNs() > waiting.until_ns;
+    spent_[nonce] = {late ? "TICKET_EXPIRED" : "TICKET_USED", NowNs() + kRememberNs};
+    if (late) {
+      refused = Refusal(absl::StatusCode::kPermissionDenied, "TICKET_EXPIRED",
+                        absl::StrCat("the ticket was good for ", config_.ticket_seconds, " s; ask for another one"));
+    } else if (waiting.uid.has_value() && *waiting.uid != connection.peer.uid) {
+      // The nonce is known to whom it was not given: it is burnt.
+      refused = Refusal(absl::StatusCode::kPermissionDenied, "WRONG_PEER", "the ticket was made for another user");
+    }
+  }
+  if (!refused.ok()) {
+    waiting.grant->Ended(InfoOf(refused).reason == "TICKET_EXPIRED" ? GrantEnd::kExpired : GrantEnd::kRefused);
+    return refused;
+  }
+  const uint64_t number = next_grant_++;
+  const auto self = std::find_if(connections_.begin(), connections_.end(), [&](const auto& entry) { return entry.second.get() == &connection; });
+  auto answer = waiting.grant->Open(connection.peer, request, std::make_shared<GrantLink>(self->second, number));
+  if (!answer.ok()) {
+    waiting.grant->Ended(GrantEnd::kRefused);
+    return answer.status();
+  }
+  connection.grants[number] = std::move(waiting.grant);
+  *id = number;
+  MutexLock lock(mutex_);
+  ++counts_.grants;
+  return answer;
+}
+
+void FdSocket::End(int fd, GrantEnd why) {
+  const auto it = connections_.find(fd);
+  if (it == connections_.end()) return;
+  const std::shared_ptr<Connection> connection = std::move(it->second);
+  connections_.erase(it);
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  connection->Close();
+  const auto grants = std::exchange(connection->grants, {});
+  {
+    MutexLock lock(mutex_);
+    --counts_.connections;
+    counts_.grants -= static_cast<int64_t>(grants.size());
+  }
+  for (const auto& [id, grant] : grants) grant->Ended(why);
+}
+
+void FdSocket::Sweep() {
+  const int64_t now = NowNs();
+  std::vector<std::shared_ptr<Grant>> expired;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (now <= it->second.until_ns) {
+        ++it;
+        continue;
+      }
+      expired.push_back(std::move(it->second.grant));
+      spent_[it->first] = {"TICKET_EXPIRED", now + kRememberNs};
+      it = waiting_.erase(it);
+    }
+    std::erase_if(spent_, [&](const auto& entry) { return now > entry.second.second; });
+    while (spent_.size() > kMostRemembered) spent_.erase(spent_.begin());
+  }
+  for (const auto& grant : expired) grant->Ended(GrantEnd::kExpired);
+  std::vector<int> strangers;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection->grants.empty() && static_cast<double>(now - connection->since_ns) > config_.stranger_seconds * 1e9) strangers.push_back(fd);
+  }
+  for (const int fd : strangers) End(fd, GrantEnd::kHungUp);
+}
+
+}  // namespace octavo::handoff
