@@ -248,6 +248,7 @@ void ScanSession::Finish() {
   slots_->Close();
   if (raw_slots_ != nullptr) raw_slots_->Close();
   recorder_ = nullptr;
+  for (PinnedBuffer* words : {&digests_, &stamps_}) *words = PinnedBuffer();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
   {

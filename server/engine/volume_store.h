@@ -32,7 +32,7 @@ struct PinnedVolume {
   std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device
 };
 
-/// All volumes, in every state; those that have left memory stay listed for ten minutes. Thread-safe; short
+/// All volumes, in every state; those that have left memory stay listed for ten minutes, the last 10000. Thread-safe; short
 /// critical sections, no device calls inside (memory is let go of outside the lock).
 class VolumeStore {
  public:
@@ -107,9 +107,12 @@ class VolumeStore {
     std::vector<std::string> in_memory;  // oldest first
   };
   ScanCounts CountOf(const std::string& scan);
+  /// The scan is no longer listed: its totals go.
+  void ForgetScan(const std::string& scan);
 
  private:
   struct Record {
+    uint64_t number = 0;  // in the order they came
     VolumeStatus status;
     std::shared_ptr<VolumeSlot> slot;
     int device = 0;
@@ -124,7 +127,7 @@ class VolumeStore {
     std::shared_ptr<const SpilledVolume> spilled;
     void LetGo();
   };
-  using Records = std::list<Record>;  // oldest first
+  using Records = std::list<Record>;  // oldest first; of those that left memory, the one that left first
   absl::StatusOr<Records::iterator> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   VolumeStatus StatusOf(const Record& record) const;
   static PinnedVolume PinOf(const Record& record, VolumeStatus status);
@@ -137,7 +140,9 @@ class VolumeStore {
   const Clock* const clock_;
   const std::function<void(const VolumeStatus&)> on_change_;
   Mutex mutex_;
-  Records records_ ABSL_GUARDED_BY(mutex_);
+  // Those in memory, and apart from them (so that nothing on the way of a volume walks through them) those that left it.
+  Records records_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Records::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ScanCounts> scans_ ABSL_GUARDED_BY(mutex_);  // running totals; in_memory and held unused

@@ -33,7 +33,7 @@ if [ ! -e "$bundle/bin/octavod.real" ]; then
   done
 fi
 export OCTAVO_BUILD_DIR=$bundle OCTAVO_TEST_DATA=$bundle/data PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python OCTAVO_DEVICE_BACKEND=cuda
-for test in real_spectra chain main_path streaming storage; do
+for test in real_spectra chain main_path streaming storage pattern_scans push queue jobs buffer memory image; do
   timeout 150 python3 "tests/integration/${test}_test.py" >"$logs/$test.log" 2>&1
   row "daemon on cuda: $test" "$(verdict $?) $(tail -1 "$logs/$test.log")"
 done
