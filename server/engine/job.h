@@ -43,7 +43,7 @@ struct JobLogLine {
 };
 
 /// What a job found, beside volumes.
-using JobFinding = std::variant<std::monostate, DispersionEstimate, KLinearisationEstimate>;
+using JobFinding = std::variant<std::monostate, DispersionEstimate, KLinearisationEstimate, TomographyReport>;
 
 /// All fields as in octavo.v1.Job.
 struct JobStatus {

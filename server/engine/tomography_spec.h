@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gpu/dtype.h"
+#include "gpu/tomography.h"
+
+// What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
+namespace octavo::engine {
+
+enum class ProjectionFormat : uint8_t { kAny = 0, kDataExchange = 1, kNxTomo = 2, kNpy = 3, kZarr = 4 };  // as octavo.v1.ProjectionFormat
+
+/// All fields as in octavo.v1.ProjectionFile.
+struct ProjectionFileSpec {
+  std::string path;
+  ProjectionFormat format = ProjectionFormat::kAny;
+  bool sinogram_order = false;
+  std::string flats_path, darks_path, angles_path;
+  bool angles_in_degrees = false;
+  std::string dataset;
+};
+
+/// All fields as in octavo.v1.ProjectionArrays.
+struct ProjectionArraysSpec {
+  std::string projections, flats, darks;
+  bool sinogram_order = false;
+};
+
+/// All fields as in octavo.v1.ProjectionPush.
+struct ProjectionPushSpec {
+  int64_t projections = 0, rows = 0, columns = 0;
+  DType dtype = DType::kU16;
+  int64_t flats = 0, darks = 0;
+  double idle_timeout_s = 0;
+  int64_t preview_every = 0;
+};
+
+/// [begin, end), every `step`-th; end 0 = to the end, step 0 = 1.
+struct IndexRange {
+  int64_t begin = 0, end = 0, step = 0;
+  int64_t count() const { return end <= begin ? 0 : (end - begin + step - 1) / step; }  // of a resolved one
+};
+
+enum class CenterMethod : uint8_t { kGiven = 0, kVo = 1, kEntropy = 2, kPhaseCorrelation = 3 };  // as RotationCenter.Method
+const char* Name(CenterMethod method);                                                           // "vo"
+
+/// All fields as in octavo.v1.RotationCenter.
+struct RotationCenterSpec {
+  std::vector<double> pixels;
+  CenterMethod method = CenterMethod::kGiven;
+  std::optional<int64_t> row;
+  double search_begin = 0, search_end = 0, tolerance = 0;
+};
+
+/// All fields as in octavo.v1.TryCenters.
+struct TryCentersSpec {
+  double begin = 0, end = 0, step = 0;
+  std::optional<int64_t> row;
+  int64_t count() const;  // of axes
+};
+
+enum class ResultPlace : uint8_t { kChoose = 0, kDevice = 1, kDisk = 2 };  // as octavo.v1.ResultPlace
+
+/// All fields as in octavo.v1.TomographyJob.
+struct TomographySpec {
+  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, ProjectionPushSpec> input;
+  std::vector<double> angles_rad;
+  IndexRange projections, rows, columns;
+  RotationCenterSpec center;
+  TomographyConfig reconstruction;  // angles, detectors, slices and centres are the job's to fill in
+  std::optional<TryCentersSpec> try_centers;
+  std::string initial_volume;
+  int64_t slices_per_batch = 0;
+  ResultPlace place = ResultPlace::kChoose;
+  double pixel_size_um = 0;
+  std::string encoded, json;  // as it came: to give back, and for the files of what is made
+};
+
+/// All fields as in octavo.v1.TomographyReport.
+struct TomographyReport {
+  std::vector<double> centers;
+  std::string center_method;
+  int64_t batches = 0, slices_per_batch = 0, iterations = 0;
+  std::string stop;
+  double residual_norm = 0, relative_residual = 0;
+};
+
+}  // namespace octavo::engine

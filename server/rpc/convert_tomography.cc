@@ -1,0 +1,232 @@
+#include "server/rpc/convert_tomography.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert.h"
+
+namespace octavo::rpc {
+namespace {
+
+absl::Status AllFinite(const char* field, const google::protobuf::RepeatedField<double>& values) {
+  for (int i = 0; i < values.size(); ++i) OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat(field, "[", i, "]").c_str(), values[i]));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<engine::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
+  if (in.path().empty()) return InvalidField("tomography.file.path", "is empty");
+  if (!v1::ProjectionFormat_IsValid(in.format())) {
+    return InvalidField("tomography.file.format", absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
+  }
+  return engine::ProjectionFileSpec{.path = in.path(),
+                                    .format = static_cast<engine::ProjectionFormat>(in.format()),
+                                    .sinogram_order = in.sinogram_order(),
+                                    .flats_path = in.flats_path(),
+                                    .darks_path = in.darks_path(),
+                                    .angles_path = in.angles_path(),
+                                    .angles_in_degrees = in.angles_in_degrees(),
+                                    .dataset = in.dataset()};
+}
+
+absl::StatusOr<engine::ProjectionPushSpec> Decode(const v1::ProjectionPush& in) {
+  const auto within = [](const char* field, uint32_t value, uint32_t least, uint32_t most) {
+    if (value >= least && value <= most) return absl::OkStatus();
+    return InvalidField(absl::StrCat("tomography.push.", field), absl::StrCat("is ", value, "; allowed ", least, " to ", most));
+  };
+  OCTAVO_RETURN_IF_ERROR(within("projections", in.projections(), 1, 65536));
+  OCTAVO_RETURN_IF_ERROR(within("rows", in.rows(), 1, 65536));
+  OCTAVO_RETURN_IF_ERROR(within("columns", in.columns(), 2, 32768));
+  OCTAVO_RETURN_IF_ERROR(within("flats", in.flats(), 0, 65536));
+  OCTAVO_RETURN_IF_ERROR(within("darks", in.darks(), 0, 65536));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.push.idle_timeout_s", in.idle_timeout_s()));
+  if (in.idle_timeout_s() < 0 || in.idle_timeout_s() > 86400) {
+    return InvalidField("tomography.push.idle_timeout_s", absl::StrCat("is ", in.idle_timeout_s(), "; allowed 0 (300) to 86400"));
+  }
+  engine::ProjectionPushSpec out{.projections = in.projections(),
+                                 .rows = in.rows(),
+                                 .columns = in.columns(),
+                                 .dtype = DType::kU16,
+                                 .flats = in.flats(),
+                                 .darks = in.darks(),
+                                 .idle_timeout_s = in.idle_timeout_s(),
+                                 .preview_every = in.preview_every()};
+  switch (in.type()) {
+    case v1::PROJECTION_U16: out.dtype = DType::kU16; break;
+    case v1::PROJECTION_U8: out.dtype = DType::kU8; break;
+    case v1::PROJECTION_F32: out.dtype = DType::kF32; break;
+    case v1::PROJECTION_I16: out.dtype = DType::kI16; break;
+    default: return InvalidField("tomography.push.type", absl::StrCat("has the unknown value ", static_cast<int>(in.type())));
+  }
+  return out;
+}
+
+absl::StatusOr<engine::IndexRange> Decode(const char* field, const v1::IndexRange& in) {
+  if (in.end() != 0 && in.end() <= in.begin()) {
+    return InvalidField(absl::StrCat("tomography.", field, ".end"), absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
+  }
+  return engine::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
+}
+
+absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.center.search_begin", in.search_begin()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.center.search_end", in.search_end()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.center.tolerance", in.tolerance()));
+  if (!v1::RotationCenter::Method_IsValid(in.method())) {
+    return InvalidField("tomography.center.method", absl::StrCat("has the unknown value ", static_cast<int>(in.method())));
+  }
+  if (in.pixels_size() > 0 && in.method() != v1::RotationCenter::METHOD_UNSPECIFIED) {
+    return InvalidField("tomography.center.method", "is given together with pixels; allowed is one of them");
+  }
+  engine::RotationCenterSpec out;
+  out.pixels.assign(in.pixels().begin(), in.pixels().end());
+  out.method = static_cast<engine::CenterMethod>(in.method());
+  if (in.row_set()) out.row = in.row();
+  out.search_begin = in.search_begin();
+  out.search_end = in.search_end();
+  out.tolerance = in.tolerance();
+  return out;
+}
+
+absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in) {
+  using O = v1::TomographyAlgorithmOptions;
+  const auto field = [](const char* name) { return absl::StrCat("tomography.reconstruction.", name); };
+  const auto unknown = [&](const char* name, int value) { return InvalidField(field(name), absl::StrCat("has the unknown value ", value)); };
+  TomographyConfig c;
+  switch (in.algorithm()) {
+    case O::ALGORITHM_UNSPECIFIED:
+    case O::FBP: c.algorithm = TomographyAlgorithm::kFbp; break;
+    case O::SIRT: c.algorithm = TomographyAlgorithm::kSirt; break;
+    case O::MLEM: c.algorithm = TomographyAlgorithm::kMlem; break;
+    case O::CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
+    default: return unknown("algorithm", in.algorithm());
+  }
+  switch (in.form()) {
+    case O::CORRECTED: c.form = TomographyForm::kCorrected; break;
+    case O::TOMOPY: c.form = TomographyForm::kTomopy; break;
+    default: return unknown("form", in.form());
+  }
+  switch (in.interpolation()) {
+    case O::INTERPOLATION_UNSPECIFIED:
+      c.interpolation = c.form == TomographyForm::kTomopy ? math::RayInterpolation::kNearest : math::RayInterpolation::kLinear;
+      break;
+    case O::NEAREST: c.interpolation = math::RayInterpolation::kNearest; break;
+    case O::LINEAR_RAYS: c.interpolation = math::RayInterpolation::kLinear; break;
+    case O::CUBIC_RAYS: c.interpolation = math::RayInterpolation::kCubic; break;
+    default: return unknown("interpolation", in.interpolation());
+  }
+  switch (in.filter()) {
+    case O::RAMP: c.filter = ProjectionFilter::kRamp; break;
+    case O::SHEPP_LOGAN: c.filter = ProjectionFilter::kSheppLogan; break;
+    case O::COSINE: c.filter = ProjectionFilter::kCosine; break;
+    case O::HANN_FILTER: c.filter = ProjectionFilter::kHann; break;
+    case O::HAMMING_FILTER: c.filter = ProjectionFilter::kHamming; break;
+    case O::PARZEN: c.filter = ProjectionFilter::kParzen; break;
+    case O::BUTTERWORTH: c.filter = ProjectionFilter::kButterworth; break;
+    default: return unknown("filter", in.filter());
+  }
+  for (const auto& [name, value] :
+       {std::pair{"pixel_size", in.pixel_size()}, std::pair{"mask_ratio", in.mask_ratio()}, std::pair{"min_value", in.min_value()},
+        std::pair{"max_value", in.max_value()}, std::pair{"relaxation", in.relaxation()}, std::pair{"stop_change", in.stop_change()},
+        std::pair{"stop_residual", in.stop_residual()}, std::pair{"ratio_floor", in.ratio_floor()}, std::pair{"filter_cutoff", in.filter_cutoff()},
+        std::pair{"filter_order", in.filter_order()}}) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite(field(name).c_str(), value));
+  }
+  c.image_size = in.image_size();
+  if (in.pixel_size() != 0) c.pixel_size = in.pixel_size();
+  if (in.padding_set()) c.padding = in.padding();
+  if (in.mask_ratio_set()) c.mask_ratio = in.mask_ratio();
+  c.has_min = in.min_value_set();
+  c.min_value = in.min_value();
+  c.has_max = in.max_value_set();
+  c.max_value = in.max_value();
+  if (in.iterations() != 0) c.iterations = in.iterations();
+  if (in.relaxation() != 0) c.relaxation = in.relaxation();
+  if (in.subsets() != 0) c.subsets = in.subsets();
+  c.stop_change = in.stop_change();
+  c.stop_residual = in.stop_residual();
+  if (in.ratio_floor() != 0) c.ratio_floor = in.ratio_floor();
+  c.negative_data_to_zero = in.negative_data_to_zero();
+  if (in.filter_cutoff() != 0) c.filter_cutoff = in.filter_cutoff();
+  if (in.filter_order() != 0) c.filter_order = in.filter_order();
+  c.extend_edges = in.extend_edges();
+  return c;
+}
+
+}  // namespace
+
+absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
+  engine::TomographySpec out;
+  switch (in.input_case()) {
+    case v1::TomographyJob::kFile: {
+      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.file()));
+      break;
+    }
+    case v1::TomographyJob::kArrays: {
+      if (in.arrays().projections().empty()) return InvalidField("tomography.arrays.projections", "is empty");
+      out.input = engine::ProjectionArraysSpec{.projections = in.arrays().projections(),
+                                               .flats = in.arrays().flats(),
+                                               .darks = in.arrays().darks(),
+                                               .sinogram_order = in.arrays().sinogram_order()};
+      break;
+    }
+    case v1::TomographyJob::kPush: {
+      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.push()));
+      break;
+    }
+    case v1::TomographyJob::INPUT_NOT_SET: return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
+  }
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.angles_rad", in.angles_rad()));
+  out.angles_rad.assign(in.angles_rad().begin(), in.angles_rad().end());
+  OCTAVO_ASSIGN_OR_RETURN(out.projections, Decode("projections", in.projections()));
+  OCTAVO_ASSIGN_OR_RETURN(out.rows, Decode("rows", in.rows()));
+  OCTAVO_ASSIGN_OR_RETURN(out.columns, Decode("columns", in.columns()));
+  if (out.columns.step > 1) return InvalidField("tomography.columns.step", absl::StrCat("is ", out.columns.step, "; allowed 0, 1"));
+  OCTAVO_ASSIGN_OR_RETURN(out.center, Decode(in.center()));
+  OCTAVO_ASSIGN_OR_RETURN(out.reconstruction, Decode(in.reconstruction()));
+  if (in.has_try_centers()) {
+    const auto& t = in.try_centers();
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.begin", t.begin()));
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.end", t.end()));
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.step", t.step()));
+    if (t.step() <= 0) return InvalidField("tomography.try_centers.step", absl::StrCat("is ", t.step(), "; allowed is more than 0"));
+    if (t.end() < t.begin()) return InvalidField("tomography.try_centers.end", absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
+    if ((t.end() - t.begin()) / t.step() > 1023.5) return InvalidField("tomography.try_centers", "asks for more than 1024 axes; allowed 1 to 1024");
+    out.try_centers = engine::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
+    if (t.row_set()) out.try_centers->row = t.row();
+  }
+  out.initial_volume = in.initial_volume();
+  if (in.slices_per_batch() > 4096) {
+    return InvalidField("tomography.slices_per_batch", absl::StrCat("is ", in.slices_per_batch(), "; allowed 0 (chosen) to 4096"));
+  }
+  out.slices_per_batch = in.slices_per_batch();
+  if (!v1::ResultPlace_IsValid(in.place())) return InvalidField("tomography.place", absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
+  out.place = static_cast<engine::ResultPlace>(in.place());
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.pixel_size_um", in.pixel_size_um()));
+  if (in.pixel_size_um() < 0) return InvalidField("tomography.pixel_size_um", absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
+  out.pixel_size_um = in.pixel_size_um();
+  out.encoded = in.SerializeAsString();
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  (void)google::protobuf::util::MessageToJsonString(in, &out.json, options);
+  return out;
+}
+
+void EncodeTomography(const engine::TomographySpec& in, v1::TomographyJob* out) { out->ParseFromString(in.encoded); }
+
+void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyReport* out) {
+  out->mutable_centers()->Add(in.centers.begin(), in.centers.end());
+  out->set_center_method(in.center_method);
+  out->set_batches(static_cast<uint32_t>(in.batches));
+  out->set_slices_per_batch(static_cast<uint32_t>(in.slices_per_batch));
+  out->set_iterations(static_cast<uint64_t>(in.iterations));
+  out->set_stop(in.stop);
+  out->set_residual_norm(in.residual_norm);
+  out->set_relative_residual(in.relative_residual);
+}
+
+}  // namespace octavo::rpc
