@@ -7,21 +7,18 @@
 #include <vector>
 
 #include "gpu/dtype.h"
+#include "gpu/tomo_center.h"
+#include "gpu/tomo_prepare.h"
 #include "gpu/tomography.h"
+#include "server/storage/projection_input.h"
 
 // What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
 namespace octavo::engine {
 
-enum class ProjectionFormat : uint8_t { kAny = 0, kDataExchange = 1, kNxTomo = 2, kNpy = 3, kZarr = 4 };  // as octavo.v1.ProjectionFormat
-
 /// All fields as in octavo.v1.ProjectionFile.
 struct ProjectionFileSpec {
   std::string path;
-  ProjectionFormat format = ProjectionFormat::kAny;
-  bool sinogram_order = false;
-  std::string flats_path, darks_path, angles_path;
-  bool angles_in_degrees = false;
-  std::string dataset;
+  storage::ProjectionOptions options;  // angle_values: those of the job
 };
 
 /// All fields as in octavo.v1.ProjectionArrays.
@@ -45,15 +42,19 @@ struct IndexRange {
   int64_t count() const { return end <= begin ? 0 : (end - begin + step - 1) / step; }  // of a resolved one
 };
 
-enum class CenterMethod : uint8_t { kGiven = 0, kVo = 1, kEntropy = 2, kPhaseCorrelation = 3 };  // as RotationCenter.Method
-const char* Name(CenterMethod method);                                                           // "vo"
-
 /// All fields as in octavo.v1.RotationCenter.
 struct RotationCenterSpec {
   std::vector<double> pixels;
-  CenterMethod method = CenterMethod::kGiven;
+  bool find = false;
+  CenterConfig search;  // angles, slices, detectors and range are the job's to fill in
   std::optional<int64_t> row;
-  double search_begin = 0, search_end = 0, tolerance = 0;
+  double search_begin = 0, search_end = 0;
+};
+
+/// All fields as in octavo.v1.TomographyPreparation; what is the job's to fill in: types, counts, crop, times.
+struct PreparationSpec {
+  PrepareConfig config;
+  bool ignore_fields = false, flats_in_time = false;
 };
 
 /// All fields as in octavo.v1.TryCenters.
@@ -70,6 +71,7 @@ struct TomographySpec {
   std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, ProjectionPushSpec> input;
   std::vector<double> angles_rad;
   IndexRange projections, rows, columns;
+  PreparationSpec preparation;
   RotationCenterSpec center;
   TomographyConfig reconstruction;  // angles, detectors, slices and centres are the job's to fill in
   std::optional<TryCentersSpec> try_centers;
@@ -87,6 +89,10 @@ struct TomographyReport {
   int64_t batches = 0, slices_per_batch = 0, iterations = 0;
   std::string stop;
   double residual_norm = 0, relative_residual = 0;
+  std::vector<double> tried_centers, scores;
+  bool center_at_edge = false;
+  double overlap = 0;
+  int64_t outliers = 0, not_finite = 0, floored = 0;
 };
 
 }  // namespace octavo::engine

@@ -1,5 +1,6 @@
 #include "server/rpc/convert_tomography.h"
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -17,19 +18,31 @@ absl::Status AllFinite(const char* field, const google::protobuf::RepeatedField<
   return absl::OkStatus();
 }
 
+absl::Status Unknown(const char* field, int value) {
+  return InvalidField(absl::StrCat("tomography.", field), absl::StrCat("has the unknown value ", value));
+}
+absl::Status CheckFinites(const char* message, std::initializer_list<std::pair<const char*, double>> fields) {
+  for (const auto& [name, value] : fields) OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat("tomography.", message, ".", name).c_str(), value));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<engine::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
+  static constexpr const char* kFormats[] = {"", "data_exchange", "nxtomo", "npy", "zarr"};
   if (in.path().empty()) return InvalidField("tomography.file.path", "is empty");
-  if (!v1::ProjectionFormat_IsValid(in.format())) {
-    return InvalidField("tomography.file.format", absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
-  }
+  if (!v1::ProjectionFormat_IsValid(in.format())) return Unknown("file.format", in.format());
+  if (!v1::AngleUnit_IsValid(in.angle_unit())) return Unknown("file.angle_unit", in.angle_unit());
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.flat_positions", in.flat_positions()));
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.dark_positions", in.dark_positions()));
   return engine::ProjectionFileSpec{.path = in.path(),
-                                    .format = static_cast<engine::ProjectionFormat>(in.format()),
-                                    .sinogram_order = in.sinogram_order(),
-                                    .flats_path = in.flats_path(),
-                                    .darks_path = in.darks_path(),
-                                    .angles_path = in.angles_path(),
-                                    .angles_in_degrees = in.angles_in_degrees(),
-                                    .dataset = in.dataset()};
+                                    .options = {.format = kFormats[in.format()],
+                                                .projections = in.projections(),
+                                                .flats = in.flats(),
+                                                .darks = in.darks(),
+                                                .angles = in.angles(),
+                                                .angle_values = {},
+                                                .angle_unit = static_cast<storage::AngleUnit>(in.angle_unit()),
+                                                .flat_positions = {in.flat_positions().begin(), in.flat_positions().end()},
+                                                .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
 }
 
 absl::StatusOr<engine::ProjectionPushSpec> Decode(const v1::ProjectionPush& in) {
@@ -71,24 +84,97 @@ absl::StatusOr<engine::IndexRange> Decode(const char* field, const v1::IndexRang
   return engine::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
 }
 
-absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
-  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
-  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.center.search_begin", in.search_begin()));
-  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.center.search_end", in.search_end()));
-  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.center.tolerance", in.tolerance()));
-  if (!v1::RotationCenter::Method_IsValid(in.method())) {
-    return InvalidField("tomography.center.method", absl::StrCat("has the unknown value ", static_cast<int>(in.method())));
+absl::StatusOr<engine::PreparationSpec> Decode(const v1::TomographyPreparation& in) {
+  using P = v1::TomographyPreparation;
+  engine::PreparationSpec out;
+  PrepareConfig& c = out.config;
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("preparation", {{"denominator_floor", in.denominator_floor()},
+                                                      {"cutoff", in.cutoff()},
+                                                      {"outliers.difference", in.outliers().difference()},
+                                                      {"phase.pixel_size_um", in.phase().pixel_size_um()},
+                                                      {"phase.distance_mm", in.phase().distance_mm()},
+                                                      {"phase.energy_kev", in.phase().energy_kev()},
+                                                      {"phase.delta_beta", in.phase().delta_beta()},
+                                                      {"log_floor", in.log_floor()},
+                                                      {"not_finite_value", in.not_finite_value()},
+                                                      {"stitching.overlap", in.stitching().overlap()}}));
+  out.ignore_fields = in.ignore_fields() || in.already_sinograms();
+  out.flats_in_time = in.flats_in_time();
+  if (in.flat_median()) c.flat_average = FieldAverage::kMedian;
+  if (in.dark_median()) c.dark_average = FieldAverage::kMedian;
+  if (in.denominator_floor() != 0) c.denominator_floor = in.denominator_floor();
+  c.has_cutoff = in.cutoff() != 0;
+  if (c.has_cutoff) c.cutoff = in.cutoff();
+  if (in.has_outliers()) {
+    c.outliers = {.window = in.outliers().window(), .difference = in.outliers().difference(), .dark_too = in.outliers().dark_too()};
+    if (c.outliers.window == 0) return InvalidField("tomography.preparation.outliers.window", "is 0; allowed are odd numbers from 3 to 15");
   }
-  if (in.pixels_size() > 0 && in.method() != v1::RotationCenter::METHOD_UNSPECIFIED) {
+  if (in.bin_rows() != 0) c.bin_rows = in.bin_rows();
+  if (in.bin_columns() != 0) c.bin_columns = in.bin_columns();
+  if (in.bin_angles() != 0) c.bin_angles = in.bin_angles();
+  if (in.has_phase()) {
+    c.phase = {.enabled = true,
+               .pixel_size_um = in.phase().pixel_size_um(),
+               .distance_mm = in.phase().distance_mm(),
+               .energy_kev = in.phase().energy_kev(),
+               .delta_beta = in.phase().delta_beta()};
+  }
+  c.air_left = in.air_left();
+  c.air_right = in.air_right();
+  c.minus_log = !in.no_logarithm() && !in.already_sinograms();
+  if (in.log_floor() != 0) c.log_floor = in.log_floor();
+  c.not_finite_value = in.not_finite_value();
+  if (in.has_stitching()) {
+    c.stitching = {.enabled = true,
+                   .axis_right = in.stitching().axis_right(),
+                   .overlap = in.stitching().overlap(),
+                   .half_turn = in.stitching().half_turn()};
+  }
+  for (const auto& ring : in.rings()) {
+    const std::string at = absl::StrCat("preparation.rings[", c.rings.size(), "]");
+    if (!P::Rings::Method_IsValid(ring.method())) return Unknown((at + ".method").c_str(), ring.method());
+    OCTAVO_RETURN_IF_ERROR(
+        CheckFinites(at.c_str(), {{"snr", ring.snr()}, {"drop_ratio", ring.drop_ratio()}, {"wavelet_sigma", ring.wavelet_sigma()}}));
+    RingRemoval r;
+    if (ring.method() != P::Rings::METHOD_UNSPECIFIED) r.method = static_cast<RingMethod>(ring.method() - 1);
+    r.sorting_window = ring.sorting_window();
+    if (ring.stripe_window() != 0) r.stripe_window = ring.stripe_window();
+    if (ring.snr() != 0) r.snr = ring.snr();
+    if (ring.drop_ratio() != 0) r.drop_ratio = ring.drop_ratio();
+    r.normalize = !ring.keep_scale();
+    if (ring.wavelet_order() != 0) r.wavelet_order = ring.wavelet_order();
+    r.wavelet_levels = ring.wavelet_levels();
+    if (ring.wavelet_sigma() != 0) r.wavelet_sigma = ring.wavelet_sigma();
+    r.wavelet_padding = !ring.no_wavelet_padding();
+    c.rings.push_back(r);
+  }
+  return out;
+}
+
+absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
+  using C = v1::RotationCenter;
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("center", {{"search_begin", in.search_begin()},
+                                                 {"search_end", in.search_end()},
+                                                 {"tolerance", in.tolerance()},
+                                                 {"object_ratio", in.object_ratio()}}));
+  if (!C::Method_IsValid(in.method())) return Unknown("center.method", in.method());
+  if (in.pixels_size() > 0 && in.method() != C::METHOD_UNSPECIFIED) {
     return InvalidField("tomography.center.method", "is given together with pixels; allowed is one of them");
   }
   engine::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
-  out.method = static_cast<engine::CenterMethod>(in.method());
+  out.find = in.method() != C::METHOD_UNSPECIFIED;
+  if (out.find) out.search.method = static_cast<CenterMethod>(in.method() - 1);
   if (in.row_set()) out.row = in.row();
   out.search_begin = in.search_begin();
   out.search_end = in.search_end();
-  out.tolerance = in.tolerance();
+  if (out.search_begin > out.search_end) {
+    return InvalidField("tomography.center.search_end", absl::StrCat("is ", out.search_end, "; allowed ", out.search_begin, " or more"));
+  }
+  if (in.tolerance() != 0) out.search.tolerance = out.search.fine_step = in.tolerance();
+  if (in.object_ratio() != 0) out.search.object_ratio = in.object_ratio();
+  if (in.drop_set()) out.search.drop = in.drop();
   return out;
 }
 
@@ -186,6 +272,7 @@ absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob&
   OCTAVO_ASSIGN_OR_RETURN(out.rows, Decode("rows", in.rows()));
   OCTAVO_ASSIGN_OR_RETURN(out.columns, Decode("columns", in.columns()));
   if (out.columns.step > 1) return InvalidField("tomography.columns.step", absl::StrCat("is ", out.columns.step, "; allowed 0, 1"));
+  OCTAVO_ASSIGN_OR_RETURN(out.preparation, Decode(in.preparation()));
   OCTAVO_ASSIGN_OR_RETURN(out.center, Decode(in.center()));
   OCTAVO_ASSIGN_OR_RETURN(out.reconstruction, Decode(in.reconstruction()));
   if (in.has_try_centers()) {
@@ -227,6 +314,13 @@ void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyRe
   out->set_stop(in.stop);
   out->set_residual_norm(in.residual_norm);
   out->set_relative_residual(in.relative_residual);
+  out->mutable_tried_centers()->Add(in.tried_centers.begin(), in.tried_centers.end());
+  out->mutable_scores()->Add(in.scores.begin(), in.scores.end());
+  out->set_center_at_edge(in.center_at_edge);
+  out->set_overlap(in.overlap);
+  out->set_outliers(in.outliers);
+  out->set_not_finite(in.not_finite);
+  out->set_floored(in.floored);
 }
 
 }  // namespace octavo::rpc
