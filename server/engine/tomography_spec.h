@@ -10,6 +10,7 @@
 #include "gpu/tomo_center.h"
 #include "gpu/tomo_prepare.h"
 #include "gpu/tomography.h"
+#include "server/engine/projection_port.h"
 #include "server/storage/projection_input.h"
 
 // What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
@@ -25,15 +26,6 @@ struct ProjectionFileSpec {
 struct ProjectionArraysSpec {
   std::string projections, flats, darks;
   bool sinogram_order = false;
-};
-
-/// All fields as in octavo.v1.ProjectionPush.
-struct ProjectionPushSpec {
-  int64_t projections = 0, rows = 0, columns = 0;
-  DType dtype = DType::kU16;
-  int64_t flats = 0, darks = 0;
-  double idle_timeout_s = 0;
-  int64_t preview_every = 0;
 };
 
 /// [begin, end), every `step`-th; end 0 = to the end, step 0 = 1.
@@ -68,7 +60,7 @@ enum class ResultPlace : uint8_t { kChoose = 0, kDevice = 1, kDisk = 2 };  // as
 
 /// All fields as in octavo.v1.TomographyJob.
 struct TomographySpec {
-  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, ProjectionPushSpec> input;
+  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec> input;
   std::vector<double> angles_rad;
   IndexRange projections, rows, columns;
   PreparationSpec preparation;

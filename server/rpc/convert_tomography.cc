@@ -8,6 +8,7 @@
 #include "google/protobuf/util/json_util.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 
 namespace octavo::rpc {
@@ -45,35 +46,24 @@ absl::StatusOr<engine::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) 
                                                 .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
 }
 
-absl::StatusOr<engine::ProjectionPushSpec> Decode(const v1::ProjectionPush& in) {
-  const auto within = [](const char* field, uint32_t value, uint32_t least, uint32_t most) {
-    if (value >= least && value <= most) return absl::OkStatus();
-    return InvalidField(absl::StrCat("tomography.push.", field), absl::StrCat("is ", value, "; allowed ", least, " to ", most));
-  };
-  OCTAVO_RETURN_IF_ERROR(within("projections", in.projections(), 1, 65536));
-  OCTAVO_RETURN_IF_ERROR(within("rows", in.rows(), 1, 65536));
-  OCTAVO_RETURN_IF_ERROR(within("columns", in.columns(), 2, 32768));
-  OCTAVO_RETURN_IF_ERROR(within("flats", in.flats(), 0, 65536));
-  OCTAVO_RETURN_IF_ERROR(within("darks", in.darks(), 0, 65536));
-  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.push.idle_timeout_s", in.idle_timeout_s()));
-  if (in.idle_timeout_s() < 0 || in.idle_timeout_s() > 86400) {
-    return InvalidField("tomography.push.idle_timeout_s", absl::StrCat("is ", in.idle_timeout_s(), "; allowed 0 (300) to 86400"));
+absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("push", {{"pixel_size_um", in.pixel_size_um()}, {"idle_timeout_s", in.idle_timeout_s()}}));
+  engine::PushedProjectionsSpec out{.rows = in.rows(),
+                                    .columns = in.columns(),
+                                    .frames = in.frames(),
+                                    .dtype = DType::kU16,
+                                    .pixel_size_um = in.pixel_size_um(),
+                                    .credit_messages = in.credit_messages(),
+                                    .idle_timeout_s = in.idle_timeout_s()};
+  switch (in.dtype()) {
+    case v1::DTYPE_UNSPECIFIED:
+    case v1::U16: break;
+    case v1::U8: out.dtype = DType::kU8; break;
+    case v1::I16: out.dtype = DType::kI16; break;
+    case v1::F32: out.dtype = DType::kF32; break;
+    default: return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, U16, I16, F32"));
   }
-  engine::ProjectionPushSpec out{.projections = in.projections(),
-                                 .rows = in.rows(),
-                                 .columns = in.columns(),
-                                 .dtype = DType::kU16,
-                                 .flats = in.flats(),
-                                 .darks = in.darks(),
-                                 .idle_timeout_s = in.idle_timeout_s(),
-                                 .preview_every = in.preview_every()};
-  switch (in.type()) {
-    case v1::PROJECTION_U16: out.dtype = DType::kU16; break;
-    case v1::PROJECTION_U8: out.dtype = DType::kU8; break;
-    case v1::PROJECTION_F32: out.dtype = DType::kF32; break;
-    case v1::PROJECTION_I16: out.dtype = DType::kI16; break;
-    default: return InvalidField("tomography.push.type", absl::StrCat("has the unknown value ", static_cast<int>(in.type())));
-  }
+  if (auto status = engine::ProjectionPort::Check(out); !status.ok()) return engine::AtField("tomography.", status);
   return out;
 }
 
