@@ -21,6 +21,7 @@
 #include "server/engine/job.h"
 #include "server/engine/ledger.h"
 #include "server/engine/publisher.h"
+#include "server/engine/spiller.h"
 #include "server/engine/stats.h"
 #include "server/engine/volume_store.h"
 
@@ -41,6 +42,7 @@ class JobQueue {
     Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
+    Spiller* spiller = nullptr;     // stores results that stay on disk; null = there are none
     std::function<void()> changed;  // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
