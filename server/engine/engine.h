@@ -32,7 +32,7 @@ namespace octavo::engine {
 struct EngineConfig {
   double memory_fraction = 0.8;          // of a device's free memory at start that volumes and scans may use
   int64_t memory_bytes = 0;              // budget per device; overrides the fraction if > 0
-  int64_t frame_pool_bytes = 512 << 20;  // page-locked host memory for frames and reads, per device
+  int64_t frame_pool_bytes = 512 << 20;  // page-locked host memory per device for frames (at most three quarters of it), reads and commits
   int commit_threads = 2;                // commits at once
   std::vector<std::string> replay_roots;
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for; also "Fake"

@@ -6,19 +6,21 @@
 namespace octavo::engine {
 
 // Powers of two up to 16 MiB waste little there; above, multiples of 4 MiB.
-int64_t FramePool::ClassOf(int64_t bytes) const {
-  if (sizes_ == Sizes::kExact) return bytes;
+int64_t FramePool::BlockBytes(int64_t bytes) {
   constexpr int64_t kStep = 4 << 20;
   if (bytes <= 16 << 20) return std::max<int64_t>(64 << 10, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
   return (bytes + kStep - 1) / kStep * kStep;
 }
 
-std::shared_ptr<void> FramePool::Get(int64_t bytes) {
+int64_t FramePool::ClassOf(int64_t bytes) const { return sizes_ == Sizes::kExact ? bytes : BlockBytes(bytes); }
+
+std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
   const int64_t size = ClassOf(bytes);
   std::unique_ptr<PinnedBuffer> block;
   std::vector<std::unique_ptr<PinnedBuffer>> evicted;  // freed outside the lock
   {
     MutexLock lock(mutex_);
+    if (use == Use::kFrame && frames_ + size > cap_bytes_ / 4 * 3) return nullptr;
     if (auto& free = free_[size]; !free.empty()) {
       block = std::move(free.back());
       free.pop_back();
@@ -34,31 +36,34 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes) {
       if (allocated_ + size > cap_bytes_) return nullptr;
       allocated_ += size;
     }
+    if (use == Use::kFrame) frames_ += size;
   }
   if (block == nullptr) {
     auto made = device_->AllocatePinned(size);
     if (!made.ok()) {
       MutexLock lock(mutex_);
       allocated_ -= size;
+      if (use == Use::kFrame) frames_ -= size;
       return nullptr;
     }
     block = std::make_unique<PinnedBuffer>(*std::move(made));
   }
   void* data = block->data();
   // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter owns it, also where the control block cannot be made.
-  return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release()](void*) { self->Return(raw); });
+  return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release(), use](void*) { self->Return(raw, use); });
 }
 
-void FramePool::Return(PinnedBuffer* block) {
+void FramePool::Return(PinnedBuffer* block, Use use) {
   std::unique_ptr<PinnedBuffer> owned(block);
   MutexLock lock(mutex_);
+  if (use == Use::kFrame) frames_ -= owned->bytes();
   free_[owned->bytes()].push_back(std::move(owned));
 }
 
 void FramePool::Prepare(int64_t bytes, int count) {
   std::vector<std::shared_ptr<void>> taken;
   for (int i = 0; i < count; ++i) {
-    auto block = Get(bytes);
+    auto block = Get(bytes, Use::kFrame);
     if (block == nullptr) break;
     taken.push_back(std::move(block));
   }

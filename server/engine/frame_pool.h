@@ -18,21 +18,27 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   enum class Sizes { kClasses, kExact };
   FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses) : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
 
+  /// Frames stay for as long as somebody looks at them: they never take the last quarter of the cap, so that no viewer is in the way
+  /// of what comes and goes (commits, reads, moves between tiers).
+  enum class Use { kStaging, kFrame };
   /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The first use of a size class
   /// allocates, which takes milliseconds: Prepare beforehand for the block path.
-  std::shared_ptr<void> Get(int64_t bytes);
-  /// Makes sure that `count` blocks for `bytes` exist, as far as the cap allows.
+  std::shared_ptr<void> Get(int64_t bytes, Use use = Use::kStaging);
+  /// Makes sure that `count` blocks for frames of `bytes` exist, as far as the cap allows.
   void Prepare(int64_t bytes, int count);
+  /// What a block for `bytes` takes of the cap.
+  static int64_t BlockBytes(int64_t bytes);
 
  private:
   int64_t ClassOf(int64_t bytes) const;
-  void Return(PinnedBuffer* block);
+  void Return(PinnedBuffer* block, Use use);
 
   Device* const device_;
   const int64_t cap_bytes_;
   const Sizes sizes_;
   Mutex mutex_;
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // of it, what frames hold now
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -42,8 +42,8 @@ class JobQueue {
     Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    Spiller* spiller = nullptr;     // stores results that stay on disk; null = there are none
-    std::function<void()> changed;  // watchers want to know; called without locks
+    std::function<Spiller*()> spiller;  // stores results that stay on disk; empty = there are none
+    std::function<void()> changed;      // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown

@@ -60,8 +60,8 @@ class JobQueue::Running final : public JobRun {
     std::shared_ptr<VolumeSlot> slot;
     VolumeStatus volume;  // name empty: not begun
     bool has_mip = false;
-    std::unique_ptr<Spiller::Storing> storing;       // on disk, while it is made
-    std::shared_ptr<const SpilledVolume> stored;     // and when it is whole
+    std::unique_ptr<Spiller::Storing> storing;    // on disk, while it is made
+    std::shared_ptr<const SpilledVolume> stored;  // and when it is whole
   };
   absl::Status Describe(size_t index, VolumeStatus* volume);
   void PublishCuts(const Made& made);

@@ -173,10 +173,10 @@ absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volum
 }
 
 absl::Status JobQueue::Running::BeginStored(size_t index, VolumeStatus volume) {
-  if (queue_.context_.spiller == nullptr) return absl::InternalError("this engine stores no results");
+  if (!queue_.context_.spiller) return absl::InternalError("this engine stores no results");
   OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
   made_[index].volume.tier = Tier::kDisk;
-  OCTAVO_ASSIGN_OR_RETURN(made_[index].storing, queue_.context_.spiller->BeginStoring(made_[index].volume));
+  OCTAVO_ASSIGN_OR_RETURN(made_[index].storing, queue_.context_.spiller()->BeginStoring(made_[index].volume));
   return absl::OkStatus();
 }
 
@@ -273,7 +273,7 @@ absl::Status JobQueue::Running::Publish(const Plane& plane) {
   const auto& context = queue_.context_;
   const int64_t bytes = plane.rows * plane.columns * SizeOf(plane.dtype);
   preview_ns_ = context.clock->Now().monotonic_ns;
-  const auto memory = context.frames_of(entry_->device)->Get(bytes);
+  const auto memory = context.frames_of(entry_->device)->Get(bytes, FramePool::Use::kFrame);
   if (memory == nullptr) {
     context.publisher->Lost(name_, plane.key);
     return absl::OkStatus();
@@ -332,7 +332,7 @@ void JobQueue::Running::PublishCuts(const Made& made) {
     box.start[gone] = key.plane_index < 0 ? volume.shape[gone] / 2 : key.plane_index;
     box.count[gone] = 1;
     if (!mip && box.start[gone] >= volume.shape[gone]) continue;
-    const auto memory = context.frames_of(entry_->device)->Get(bytes);
+    const auto memory = context.frames_of(entry_->device)->Get(bytes, FramePool::Use::kFrame);
     absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory") : absl::OkStatus();
     if (status.ok() && mip) status = device_.CopyToHost(stream_, memory.get(), made.slot->mip.data(), bytes);
     if (status.ok() && !mip) {

@@ -132,7 +132,8 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(B
     (i == 0 ? info.flats : info.darks) = array.dims[0];
   }
   if (std::ssize(angles_rad) != info.projections) {
-    return InvalidField("tomography.angles_rad", absl::StrCat("has ", angles_rad.size(), " values; allowed ", info.projections, ", one per projection"));
+    return InvalidField("tomography.angles_rad",
+                        absl::StrCat("has ", angles_rad.size(), " values; allowed ", info.projections, ", one per projection"));
   }
   info.angles_rad = angles_rad;
   return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays), spec.sinogram_order);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/frame_pool.h"
 
 namespace octavo::engine {
 namespace {
@@ -304,7 +305,17 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
                             bool has_aip, bool has_angiogram) {
   MutexLock lock(mutex_);
   const int64_t now = clock_->Now().monotonic_ns;
-  std::erase_if(scans_, [&](const auto& item) { return item.second.ended && now - item.second.ended_ns > kEndedScanNs; });
+  for (auto it = scans_.begin(); it != scans_.end();) {
+    Scan& old = it->second;
+    if (!old.ended || now - old.ended_ns <= kEndedScanNs) {
+      ++it;
+      continue;
+    }
+    for (auto& [key, topic] : old.topics) {
+      while (!topic.recent.empty()) ForgetOldest(topic);
+    }
+    it = scans_.erase(it);
+  }
   Scan& entry = scans_[scan];
   entry.labels = labels;
   entry.shape = shape;
@@ -359,7 +370,17 @@ std::vector<Publisher::Wanted> Publisher::WantedOf(const std::string& scan) {
   return list;
 }
 
-void Publisher::Remember(Topic& topic, const FramePtr& frame) {
+void Publisher::ForgetOldest(Topic& topic) {
+  const FramePtr frame = std::move(topic.recent.front());
+  topic.recent.pop_front();
+  if (!IsImage(frame->product)) return;
+  topic.recent_bytes -= frame->payload.size;
+  remembered_bytes_ -= FramePool::BlockBytes(frame->payload.size);
+  order_.erase(topic.order.front());
+  topic.order.pop_front();
+}
+
+void Publisher::Remember(Scan& scan, Topic& topic, const FramePtr& frame) {
   FramePtr kept = frame;
   if (frame->product == Product::kVolume) {
     auto header = std::make_shared<Frame>(*frame);
@@ -368,11 +389,17 @@ void Publisher::Remember(Topic& topic, const FramePtr& frame) {
     kept = std::move(header);
   }
   topic.recent.push_back(kept);
-  if (IsImage(frame->product)) topic.recent_bytes += frame->payload.size;
   const size_t most = frame->product == Product::kVolume ? kRecentVolumes : frame->product == Product::kEvent ? kRecentEvents : kRecentImages;
-  while (topic.recent.size() > most || (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes)) {
-    if (IsImage(frame->product)) topic.recent_bytes -= topic.recent.front()->payload.size;
-    topic.recent.pop_front();
+  if (IsImage(frame->product)) {
+    topic.recent_bytes += frame->payload.size;
+    remembered_bytes_ += FramePool::BlockBytes(frame->payload.size);
+    topic.order.push_back(order_.insert(order_.end(), {&scan, &topic}));
+  }
+  while (topic.recent.size() > most || (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes)) ForgetOldest(topic);
+  // Whatever else: what is only remembered must not fill the memory that frames, reads and commits share.
+  for (auto it = order_.begin(); remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
+    const auto [of, oldest] = *it++;
+    if (oldest->recent.size() > 1 || of->ended) ForgetOldest(*oldest);
   }
 }
 
@@ -387,7 +414,7 @@ void Publisher::Publish(const TopicKey& key, Frame frame) {
     Topic& topic = entry->second.topics[key];
     frame.sequence = topic.next_sequence++;
     const auto published = std::make_shared<const Frame>(std::move(frame));
-    Remember(topic, published);
+    Remember(entry->second, topic, published);
     for (auto& subscription : Interested(published->scan, key)) {
       if (subscription->Push(key, published)) news.push_back(std::move(subscription));
     }

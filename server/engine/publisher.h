@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,7 +36,9 @@ const char* Name(Delivery delivery);  // "latest"
 /// Lock order: publisher before subscription; notify callbacks run without locks.
 class Publisher {
  public:
-  explicit Publisher(const Clock* clock) : clock_(clock) {}
+  /// Past images take at most `remembered_bytes` of page-locked memory; the oldest go first, but for the last one of each topic of a
+  /// running scan.
+  explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20) : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
   ~Publisher();
 
   /// Loads the payload of a volume frame's header anew (resume of VOLUME topics): calls back once from another thread,
@@ -74,9 +77,14 @@ class Publisher {
     std::map<std::pair<std::string, std::string>, int64_t> dropped ABSL_GUARDED_BY(mutex);
     std::map<std::string, Histogram> latency ABSL_GUARDED_BY(mutex);
   };
+  struct Scan;
+  struct Topic;
+  // Images that are remembered, oldest first: whose oldest one it is.
+  using Order = std::list<std::pair<Scan*, Topic*>>;
   struct Topic {
     uint64_t next_sequence = 0;
-    std::deque<FramePtr> recent;  // for resume and for a first picture; volume frames without payload
+    std::deque<FramePtr> recent;        // for resume and for a first picture; volume frames without payload
+    std::deque<Order::iterator> order;  // of each image in `recent`
     int64_t recent_bytes = 0;
   };
   struct Scan {
@@ -88,14 +96,18 @@ class Publisher {
   };
   static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
   static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec);
-  void Remember(Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remember(Scan& scan, Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.
   std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   Loader loader_;
+  const int64_t most_remembered_bytes_;
   Mutex mutex_;
   std::map<std::string, Scan> scans_ ABSL_GUARDED_BY(mutex_);
+  Order order_ ABSL_GUARDED_BY(mutex_);
+  int64_t remembered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<SubscriptionImpl>> subscriptions_ ABSL_GUARDED_BY(mutex_);
   const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
 };

@@ -529,7 +529,7 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
     frame.spacing_um.push_back(scan_.spacing_um[d]);
     bytes *= extent;
   }
-  auto memory = context_.frames->Get(bytes);
+  auto memory = context_.frames->Get(bytes, FramePool::Use::kFrame);
   if (memory == nullptr) {
     pending.lost = true;
   } else {

@@ -174,7 +174,7 @@ Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_
 }
 
 absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned) {
-  auto memory = pool.Get(pinned.status.bytes);
+  auto memory = pool.Get(pinned.status.bytes, FramePool::Use::kFrame);
   if (memory == nullptr) return absl::ResourceExhaustedError("no page-locked memory left for volume frames");
   if (pinned.spilled != nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
@@ -248,6 +248,7 @@ void ScanSession::Finish() {
   slots_->Close();
   if (raw_slots_ != nullptr) raw_slots_->Close();
   recorder_ = nullptr;
+  for (PinnedBuffer* words : {&digests_, &stamps_}) *words = PinnedBuffer();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
   {

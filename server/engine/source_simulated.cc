@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ class SimulatedRecords final : public Source {
  public:
   SimulatedRecords(const ScanSpec& spec, const SimulatedSource& source, const Clock* clock)
       : acquisition_(spec.acquisition),
-        model_(source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type,
+        model_(std::in_place, source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type,
                std::max<int64_t>(spec.acquisition.record_average, 1)),
         record_bytes_(spec.acquisition.SourceRecordBytes()),
         plain_(spec.acquisition.packing == math::Packing::kNone && spec.acquisition.channels <= 1),
@@ -39,6 +40,11 @@ class SimulatedRecords final : public Source {
   }
   absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(records, stop); }
   bool CanWait() const override { return !pacer_.paced(); }
+  void Close() override {  // an ended scan stays listed; the tissue need not
+    model_.reset();
+    first_block_ = {};
+    filled_.clear();
+  }
 
  private:
   void Render(void* slot, int64_t records, std::stop_token stop) const {
@@ -46,11 +52,11 @@ class SimulatedRecords final : public Source {
       if (stop.stop_requested()) return;
       auto* out = static_cast<uint8_t*>(slot) + r * record_bytes_;
       if (plain_) {
-        model_.Render(next_ + r, out);
+        model_->Render(next_ + r, out);
       } else {
         thread_local std::vector<uint8_t> samples;
         samples.resize(static_cast<size_t>(acquisition_.samples_per_record * SizeOf(acquisition_.raw_type)));
-        model_.Render(next_ + r, samples.data());
+        model_->Render(next_ + r, samples.data());
         Interleave(samples.data(), out);
       }
     });
@@ -91,7 +97,7 @@ class SimulatedRecords final : public Source {
   }
 
   const Acquisition acquisition_;  // resolved
-  const SimulatedModel model_;
+  std::optional<SimulatedModel> model_;  // until Close
   const int64_t record_bytes_;
   const bool plain_;  // one channel, not packed
   const bool repeat_block_;

@@ -53,8 +53,8 @@ class TomographyWork final : public JobWork {
     plan.view_shape[0] = layout_.slices();
     plan.view_shape[1] = plan.view_shape[2] = size;
     plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
-                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20,
-                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
+                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20, " MiB preparation, ",
+                             m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
     return plan;
   }
 
@@ -108,7 +108,8 @@ class TomographyWork final : public JobWork {
       OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, use.free()));
       const int64_t wanted = chosen.memory.workspace() + mip + (on_disk ? 0 : result);
       if (wanted <= use.budget) break;
-      if (on_disk || spec_.place == ResultPlace::kDevice || environment_.spiller == nullptr || environment_.spiller->FreeOf(Tier::kDisk) < result) break;
+      if (on_disk || spec_.place == ResultPlace::kDevice || environment_.spiller == nullptr || environment_.spiller->FreeOf(Tier::kDisk) < result)
+        break;
     }
     MutexLock lock(mutex_);
     return chosen_[index] = chosen;
@@ -170,7 +171,8 @@ storage::ProjectionInfo Expected(const TomographySpec& spec, const PushedProject
   info.columns = push.columns;
   info.flats = info.darks = std::min<int64_t>(push.frames, kMostFields);
   info.angles_rad.assign(static_cast<size_t>(info.projections), 0.0);
-  for (size_t i = 0; i < info.angles_rad.size(); ++i) info.angles_rad[i] = 3.14159265358979323846 * static_cast<double>(i) / static_cast<double>(info.projections);
+  for (size_t i = 0; i < info.angles_rad.size(); ++i)
+    info.angles_rad[i] = 3.14159265358979323846 * static_cast<double>(i) / static_cast<double>(info.projections);
   info.flat_positions.assign(static_cast<size_t>(info.flats), 0.0);
   return info;
 }

@@ -19,7 +19,8 @@ constexpr double kLeastOverlap = 2;  // makes the widest sinograms
 // The range as indices of something that has `count` of them.
 absl::StatusOr<IndexRange> Resolve(const char* field, const IndexRange& range, int64_t count) {
   IndexRange out{.begin = range.begin, .end = range.end == 0 ? count : range.end, .step = std::max<int64_t>(range.step, 1)};
-  if (out.begin >= count) return InvalidField(absl::StrCat("tomography.", field, ".begin"), absl::StrCat("is ", out.begin, "; allowed 0 to ", count - 1));
+  if (out.begin >= count)
+    return InvalidField(absl::StrCat("tomography.", field, ".begin"), absl::StrCat("is ", out.begin, "; allowed 0 to ", count - 1));
   if (out.end > count) return InvalidField(absl::StrCat("tomography.", field, ".end"), absl::StrCat("is ", out.end, "; allowed 1 to ", count));
   return out;
 }
@@ -37,7 +38,8 @@ absl::Status SetSeries(const std::vector<double>& positions, const IndexRange& p
   for (const double position : positions) {
     if (config->flat_series.empty() || position != config->flat_times.back()) {
       if (!config->flat_times.empty() && position < config->flat_times.back()) {
-        return InvalidField("tomography.preparation.flats_in_time", "is set, but the flat fields of the input are not in the order of their positions");
+        return InvalidField("tomography.preparation.flats_in_time",
+                            "is set, but the flat fields of the input are not in the order of their positions");
       }
       config->flat_series.push_back(0);
       config->flat_times.push_back(position);
@@ -45,7 +47,8 @@ absl::Status SetSeries(const std::vector<double>& positions, const IndexRange& p
     ++config->flat_series.back();
   }
   // A flat of position p was taken between projections p − 1 and p.
-  for (int64_t i = 0; i < projections.count(); ++i) config->angle_times.push_back(static_cast<double>(projections.begin + i * projections.step) + 0.5);
+  for (int64_t i = 0; i < projections.count(); ++i)
+    config->angle_times.push_back(static_cast<double>(projections.begin + i * projections.step) + 0.5);
   return absl::OkStatus();
 }
 
@@ -62,9 +65,9 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
   l.columns_ = info.columns;
   l.detector_rows_ = info.rows;
   l.dtype_ = info.dtype == DType::kI16 ? DType::kF32 : info.dtype;
-  l.source_ = absl::StrCat(info.format, ": ", info.projections, " projections of ", info.rows, " x ", info.columns, " (",
-                           info.stored_type.empty() ? Info(info.dtype).name : info.stored_type, "), ", info.flats, " flat and ", info.darks,
-                           " dark fields");
+  l.source_ =
+      absl::StrCat(info.format, ": ", info.projections, " projections of ", info.rows, " x ", info.columns, " (",
+                   info.stored_type.empty() ? Info(info.dtype).name : info.stored_type, "), ", info.flats, " flat and ", info.darks, " dark fields");
 
   PrepareConfig& p = l.prepare_ = spec.preparation.config;
   l.flats_ = spec.preparation.ignore_fields ? 0 : info.flats;
@@ -103,7 +106,8 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
     if (spec.try_centers->row.has_value()) {
       OCTAVO_ASSIGN_OR_RETURN(l.center_slice_, slice_of(*spec.try_centers->row, "try_centers.row"));
     }
-    for (int64_t i = 0; i < spec.try_centers->count(); ++i) l.tried_.push_back(spec.try_centers->begin + static_cast<double>(i) * spec.try_centers->step);
+    for (int64_t i = 0; i < spec.try_centers->count(); ++i)
+      l.tried_.push_back(spec.try_centers->begin + static_cast<double>(i) * spec.try_centers->step);
   }
 
   std::vector<double> angles;
@@ -117,7 +121,8 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
   l.angles_rad_ = PreparedAngles(whole, angles);
 
   if (!spec.center.pixels.empty() && spec.center.pixels.size() != 1 && std::ssize(spec.center.pixels) != l.slices_) {
-    return InvalidField("tomography.center.pixels", absl::StrCat("has ", spec.center.pixels.size(), " values; allowed 1 or ", l.slices_, ", one per slice"));
+    return InvalidField("tomography.center.pixels",
+                        absl::StrCat("has ", spec.center.pixels.size(), " values; allowed 1 or ", l.slices_, ", one per slice"));
   }
   if (spec.center.find && spec.center.search_begin < spec.center.search_end &&
       (spec.center.search_begin < l.column_range_.begin || spec.center.search_end > static_cast<double>(l.column_range_.end - 1))) {
@@ -226,34 +231,43 @@ std::string TomographyLayout::Text() const {
   static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation"};
   const PrepareConfig& p = prepare_;
   std::string text = absl::StrCat("input: ", source_, "\n");
-  absl::StrAppend(&text, "used: ", projections_.count(), " projections, rows ", rows_.begin, " to ", rows_.end - 1, rows_.step > 1 ? absl::StrCat(" by ", rows_.step) : "",
-                  ", columns ", column_range_.begin, " to ", column_range_.end - 1, "\n");
+  absl::StrAppend(&text, "used: ", projections_.count(), " projections, rows ", rows_.begin, " to ", rows_.end - 1,
+                  rows_.step > 1 ? absl::StrCat(" by ", rows_.step) : "", ", columns ", column_range_.begin, " to ", column_range_.end - 1, "\n");
   if (p.outliers.window > 0) absl::StrAppend(&text, "outliers: median of ", p.outliers.window, " x ", p.outliers.window, "\n");
   if (flats_ + darks_ > 0) {
     absl::StrAppend(&text, "fields: ", flats_, " flat (", p.flat_average == FieldAverage::kMean ? "mean" : "median",
-                    p.flat_series.size() > 1 ? absl::StrCat(", ", p.flat_series.size(), " series, interpolated in time") : "", "), ", darks_, " dark (",
-                    p.dark_average == FieldAverage::kMean ? "mean" : "median", ")\n");
+                    p.flat_series.size() > 1 ? absl::StrCat(", ", p.flat_series.size(), " series, interpolated in time") : "", "), ", darks_,
+                    " dark (", p.dark_average == FieldAverage::kMean ? "mean" : "median", ")\n");
   }
   if (p.bin_rows * p.bin_columns * p.bin_angles > 1) {
     absl::StrAppend(&text, "binning: ", p.bin_angles, " projections x ", p.bin_rows, " rows x ", p.bin_columns, " columns\n");
   }
-  if (p.phase.enabled) absl::StrAppend(&text, "phase retrieval: delta/beta ", p.phase.delta_beta, ", ", p.phase.distance_mm, " mm, ", p.phase.energy_kev, " keV\n");
+  if (p.phase.enabled)
+    absl::StrAppend(&text, "phase retrieval: delta/beta ", p.phase.delta_beta, ", ", p.phase.distance_mm, " mm, ", p.phase.energy_kev, " keV\n");
   if (p.air_left + p.air_right > 0) absl::StrAppend(&text, "air: ", p.air_left, " columns on the left, ", p.air_right, " on the right\n");
   if (p.minus_log) absl::StrAppend(&text, "minus logarithm\n");
-  if (stitched()) absl::StrAppend(&text, "stitching: 360 to 180 degrees, overlap ", overlap_unknown() ? "is found" : absl::StrCat(p.stitching.overlap), "\n");
+  if (stitched())
+    absl::StrAppend(&text, "stitching: 360 to 180 degrees, overlap ", overlap_unknown() ? "is found" : absl::StrCat(p.stitching.overlap), "\n");
   for (const RingRemoval& ring : p.rings) absl::StrAppend(&text, "rings: ", NameOf(ring.method), "\n");
   if (!tried_.empty()) {
     absl::StrAppend(&text, "axis: ", tried_.size(), " tried, ", tried_.front(), " to ", tried_.back(), "\n");
   } else if (spec_.center.find && !stitched()) {
     absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_.center.search.method)], ")\n");
   } else if (!stitched()) {
-    absl::StrAppend(&text, "axis: ", spec_.center.pixels.empty() ? "the middle" : spec_.center.pixels.size() == 1 ? absl::StrCat(spec_.center.pixels[0]) : "one per slice", "\n");
+    absl::StrAppend(&text, "axis: ",
+                    spec_.center.pixels.empty()       ? "the middle"
+                    : spec_.center.pixels.size() == 1 ? absl::StrCat(spec_.center.pixels[0])
+                                                      : "one per slice",
+                    "\n");
   }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)], reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");
   if (reconstruct_.algorithm != TomographyAlgorithm::kFbp) absl::StrAppend(&text, ", ", reconstruct_.iterations, " iterations");
   if (reconstruct_.subsets > 1) absl::StrAppend(&text, " of ", reconstruct_.subsets, " subsets");
   absl::StrAppend(&text, ": ", slices_, " slices of ", image_size_, " x ", image_size_, " from ", angles_rad_.size(), " angles over ",
-                  absl::StrFormat("%.1f", angles_rad_.empty() ? 0.0 : (*std::max_element(angles_rad_.begin(), angles_rad_.end()) - *std::min_element(angles_rad_.begin(), angles_rad_.end())) * 180 / kPi),
+                  absl::StrFormat("%.1f", angles_rad_.empty() ? 0.0
+                                                              : (*std::max_element(angles_rad_.begin(), angles_rad_.end()) -
+                                                                 *std::min_element(angles_rad_.begin(), angles_rad_.end())) *
+                                                                    180 / kPi),
                   " degrees\n");
   return text;
 }
@@ -275,7 +289,19 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   OCTAVO_ASSIGN_OR_RETURN(m.prepare, at(Preparer::DeviceBytes(layout.PrepareFor(rows, false), device)));
   m.sinograms = shape.elements() / shape.slices * 4 * (slices + (tries ? 1 : 0));
   // Where the axis is to be found it may be anywhere in the range of the search, which counts for the padding.
-  std::vector<std::vector<double>> possible = {layout.GivenCenters()};
+  std::vector<std::vector<double>> possible;
+  if (std::vector<double> given = layout.GivenCenters(); given.size() == 1) {
+    possible.push_back(std::move(given));
+  } else {  // each batch has its own: the first, the last and the most central of them bound what it takes
+    const double middle = layout.RawCenter(0.5 * static_cast<double>(shape.detectors - 1));
+    const auto [least, most] = std::minmax_element(given.begin(), given.end());
+    const auto central =
+        std::min_element(given.begin(), given.end(), [&](double a, double b) { return std::abs(a - middle) < std::abs(b - middle); });
+    for (const double center : {*least, *most, *central}) {
+      possible.emplace_back(given.size(), center);
+      if (slices > 1) possible.back().front() += 1e-6;  // not one for all
+    }
+  }
   if (spec.center.find && !layout.stitched()) {
     const CenterConfig search = layout.CenterSearch(1);
     const double middle = 0.5 * static_cast<double>(search.detectors - 1);

@@ -37,8 +37,8 @@ class TomographyLayout {
   const IndexRange& projections() const { return projections_; }
   int64_t flats() const { return flats_; }
   int64_t darks() const { return darks_; }
-  int64_t columns() const { return columns_; }  // of what is read: all of the detector
-  DType dtype() const { return dtype_; }        // on the device: u8, u16, f32
+  int64_t columns() const { return columns_; }                           // of what is read: all of the detector
+  DType dtype() const { return dtype_; }                                 // on the device: u8, u16, f32
   const std::vector<double>& angles_rad() const { return angles_rad_; }  // of prepared projections
   const std::vector<double>& tried() const { return tried_; }            // axes of try_centers, whole detector; empty: not such a job
   int64_t center_slice() const { return center_slice_; }                 // among the slices, for the search of the axis and for try_centers
@@ -88,7 +88,7 @@ struct TomographyMemory {
 };
 
 /// For batches of `slices`. `images`: batches of the result are made outside of it (it is stored).
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices,
-                                           bool images, bool previews);
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, bool images,
+                                           bool previews);
 
 }  // namespace octavo::engine

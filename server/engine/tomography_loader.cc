@@ -168,9 +168,10 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
       OCTAVO_ASSIGN_OR_RETURN(const storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
       const storage::ProjectionBox& box = slab.box();
       auto* data = static_cast<char*>(const_cast<void*>(slab.data()));  // one of slots_
-      if (rows.step > 1) {  // the rows that are wanted move together
+      if (rows.step > 1) {                                              // the rows that are wanted move together
         for (int64_t i = 1; i < box.frames * rows.count; ++i) {
-          std::memmove(data + i * row_bytes, data + (i / rows.count * box.rows + i % rows.count * rows.step) * row_bytes, static_cast<size_t>(row_bytes));
+          std::memmove(data + i * row_bytes, data + (i / rows.count * box.rows + i % rows.count * rows.step) * row_bytes,
+                       static_cast<size_t>(row_bytes));
         }
       }
       const int64_t elements = box.frames * rows.count * columns;

@@ -20,10 +20,10 @@ namespace octavo::engine {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kSearchPart = 0.05;                        // of the whole job, for its bar
-constexpr int64_t kLeastPreview = 8;                        // projections
-constexpr int64_t kMostDisplayed = int64_t{64} << 20;       // bytes that are looked at for what to show as black and white
-constexpr double kDarkPart = 0.002, kBrightPart = 0.998;    // of the pixels
+constexpr double kSearchPart = 0.05;                      // of the whole job, for its bar
+constexpr int64_t kLeastPreview = 8;                      // projections
+constexpr int64_t kMostDisplayed = int64_t{64} << 20;     // bytes that are looked at for what to show as black and white
+constexpr double kDarkPart = 0.002, kBrightPart = 0.998;  // of the pixels
 
 /// What is on a stream is over before what was declared before this goes.
 class SynchroniseAtEnd {
@@ -210,11 +210,13 @@ class Runner {
     volume.axes[2] = "x";
     const double pixel = spec_.pixel_size_um > 0 ? spec_.pixel_size_um : input_->info().pixel_size_um > 0 ? input_->info().pixel_size_um : 1;
     const PrepareConfig& p = spec_.preparation.config;
-    volume.spacing_um[0] = layout_.tried().empty() ? pixel * static_cast<double>(p.bin_rows * std::max<int64_t>(spec_.rows.step, 1)) : spec_.try_centers->step;
+    volume.spacing_um[0] =
+        layout_.tried().empty() ? pixel * static_cast<double>(p.bin_rows * std::max<int64_t>(spec_.rows.step, 1)) : spec_.try_centers->step;
     volume.spacing_um[1] = volume.spacing_um[2] = pixel * static_cast<double>(p.bin_columns);
     volume.quantity = "attenuation";
     volume.complete = true;
-    if (const auto* arrays = std::get_if<ProjectionArraysSpec>(&spec_.input); arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
+    if (const auto* arrays = std::get_if<ProjectionArraysSpec>(&spec_.input);
+        arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
       volume.derived_from = arrays->projections;
     }
     if (task_.on_disk) {
@@ -320,14 +322,16 @@ class Runner {
       return preview_status_.ok();
     };
     float* const images = ImagesOf(first);
-    auto result = reconstructor_->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, InitialOf(first), images, on_iteration);
+    auto result =
+        reconstructor_->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, InitialOf(first), images, on_iteration);
     if (!result.ok()) return AtField("tomography.", result.status());
     if (stop_.stop_requested()) return absl::CancelledError("cancelled");
     OCTAVO_RETURN_IF_ERROR(preview_status_);
     OCTAVO_RETURN_IF_ERROR(Tell(*result, first_norms));
     OCTAVO_RETURN_IF_ERROR(Preview(images));
     const VolumeView view{.data = images, .dtype = DType::kF32, .shape = {count, layout_.image_size(), layout_.image_size()}};
-    OCTAVO_RETURN_IF_ERROR(Mip(run_.stream(), run_.device(), view, Axis::kZ, 0, count, /*accumulate=*/false, mip_ + first * layout_.image_size() * 4));
+    OCTAVO_RETURN_IF_ERROR(
+        Mip(run_.stream(), run_.device(), view, Axis::kZ, 0, count, /*accumulate=*/false, mip_ + first * layout_.image_size() * 4));
     const int64_t middle = layout_.slices() / 2;
     if (middle >= first && middle < first + count) OCTAVO_RETURN_IF_ERROR(LookAt(images + (middle - first) * layout_.image_bytes() / 4));
     if (task_.on_disk) OCTAVO_RETURN_IF_ERROR(run_.Store(0, images, count * layout_.image_bytes()));
@@ -345,7 +349,8 @@ class Runner {
     {
       auto made = Reconstructor::Create(config, run_.device());
       status = made.status();
-      if (made.ok()) status = (*made)->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, initial, images, callback).status();
+      if (made.ok())
+        status = (*made)->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, initial, images, callback).status();
       (void)run_.stream().Synchronize();
     }
     run_.Discharge(bytes);

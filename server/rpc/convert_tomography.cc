@@ -69,7 +69,8 @@ absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections
 
 absl::StatusOr<engine::IndexRange> Decode(const char* field, const v1::IndexRange& in) {
   if (in.end() != 0 && in.end() <= in.begin()) {
-    return InvalidField(absl::StrCat("tomography.", field, ".end"), absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
+    return InvalidField(absl::StrCat("tomography.", field, ".end"),
+                        absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
   }
   return engine::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
 }
@@ -115,10 +116,8 @@ absl::StatusOr<engine::PreparationSpec> Decode(const v1::TomographyPreparation& 
   if (in.log_floor() != 0) c.log_floor = in.log_floor();
   c.not_finite_value = in.not_finite_value();
   if (in.has_stitching()) {
-    c.stitching = {.enabled = true,
-                   .axis_right = in.stitching().axis_right(),
-                   .overlap = in.stitching().overlap(),
-                   .half_turn = in.stitching().half_turn()};
+    c.stitching = {
+        .enabled = true, .axis_right = in.stitching().axis_right(), .overlap = in.stitching().overlap(), .half_turn = in.stitching().half_turn()};
   }
   for (const auto& ring : in.rings()) {
     const std::string at = absl::StrCat("preparation.rings[", c.rings.size(), "]");
@@ -144,10 +143,9 @@ absl::StatusOr<engine::PreparationSpec> Decode(const v1::TomographyPreparation& 
 absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   using C = v1::RotationCenter;
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
-  OCTAVO_RETURN_IF_ERROR(CheckFinites("center", {{"search_begin", in.search_begin()},
-                                                 {"search_end", in.search_end()},
-                                                 {"tolerance", in.tolerance()},
-                                                 {"object_ratio", in.object_ratio()}}));
+  OCTAVO_RETURN_IF_ERROR(CheckFinites(
+      "center",
+      {{"search_begin", in.search_begin()}, {"search_end", in.search_end()}, {"tolerance", in.tolerance()}, {"object_ratio", in.object_ratio()}}));
   if (!C::Method_IsValid(in.method())) return Unknown("center.method", in.method());
   if (in.pixels_size() > 0 && in.method() != C::METHOD_UNSPECIFIED) {
     return InvalidField("tomography.center.method", "is given together with pixels; allowed is one of them");
@@ -281,10 +279,12 @@ absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob&
     return InvalidField("tomography.slices_per_batch", absl::StrCat("is ", in.slices_per_batch(), "; allowed 0 (chosen) to 4096"));
   }
   out.slices_per_batch = in.slices_per_batch();
-  if (!v1::ResultPlace_IsValid(in.place())) return InvalidField("tomography.place", absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
+  if (!v1::ResultPlace_IsValid(in.place()))
+    return InvalidField("tomography.place", absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
   out.place = static_cast<engine::ResultPlace>(in.place());
   OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.pixel_size_um", in.pixel_size_um()));
-  if (in.pixel_size_um() < 0) return InvalidField("tomography.pixel_size_um", absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
+  if (in.pixel_size_um() < 0)
+    return InvalidField("tomography.pixel_size_um", absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
   out.pixel_size_um = in.pixel_size_um();
   out.encoded = in.SerializeAsString();
   google::protobuf::util::JsonPrintOptions options;

@@ -14,22 +14,12 @@ import unittest
 import numpy as np
 
 import ome_rules
+from digest import sum64
 from harness import BUILD
 from readers import ENDINGS, READERS, read_zarr
 
 DTYPES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8"}
 LACKING_F16 = {"nrrd", "nifti", "tiff", "mat"}
-
-
-def digest(array):
-    """sum64 of gpu/digest.h."""
-    data = array.tobytes()
-    words = np.frombuffer(data + b"\0" * (-len(data) % 8), "<u8")
-    with np.errstate(over="ignore"):
-        x = words + np.arange(1, len(words) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return f"sum64:{int(np.sum(x ^ (x >> np.uint64(31)), dtype=np.uint64)):016x}"
 
 
 def make_array(dtype, shape, seed=1):
@@ -51,7 +41,7 @@ def make_meta(array, dtype, **changes):
             "spacing_um": [12.5, 6.25, 3.4375], "value": "db", "display": [5, 200], "labels": {"lab": "ä\\n", "side": "left"},
             "subject": {"id": "s1", "site": "OD", "note": "two\nlines"}, "acquired_begin": "2026-11-21T08:00:00.000000005Z",
             "acquired_end": "2026-11-21T08:00:01.000000000Z", "acquired_begin_unix_ns": 1795248000000000005, "acquired_end_unix_ns": 1795248001000000000,
-            "complete": False, "missing_ascans": 2, "missing_ranges": [[4, 2]], "device": "host", "software": "octavo 0.1.0", "digest": digest(array),
+            "complete": False, "missing_ascans": 2, "missing_ranges": [[4, 2]], "device": "host", "software": "octavo 0.1.0", "digest": sum64(array),
             "processing": {"window": [0.0, 0.5, 1.0], "fft_length": 1024}, "acquisition": {"record_rate_hz": 100000.0}, "levels": [-10.0, 40.0]}
     meta.update(changes)
     return meta

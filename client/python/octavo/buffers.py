@@ -78,13 +78,18 @@ def _array_shape(shape: Sequence[int], element: buffer_pb2.ElementType) -> tuple
     return tuple(shape) + ((lanes,) if lanes > 1 else ())
 
 
-class Buffers:
-    """BufferService of a client (Client.buffers). `client` is what it calls itself; `key` opens its private buffers (16 to 128 characters)."""
+def caller(client: str, key: str) -> list:
+    """Metadata of calls: `client` is what it calls itself; `key` opens its private buffers (16 to 128 characters)."""
+    return [pair for pair in (("octavo-client", client), ("octavo-owner-key", key)) if pair[1]]
 
-    def __init__(self, channel, timeout: float, client: str = "", key: str = ""):
+
+class Buffers:
+    """BufferService of a client (Client.buffers)."""
+
+    def __init__(self, channel, timeout: float, metadata: list):
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
         self._timeout = timeout
-        self._metadata = [pair for pair in (("octavo-client", client), ("octavo-owner-key", key)) if pair[1]]
+        self._metadata = metadata
 
     def _call(self, method, request):
         with _raising():

@@ -111,7 +111,8 @@ class Client:
         self._sources = source_pb2_grpc.SourceServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
-        self.buffers = buffers.Buffers(self.channel, self.timeout, client, key)
+        self._metadata = buffers.caller(client, key)
+        self.buffers = buffers.Buffers(self.channel, self.timeout, self._metadata)
 
     def __enter__(self) -> "Client":
         return self
@@ -124,7 +125,7 @@ class Client:
 
     def _call(self, method, request, extra: float = 0.0):
         with _raising():
-            return method(request, timeout=self.timeout + extra)
+            return method(request, timeout=self.timeout + extra, metadata=self._metadata)
 
     # -- scans
 

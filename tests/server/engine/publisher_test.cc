@@ -1,8 +1,11 @@
 #include "server/engine/publisher.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
+#include "gpu/base/status.h"
+#include "server/engine/frame_pool.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/status_matchers.h"
 
@@ -98,6 +101,65 @@ TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
   SubscribeSpec future = spec;
   future.from_sequence = 101;
   EXPECT_THAT(publisher_.Subscribe(future, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+}
+
+TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
+  const int64_t block = FramePool::BlockBytes(8);
+  Publisher small(&clock_, 10 * block);
+  std::vector<std::weak_ptr<int64_t>> alive;
+  const auto publish = [&](const std::string& scan, int count) {
+    for (int i = 0; i < count; ++i) {
+      auto memory = std::make_shared<int64_t>(i);
+      alive.push_back(memory);
+      Frame frame;
+      frame.scan = scan;
+      frame.product = Product::kMip;
+      frame.payload = {.owner = memory, .data = memory.get(), .size = 8};
+      small.Publish(kMipKey, std::move(frame));
+    }
+  };
+  const auto living = [&] { return std::count_if(alive.begin(), alive.end(), [](const auto& weak) { return !weak.expired(); }); };
+  for (const char* scan : {"scans/slow", "scans/old", "scans/new"}) small.ScanStarted(scan, {}, {4, 8, 16}, false);
+  publish("scans/slow", 1);  // the only picture of a scan that runs stays
+  publish("scans/old", 8);
+  EXPECT_EQ(living(), 9);
+  small.ScanEnded("scans/old");
+  publish("scans/new", 4);
+  EXPECT_EQ(living(), 10);
+  const auto kept_of = [&](const std::string& scan) {
+    const auto refused = small.Subscribe({.scan = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000}, [] {});
+    const auto numbers = InfoOf(refused.status()).numbers;
+    for (const auto& [name, value] : numbers) {
+      if (name == "first_available") return value;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(kept_of("scans/slow"), "0");
+  EXPECT_EQ(kept_of("scans/old"), "3");
+  EXPECT_EQ(kept_of("scans/new"), "0");
+  publish("scans/new", 20);
+  EXPECT_EQ(living(), 10);
+  EXPECT_EQ(kept_of("scans/slow"), "0");
+  EXPECT_EQ(kept_of("scans/old"), "8");  // nothing
+  EXPECT_EQ(kept_of("scans/new"), "15");
+}
+
+TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
+  auto opened = OpenDevices("host");
+  ASSERT_THAT(opened.status(), IsOk());
+  const auto pool = std::make_shared<FramePool>(opened->devices[0].get(), 16 * FramePool::BlockBytes(1));
+  std::vector<std::shared_ptr<void>> frames, staging;
+  while (auto block = pool->Get(1, FramePool::Use::kFrame)) frames.push_back(std::move(block));
+  EXPECT_EQ(frames.size(), 12u);
+  while (auto block = pool->Get(1)) staging.push_back(std::move(block));
+  EXPECT_EQ(staging.size(), 4u);
+  frames.pop_back();
+  staging.push_back(pool->Get(1));
+  EXPECT_NE(staging.back(), nullptr);
+  EXPECT_EQ(pool->Get(1, FramePool::Use::kFrame), nullptr);  // none left at all
+  staging.clear();
+  EXPECT_NE(pool->Get(1, FramePool::Use::kFrame), nullptr);
+  EXPECT_EQ(frames.size(), 11u);
 }
 
 TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/engine_impl.h"
+
+namespace octavo::engine {
+
+absl::StatusOr<SessionStatus> EngineImpl::KeepAlive(const std::string& secret) {
+  OCTAVO_ASSIGN_OR_RETURN(const ClientSessions::Alive alive, sessions_of_clients_.KeepAlive(secret));
+  if (alive.revived) {
+    volumes_.Adopt(alive.session.name);
+    Log(LogLevel::kInfo, "session revived", {{"session", alive.session.name}, {"client", alive.session.client}});
+  }
+  return WithHoldings({alive.session})[0];
+}
+
+absl::StatusOr<SessionStatus> EngineImpl::CloseSession(const std::string& secret) {
+  OCTAVO_ASSIGN_OR_RETURN(const SessionStatus session, sessions_of_clients_.Close(secret));
+  leases_.EndSession(session.name);  // the rest is the housekeeping's
+  return WithHoldings({session})[0];
+}
+
+void EngineImpl::Housekeep() {
+  MutexLock one_at_a_time(housekeeping_mutex_);
+  leases_.Expire();
+  for (const std::string& session : sessions_of_clients_.Expire()) {
+    leases_.EndSession(session);
+    Log(LogLevel::kInfo, "session ended", {{"session", session}});
+    // Scratch: nobody will look at what would come.
+    for (const auto& scan : Sessions()) {
+      const ScanSpec spec = scan->Resolved().spec;
+      if (spec.session == session && spec.retention.orphan == Orphan::kDiscard && !scan->finished()) {
+        scan->Stop("SESSION_EXPIRED", absl::StrCat(session, " has ended; the scan's volumes are scratch"));
+      }
+    }
+  }
+  const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
+  for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
+  for (const VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});
+  for (const VolumeStatus& volume : due.orphans) TakeCareOf(volume);
+}
+
+std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
+  const MemoryStatus memory = GetMemory();
+  const auto volumes = volumes_.List();
+  const auto leases = leases_.List();
+  for (SessionStatus& session : sessions) {
+    session.volumes = std::count_if(volumes.begin(), volumes.end(), [&](const VolumeStatus& v) {
+      return v.session == session.name &&
+             (v.state == VolumeState::kHeld || v.state == VolumeState::kCommitting || v.state == VolumeState::kAcquiring);
+    });
+    session.leases = std::count_if(leases.begin(), leases.end(), [&](const Lease& lease) { return lease.session == session.name; });
+    for (const auto& holder : memory.holders) {
+      if (holder.session == session.name) session.bytes += holder.what.bytes;
+    }
+  }
+  return sessions;
+}
+
+void EngineImpl::TellExpiring(const VolumeStatus& volume) {
+  const std::string text = absl::StrFormat("volume EXPIRING in %.0f s", volume.expires_seconds);
+  Log(LogLevel::kInfo, "volume will expire", {{"volume", volume.name}, {"seconds", volume.expires_seconds}});
+  ScanEvent event{.kind = EventKind::kExpiring, .text = text, .volume_index = volume.index, .time = clock_->Now()};
+  if (const auto session = Find(volume.scan); session.ok()) (*session)->Note(event);
+  PublishEvent(volume, std::move(event));
+}
+
+void EngineImpl::TakeCareOf(const VolumeStatus& volume) {
+  const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+  switch (retention.orphan) {
+    case Orphan::kSpillDisk:
+      spiller_->Spill(volume.name, Tier::kDisk, [](const absl::StatusOr<VolumeStatus>&) {});  // a failure is logged; the volume stays held
+      break;
+    case Orphan::kCommitDefault: {
+      CommitOptions options = retention.auto_commit;
+      if (options.destination.empty()) options.destination = "orphaned/{scan}_{index:05}";
+      AutoCommit(volume.name, options);
+      break;
+    }
+    case Orphan::kDiscard: (void)volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended")); break;
+    default: break;
+  }
+  Log(LogLevel::kInfo, "volume orphaned", {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}});
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/device_choice.h"
+#include "server/engine/engine_impl.h"
+#include "server/engine/names.h"
+
+namespace octavo::engine {
+namespace {
+
+int64_t BytesOf(const std::vector<AdmissionReport::Item>& needs) {
+  int64_t bytes = 0;
+  for (const auto& need : needs) bytes += need.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<DeviceStatus> EngineImpl::ListDevices() {
+  std::vector<DeviceStatus> list;
+  const auto sessions = Sessions();
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    const DeviceInfo& info = devices_[d]->info();
+    const Ledger::Use use = ledger_.UseOf(static_cast<int>(d));
+    const absl::Status health = devices_[d]->Health();
+    DeviceStatus status;
+    status.name = DeviceName(static_cast<int>(d));
+    status.backend = info.backend;
+    status.model = info.model;
+    status.uuid = info.uuid;
+    status.healthy = health.ok();
+    status.reason = std::string(health.message());
+    status.total_bytes = info.total_bytes;
+    status.budget_bytes = use.budget;
+    status.reserved_bytes = use.reserved;
+    status.held_bytes = use.held;
+    status.buffer_bytes = use.buffers;
+    status.used_bytes = use.reserved + use.held + use.buffers;
+    status.cached_bytes = use.cached;
+    status.limbo_bytes = use.limbo;
+    status.free_bytes = use.free();
+    status.peak_bytes = use.peak;
+    for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->Status().state);
+    status.running_jobs = jobs_.RunningOn(static_cast<int>(d));
+    list.push_back(std::move(status));
+  }
+  return list;
+}
+
+std::unique_ptr<Handle> EngineImpl::WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) {
+  return device_watch_.Add(std::move(callback), ListDevices());
+}
+
+absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
+  if (spec.device.empty()) spec.device = DeviceName(0);
+  size_t d = 0;
+  while (d < devices_.size() && DeviceName(static_cast<int>(d)) != spec.device) ++d;
+  if (d == devices_.size()) {
+    return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/", devices_.size() - 1));
+  }
+  Device& device = *devices_[d];
+  OCTAVO_RETURN_IF_ERROR(device.Health());
+  OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
+  if (measuring_.exchange(true)) {
+    return WithInfo(absl::FailedPreconditionError("another measurement runs"), {.reason = "MEASURING", .field = "", .numbers = {}});
+  }
+  const absl::Cleanup measured = [this] { measuring_ = false; };
+  const int64_t scans = scans_admitted_;
+  for (const auto& session : Sessions()) {
+    if (session->finished() || IsFinal(session->Status().state)) continue;
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
+                    {.reason = "SCANS_RUNNING", .field = "", .numbers = {{"scan", session->name()}}});
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges, ledger_.Reserve(static_cast<int>(d), "measurement", "",
+                                                              {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}}, nullptr));
+  const absl::Cleanup refund = [&] {
+    for (const auto id : charges) ledger_.Release(id);
+  };
+  const auto may_go_on = [&]() -> absl::Status {
+    if (draining_) return Draining();
+    if (scans_admitted_ == scans) return absl::OkStatus();
+    return WithInfo(absl::AbortedError("a scan was submitted while the device was measured"),
+                    {.reason = "MEASUREMENT_DISTURBED", .field = "", .numbers = {}});
+  };
+  return MeasureDevice(device, spec, may_go_on, [&](const Measured& figure) -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(may_go_on());
+    return tell(figure);
+  });
+}
+
+MemoryStatus EngineImpl::GetMemory() {
+  MemoryStatus memory;
+  memory.devices = ListDevices();
+  std::map<std::string, std::string> session_of;
+  for (const auto& session : Sessions()) session_of[session->name()] = session->Status().spec.session;
+  for (const auto& volume : volumes_.List()) session_of[volume.name] = volume.session;
+  for (int d = 0; d < ledger_.devices(); ++d) {
+    for (const auto& holder : ledger_.HoldersOf(d)) {
+      const auto it = session_of.find(holder.name);
+      memory.holders.push_back({.what = holder, .device = DeviceName(d), .session = it == session_of.end() ? "" : it->second});
+    }
+  }
+  memory.tiers = spiller_->Uses();
+  return memory;
+}
+
+void EngineImpl::BeginDrain() {
+  draining_ = true;
+  jobs_.BeginDrain();
+  for (const auto& session : Sessions()) {
+    if (!session->finished()) session->Stop("DRAINED", "the server is draining");
+  }
+}
+
+bool EngineImpl::Idle() {
+  const auto sessions = Sessions();
+  return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 && jobs_.Idle() &&
+         std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
+}
+
+absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(const ResolvedScan& scan) {
+  std::vector<DeviceLoad> loads;
+  const auto sessions = Sessions();
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    DeviceLoad load{.health = devices_[d]->Health(), .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
+    for (const auto& session : sessions) {
+      if (session->finished() || !session->Uses(static_cast<int>(d))) continue;
+      ++(session->Status().state == ScanState::kQueued ? load.waiting : load.running);
+    }
+    loads.push_back(std::move(load));
+  }
+  DeviceWish wish{.device = scan.spec.device, .spread = scan.spec.spread};
+  for (const auto& device : devices_) {  // what one needs, they all need
+    if (!device->Health().ok()) continue;
+    wish.home_bytes = BytesOf(ScanSession::Needs(scan, *device));
+    wish.peer_bytes = BytesOf(ScanSession::PeerNeeds(scan, *device));
+    break;
+  }
+  return ChooseDevices(wish, loads);
+}
+
+void EngineImpl::LookAtDevices() {
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    const absl::Status health = devices_[d]->Health();
+    if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;
+    Log(LogLevel::kError, "device lost", {{"device", DeviceName(static_cast<int>(d))}, {"reason", std::string(health.message())}});
+    device_watch_.Tell(ListDevices());
+    for (const auto& session : Sessions()) {
+      if (session->Uses(static_cast<int>(d))) session->DeviceLost();
+    }
+  }
+}
+
+}  // namespace octavo::engine

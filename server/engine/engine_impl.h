@@ -1,0 +1,197 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpu/base/mutex.h"
+#include "server/engine/buffer_store.h"
+#include "server/engine/committer.h"
+#include "server/engine/device_watch.h"
+#include "server/engine/engine.h"
+#include "server/engine/job_kinds.h"
+#include "server/engine/job_queue.h"
+#include "server/engine/ledger.h"
+#include "server/engine/publisher.h"
+#include "server/engine/scan_queue.h"
+#include "server/engine/scan_session.h"
+#include "server/engine/scan_watch.h"
+#include "server/engine/spiller.h"
+#include "server/engine/volume_store.h"
+#include "server/engine/volume_waits.h"
+#include "server/engine/worker_pool.h"
+
+// The one Engine. Its methods stand with those of their concern: engine_scans.cc, engine_volumes.cc, engine_jobs.cc,
+// engine_clients.cc, engine_devices.cc, engine_stats.cc; engine.cc puts it together and takes it apart.
+namespace octavo::engine {
+
+/// Unavailable (DRAINING).
+absl::Status Draining();
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>> devices, std::vector<int64_t> budgets, std::vector<Stream> read_streams,
+             storage::CommitStore* store);
+  ~EngineImpl() override;
+
+  // -- scans
+  absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) override;
+  absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override;
+  absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) override;
+  absl::StatusOr<ScanStatus> GetScan(const std::string& name) override;
+  std::vector<ScanStatus> ListScans() override;
+  absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) override;
+  absl::StatusOr<ScanStatus> UpdateScan(const std::string& name, const Processing& processing) override;
+  absl::StatusOr<ScanStatus> StopScan(const std::string& name) override;
+  absl::StatusOr<ScanStatus> CancelScan(const std::string& name) override;
+  absl::StatusOr<ScanEvent> MarkScan(const std::string& name, const std::string& marker) override;
+
+  // -- sources
+  absl::StatusOr<std::shared_ptr<PushPort>> OpenPush(const std::string& scan) override;
+  absl::StatusOr<std::vector<CameraInfo>> ListCameras() override { return engine::ListCameras(); }
+
+  // -- volumes
+  absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) override;
+  std::vector<VolumeStatus> ListVolumes() override;
+  absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
+                                                           const std::vector<int64_t>& count) override;
+  absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) override;
+  void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
+  void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
+  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override;
+  absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
+  absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
+  BufferStore& buffers() override { return *buffers_; }
+  absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                       CommitCallbacks callbacks) override;
+
+  // -- clients
+  ClientSessions::Opened OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }
+  absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) override;
+  absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) override;
+  std::vector<SessionStatus> ListSessions() override { return WithHoldings(sessions_of_clients_.List()); }
+  ClientSessions& sessions() override { return sessions_of_clients_; }
+  LeaseTable& leases() override { return leases_; }
+
+  // -- jobs
+  absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) override;
+  absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) override;
+  absl::StatusOr<JobStatus> GetJob(const std::string& name) override { return jobs_.Get(name); }
+  std::vector<JobStatus> ListJobs() override { return jobs_.List(); }
+  absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) override;
+  absl::StatusOr<JobStatus> CancelJob(const std::string& name) override { return jobs_.Cancel(name); }
+
+  // -- products
+  absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify) override;
+
+  // -- the whole
+  std::vector<DeviceStatus> ListDevices() override;
+  std::unique_ptr<Handle> WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) override;
+  absl::Status Measure(MeasureSpec spec, const TellMeasured& tell) override;
+  MemoryStatus GetMemory() override;
+  void Housekeep() override;
+  const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
+  Stats Snapshot() override;
+  void BeginDrain() override;
+  bool draining() const override { return draining_; }
+  bool Idle() override;
+
+ private:
+  static size_t At(int device) { return static_cast<size_t>(device); }
+
+  // -- engine_jobs.cc
+  JobEnvironment JobNeeds();
+
+  // -- engine_scans.cc
+  ScanStatus StatusOf(ScanSession& session);
+  absl::StatusOr<std::shared_ptr<ScanSession>> Find(const std::string& name);
+  std::vector<std::shared_ptr<ScanSession>> Sessions();
+  absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report);
+  // What a spread scan needs on its further devices; all of them or nothing, what the home device was charged included.
+  absl::StatusOr<std::vector<SessionPeer>> ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
+                                                        const std::vector<Ledger::ChargeId>& home, AdmissionReport* report);
+  // A scan that wants a tier must not find out in its middle that there is none.
+  absl::Status CheckSpill(const Retention& retention);
+  int64_t SpillFree(const ResolvedScan& scan);
+  // Chains are checked before the scan starts, on what its volumes will be like.
+  absl::Status CheckChains(const ResolvedScan& scan) const;
+  // Ended scans stay listed, the oldest go when there are very many; what they counted is kept.
+  void ForgetOldScans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // -- engine_volumes.cc
+  VolumeStatus WithLeases(VolumeStatus volume);
+  storage::VolumeMeta Meta(const VolumeStatus& volume);
+  void AutoCommit(const std::string& volume, const CommitOptions& options);
+  // What the scan wants made of each of its volumes: planned here, computed beside the scan.
+  void MakeChains(const VolumeStatus& volume);
+  void PublishVolumeEvent(const VolumeStatus& volume);
+  void PublishEvent(const VolumeStatus& volume, ScanEvent what);
+  void LoadVolumeFrame(const FramePtr& header, std::function<void(FramePtr)> done);
+
+  // -- engine_clients.cc
+  std::vector<SessionStatus> WithHoldings(std::vector<SessionStatus> sessions);
+  void TellExpiring(const VolumeStatus& volume);
+  // A held volume whose client is gone.
+  void TakeCareOf(const VolumeStatus& volume);
+
+  // -- engine_devices.cc
+  // The devices that a scan would run on now, home first.
+  absl::StatusOr<std::vector<int>> DevicesFor(const ResolvedScan& scan);
+  // Devices that were lost since the last look: their scans end, whoever watches is told.
+  void LookAtDevices();
+
+  // -- engine_stats.cc
+  static void AddSession(ScanSession& session, const ScanStatus& scan, Stats* stats);
+  static void AddStats(const Stats& from, Stats* to);
+
+  const EngineConfig config_;
+  const Clock* const clock_;
+  storage::CommitStore* const storage_;
+  // Declared so that what uses a thing is destroyed before it.
+  const std::vector<std::unique_ptr<Device>> devices_;
+  const std::vector<Stream> read_streams_;
+  std::vector<std::shared_ptr<FramePool>> frames_;
+  std::atomic<bool> ready_{false};  // all members are there
+  DeviceWatch device_watch_;
+  Ledger ledger_;
+  SlotCache slot_cache_;  // before the volumes: their slots go there
+  LeaseTable leases_;
+  ClientSessions sessions_of_clients_;
+  VolumeWaits volume_waits_;
+  Mutex chained_mutex_;
+  std::set<std::string> chained_ ABSL_GUARDED_BY(chained_mutex_);  // volumes whose chains are made or under way
+  std::unique_ptr<BufferStore> buffers_;
+  Publisher publisher_;
+  VolumeStore volumes_;
+  std::unique_ptr<Spiller> spiller_;  // set in the constructor
+  Deriver deriver_;
+  WorkerPool workers_;
+  Committer committer_;
+  JobQueue jobs_;
+  JobWatches job_watches_;
+  ScanWatches watches_;
+
+  std::atomic<bool> draining_{false}, measuring_{false};
+  std::atomic<int64_t> scans_admitted_{0};
+  Mutex job_submit_mutex_;
+  Mutex submit_mutex_;
+  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(submit_mutex_);  // id → digest, scan
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
+  Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans no longer listed
+  ScanQueues queues_;
+  Mutex housekeeping_mutex_;
+  Mutex keeper_mutex_;
+  CondVar keeper_cv_;
+  bool keeper_end_ ABSL_GUARDED_BY(keeper_mutex_) = false;
+  std::jthread keeper_;  // last: it uses the rest
+};
+
+}  // namespace octavo::engine

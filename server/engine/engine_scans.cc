@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/admission.h"
+#include "server/engine/engine_impl.h"
+#include "server/engine/names.h"
+#include "server/engine/scan_session_parts.h"
+#include "server/engine/volume_operation.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr size_t kEndedScansKept = 1000;
+
+}  // namespace
+
+absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, AdmissionReport* report) {
+  MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
+  if (!spec.request_id.empty()) {
+    if (auto it = requests_.find(spec.request_id); it != requests_.end()) {
+      if (it->second.first != spec.request_digest) {
+        return WithInfo(
+            absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (", it->second.second, ")")),
+            {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"scan", it->second.second}}});
+      }
+      return GetScan(it->second.second);
+    }
+  }
+  if (draining_) return Draining();
+  auto admitted = Admit(spec, report);
+  if (!admitted.ok()) {
+    MutexLock lock(mutex_);
+    const std::string reason = InfoOf(admitted.status()).reason;
+    ++rejected_[reason.empty() ? absl::StatusCodeToString(admitted.status().code()) : reason];
+    return admitted.status();
+  }
+  const std::shared_ptr<ScanSession> session = *std::move(admitted);
+  ++scans_admitted_;
+  if (!spec.request_id.empty()) requests_[spec.request_id] = {spec.request_digest, session->name()};
+  const ScanStatus status = StatusOf(*session);
+  Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started",
+      {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
+  return status;
+}
+
+absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::string* plan) {
+  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
+  OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+  OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
+  OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
+  AdmissionReport report = ledger_.Plan(chosen[0], ScanSession::Needs(scan, *devices_[At(chosen[0])]));
+  for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
+    AdmissionReport of_peer = ledger_.Plan(chosen[i], ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
+    if (!of_peer.admitted) report = std::move(of_peer);
+  }
+  AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
+  if (plan != nullptr) *plan = DescribeChain(scan.chain);
+  return report;
+}
+
+absl::StatusOr<PatternWaveform> EngineImpl::PlanWaveform(const ScanSpec& spec, bool odd_volume) {
+  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
+  const Pattern& pattern = scan.spec.pattern;
+  const double rate = RecordRateHz(spec);
+  if (pattern.plan != nullptr) return MakeWaveform(pattern, *pattern.plan, odd_volume, rate);
+  OCTAVO_ASSIGN_OR_RETURN(const PatternPlan plan, MakePlan(pattern, rate));
+  return MakeWaveform(pattern, plan, odd_volume, rate);
+}
+
+absl::StatusOr<ScanStatus> EngineImpl::GetScan(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
+  return StatusOf(*session);
+}
+
+std::vector<ScanStatus> EngineImpl::ListScans() {
+  std::vector<ScanStatus> list;
+  for (const auto& session : Sessions()) list.push_back(StatusOf(*session));
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.created.monotonic_ns > b.created.monotonic_ns; });
+  return list;
+}
+
+absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) {
+  OCTAVO_RETURN_IF_ERROR(Find(name).status());
+  return watches_.Add(name, std::move(callback));
+}
+
+absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const Processing& processing) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
+  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan updated, ResolveUpdate(session->Resolved(), processing));
+  OCTAVO_RETURN_IF_ERROR(session->Update(std::move(updated)));
+  return session->Status();
+}
+
+absl::StatusOr<ScanStatus> EngineImpl::StopScan(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
+  session->Stop("STOPPED", "stopped by a client after the current volume");
+  return session->Status();
+}
+
+absl::StatusOr<ScanStatus> EngineImpl::CancelScan(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
+  session->Cancel();
+  return session->Status();
+}
+
+absl::StatusOr<ScanEvent> EngineImpl::MarkScan(const std::string& name, const std::string& marker) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
+  return session->Mark(marker);
+}
+
+absl::StatusOr<std::shared_ptr<PushPort>> EngineImpl::OpenPush(const std::string& scan) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, Find(scan));
+  return session->Push();
+}
+
+ScanStatus EngineImpl::StatusOf(ScanSession& session) {
+  ScanStatus status = session.Status();
+  if (status.state == ScanState::kQueued) status.queue_position = queues_.PositionOf(status.spec.queue.name, status.name);
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Find(const std::string& name) {
+  MutexLock lock(mutex_);
+  auto it = sessions_.find(name);
+  if (it == sessions_.end()) {
+    return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", name)), {.reason = "NO_SCAN", .field = "name", .numbers = {}});
+  }
+  return it->second;
+}
+
+std::vector<std::shared_ptr<ScanSession>> EngineImpl::Sessions() {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<ScanSession>> list;
+  for (const auto& [name, session] : sessions_) list.push_back(session);
+  return list;
+}
+
+absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& spec, AdmissionReport* report) {
+  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
+  OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+  OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
+  OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
+  const int index = chosen[0];
+  OCTAVO_ASSIGN_OR_RETURN(auto source, OpenSource(scan.spec, config_.replay_roots, clock_));
+  Device& device = *devices_[At(index)];
+  const std::string name = absl::StrCat("scans/", NewId(config_.server_id));
+  AdmissionReport admission;
+  // Slots of the same layout that an ended scan left are taken over.
+  auto grant = ledger_.ReserveReusing(index, name, spec.title, ScanSession::Needs(scan, device), slot_cache_.Find(ScanSession::LayoutOf(scan, index)),
+                                      &admission);
+  AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
+  if (report != nullptr) *report = admission;
+  if (!grant.ok()) return grant.status();
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, grant->charges, report));
+  scan.spec.device = DeviceName(index);
+  scan.spec.spread = {.given = !peers.empty()};
+  for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(DeviceName(chosen[i]));
+  SessionContext context{.device = &device,
+                         .device_index = index,
+                         .peers = std::move(peers),
+                         .ledger = &ledger_,
+                         .store = &volumes_,
+                         .publisher = &publisher_,
+                         .frames = frames_[At(index)],
+                         .clock = clock_,
+                         .server_id = config_.server_id,
+                         .auto_commit = [this](const std::string& volume, const CommitOptions& options) { AutoCommit(volume, options); },
+                         .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
+                         .slot_cache = &slot_cache_,
+                         .spill = [this](const std::string& s, Tier tier) { return spiller_->Request(s, tier); },
+                         .spill_failures = [this](const std::string& s) { return spiller_->FailuresOf(s); },
+                         .changed = [this] { watches_.Wake(); },
+                         .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
+  const QueueOptions queue = scan.spec.queue;
+  auto created = ScanSession::Create(name, std::move(scan), std::move(source), std::move(grant->charges), std::move(context));
+  if (!created.ok()) {
+    MutexLock lock(mutex_);
+    ++past_.allocation_failures[DeviceName(index)];
+    return Annotate(created.status(), absl::StrCat("while allocating for the scan on ", DeviceName(index)));
+  }
+  std::shared_ptr<ScanSession> session = *std::move(created);
+  {
+    MutexLock lock(mutex_);
+    sessions_[name] = session;
+    order_.push_back(name);
+    ForgetOldScans();
+  }
+  queues_.Add(session, queue);
+  if (draining_) session->Stop("DRAINED", "the server is draining");  // it may have begun since this scan was let in
+  return session;
+}
+
+absl::StatusOr<std::vector<SessionPeer>> EngineImpl::ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
+                                                                  const std::vector<Ledger::ChargeId>& home, AdmissionReport* report) {
+  std::vector<SessionPeer> peers;
+  for (size_t i = 1; i < chosen.size(); ++i) {
+    Device& device = *devices_[At(chosen[i])];
+    AdmissionReport of_peer;
+    auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, ScanSession::PeerNeeds(scan, device), &of_peer);
+    if (!charges.ok()) {
+      for (const auto id : home) {
+        (void)slot_cache_.Take(id);  // freed: it was to be used by this scan
+        ledger_.Release(id);
+      }
+      for (const SessionPeer& peer : peers) {
+        for (const auto id : peer.charges) ledger_.Release(id);
+      }
+      if (report != nullptr) *report = std::move(of_peer);
+      return charges.status();
+    }
+    peers.push_back({.device = &device, .index = chosen[i], .charges = *std::move(charges)});
+  }
+  return peers;
+}
+
+absl::Status EngineImpl::CheckSpill(const Retention& retention) {
+  const auto check = [&](const char* field, bool wanted, Tier tier) {
+    if (!wanted) return absl::OkStatus();
+    const absl::Status status = spiller_->CheckTier(tier);
+    return status.ok() ? status
+                       : WithInfo(absl::FailedPreconditionError(absl::StrCat(field, ": ", status.message())),
+                                  {.reason = InfoOf(status).reason, .field = field, .numbers = InfoOf(status).numbers});
+  };
+  OCTAVO_RETURN_IF_ERROR(check("retention.on_full", Spills(retention.on_full), TierOf(retention.on_full)));
+  return check("retention.orphan", retention.orphan == Orphan::kSpillDisk, Tier::kDisk);
+}
+
+int64_t EngineImpl::SpillFree(const ResolvedScan& scan) {
+  const OnFull on_full = scan.spec.retention.on_full;
+  return Spills(on_full) ? spiller_->FreeOf(TierOf(on_full)) : 0;
+}
+
+void EngineImpl::ForgetOldScans() {
+  for (auto it = order_.begin(); order_.size() > kEndedScansKept && it != order_.end();) {
+    auto session = sessions_.find(*it);
+    if (session != sessions_.end() && session->second->finished() && volumes_.CountOf(*it).in_memory.empty()) {
+      AddSession(*session->second, session->second->Status(), &past_);
+      sessions_.erase(session);
+      it = order_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+absl::Status EngineImpl::CheckChains(const ResolvedScan& scan) const {
+  if (scan.spec.chains == nullptr) return absl::OkStatus();
+  for (size_t c = 0; c < scan.spec.chains->chains.size(); ++c) {
+    VolumeStatus volume;
+    std::copy(scan.shape, scan.shape + 3, volume.shape);
+    std::copy(scan.spacing_um, scan.spacing_um + 3, volume.spacing_um);
+    volume.dtype = scan.chain.output;
+    const auto& operations = scan.spec.chains->chains[c].operations;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      OCTAVO_RETURN_IF_ERROR(PlanVolumeOperation(operations[i], absl::StrCat("chains[", c, "].operations[", i, "]"), &volume).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace octavo::engine

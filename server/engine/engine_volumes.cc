@@ -1,0 +1,184 @@
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/engine/engine_impl.h"
+#include "server/engine/names.h"
+#include "server/engine/provenance.h"
+#include "server/engine/scan_session_parts.h"
+#include "server/engine/volume_reader.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kMostChainsWaiting = 8;
+
+}  // namespace
+
+absl::StatusOr<VolumeStatus> EngineImpl::GetVolume(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(VolumeStatus volume, volumes_.Get(name));
+  return WithLeases(std::move(volume));
+}
+
+std::vector<VolumeStatus> EngineImpl::ListVolumes() {
+  std::vector<VolumeStatus> list = volumes_.List();
+  std::map<std::string, int64_t> shared;
+  for (const Lease& lease : leases_.List()) ++shared[lease.resource];
+  for (VolumeStatus& volume : list) {
+    if (const auto it = shared.find(volume.name); it != shared.end()) volume.shared_leases = it->second;
+  }
+  return list;
+}
+
+absl::StatusOr<std::shared_ptr<VolumeReader>> EngineImpl::ReadVolume(const std::string& name, const std::vector<int64_t>& start,
+                                                                     const std::vector<int64_t>& count) {
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes_.PinAnyTier(name));
+  const size_t d = At(pinned.device);
+  if (const absl::Status health = devices_[d]->Health(); pinned.slot != nullptr && !health.ok()) {
+    return WithInfo(
+        absl::DataLossError(absl::StrCat(name, " was in the memory of ", DeviceName(pinned.device), ", which is lost: ", health.message())),
+        {.reason = "LOST", .field = "name", .numbers = {{"device", DeviceName(pinned.device)}}});
+  }
+  return MakeVolumeReader(std::move(pinned), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
+}
+
+absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, bool release) {
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, volumes_.Get(name));
+  const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+  const bool live = retention.mode == RetentionMode::kLive;
+  if (release) {
+    const auto session = Find(volume.scan);
+    return volumes_.Unmark(name, live && session.ok() && !(*session)->finished());
+  }
+  const int64_t limit = retention.hold_slots;
+  auto held = volumes_.Keep(name, limit);
+  // The next mark shall find room.
+  if (live && Spills(retention.on_full) && volumes_.CountOf(volume.scan).kept_slots >= limit) {
+    spiller_->Request(volume.scan, TierOf(retention.on_full));
+  }
+  if (!held.ok()) return held.status();
+  return WithLeases(*std::move(held));
+}
+
+void EngineImpl::SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+  spiller_->Spill(name, tier, std::move(done));
+}
+
+void EngineImpl::RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+  spiller_->Restore(name, std::move(done));
+}
+
+absl::StatusOr<VolumeStatus> EngineImpl::DiscardVolume(const std::string& name) {
+  // An exclusive lease is never granted of a volume: whoever holds a shared one is in the way of somebody who wants to be alone.
+  if (const auto leases = leases_.List(name); !leases.empty()) {
+    const std::string who = leases[0].holder.empty() ? leases[0].session : leases[0].holder;
+    return WithInfo(absl::AbortedError(absl::StrCat(name, " is leased (SHARED) by ", who, "; it can be discarded when the lease is given back")),
+                    {.reason = "LEASED", .field = "name", .numbers = {{"mode", "SHARED"}, {"holder", who}, {"leases", absl::StrCat(leases.size())}}});
+  }
+  return volumes_.Discard(name, "discarded by a client");
+}
+
+absl::Status EngineImpl::DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+  if (draining_) return Draining();
+  return deriver_.Derive(spec, std::move(done));
+}
+
+absl::Status EngineImpl::WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+  return volume_waits_.Add(
+      name, [this](const std::string& n) { return volumes_.Get(n); }, std::move(done));
+}
+
+absl::StatusOr<std::shared_ptr<Handle>> EngineImpl::CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                                 CommitCallbacks callbacks) {
+  return committer_.Commit(name, options, request_id, std::move(callbacks));
+}
+
+absl::StatusOr<std::shared_ptr<Subscription>> EngineImpl::Subscribe(const SubscribeSpec& spec, std::function<void()> notify) {
+  return publisher_.Subscribe(spec, std::move(notify));
+}
+
+VolumeStatus EngineImpl::WithLeases(VolumeStatus volume) {
+  volume.shared_leases = leases_.CountOf(volume.name).shared;
+  return volume;
+}
+
+void EngineImpl::AutoCommit(const std::string& volume, const CommitOptions& options) {
+  const auto handle = committer_.Commit(volume, options, "", {});
+  if (!handle.ok()) {
+    Log(LogLevel::kError, "automatic commit not possible; the volume stays held",
+        {{"volume", volume}, {"error", std::string(handle.status().message())}});
+  }
+}
+
+storage::VolumeMeta EngineImpl::Meta(const VolumeStatus& volume) {
+  if (volume.recovered_meta != nullptr) return *volume.recovered_meta;
+  std::string model;
+  for (const auto& device : devices_) {
+    if (DeviceName(device->info().index) == volume.device) model = device->info().model;
+  }
+  return MetaOf(volume, config_.software, model);
+}
+
+void EngineImpl::MakeChains(const VolumeStatus& volume) {
+  if (volume.origin == nullptr || volume.origin->spec.chains == nullptr || !volume.derived_from.empty() || volume.is_raw) return;
+  {
+    MutexLock lock(chained_mutex_);
+    if (volume.state != VolumeState::kHeld && volume.state != VolumeState::kCommitting) {
+      chained_.erase(volume.name);
+      return;
+    }
+    if (!chained_.insert(volume.name).second) return;  // held again, after a commit or from another tier
+  }
+  for (const VolumeChain& chain : volume.origin->spec.chains->chains) {
+    const auto skipped = [name = volume.name, chain = chain.name](const absl::Status& status) {
+      if (!status.ok())
+        Log(LogLevel::kWarning, "volume without its chain", {{"volume", name}, {"chain", chain}, {"error", std::string(status.message())}});
+    };
+    if (deriver_.Pending() >= kMostChainsWaiting) {
+      skipped(absl::ResourceExhaustedError("too many wait already"));
+      continue;
+    }
+    DeriveSpec spec{.name = volume.name, .chain = chain.name};
+    spec.operations.assign(chain.operations.begin(), chain.operations.end());
+    skipped(deriver_.Derive(spec, [skipped](const absl::StatusOr<VolumeStatus>& made) { skipped(made.status()); }));
+  }
+}
+
+void EngineImpl::PublishVolumeEvent(const VolumeStatus& volume) {
+  const bool elsewhere = volume.state == VolumeState::kHeld && volume.tier != Tier::kDevice;
+  PublishEvent(volume, {.kind = volume.state == VolumeState::kAcquiring            ? EventKind::kVolumeStarted
+                                : volume.state == VolumeState::kHeld && !elsewhere ? EventKind::kVolumeDone
+                                                                                   : EventKind::kVolumeState,
+                        .text = absl::StrCat("volume ", Name(volume.state), elsewhere ? ", tier " : "", elsewhere ? Name(volume.tier) : ""),
+                        .volume_index = volume.index,
+                        .time = clock_->Now()});
+}
+
+void EngineImpl::PublishEvent(const VolumeStatus& volume, ScanEvent what) {
+  Frame event;
+  event.scan = volume.scan;
+  event.volume = volume.name;
+  event.volume_index = volume.index;
+  event.product = Product::kEvent;
+  event.acquired = what.time;
+  event.event = std::move(what);
+  publisher_.Publish({.product = Product::kEvent}, std::move(event));
+}
+
+void EngineImpl::LoadVolumeFrame(const FramePtr& header, std::function<void(FramePtr)> done) {
+  workers_.Post([this, header, done = std::move(done)] {
+    auto pinned = volumes_.PinAnyTier(header->volume);
+    if (!pinned.ok()) return done(nullptr);
+    const size_t d = At(pinned->device);
+    auto payload = CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], *pinned);
+    if (!payload.ok()) return done(nullptr);
+    auto frame = std::make_shared<Frame>(*header);
+    frame->payload = *std::move(payload);
+    done(std::move(frame));
+  });
+}
+
+}  // namespace octavo::engine

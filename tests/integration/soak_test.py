@@ -1,0 +1,249 @@
+"""Random clients that create, hold, read, derive, commit, discard, lease and die, for OCTAVO_SOAK_SECONDS (five minutes; an hour by
+hand): afterwards the ledger is back at its start, descriptors and threads are flat, and no digest ever changed.
+
+The same file is the client: `soak_test.py ADDRESS ROOT SEED` does random things until it is told to end or is killed."""
+
+import collections
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+import numpy as np
+
+from digest import sum64
+from harness import Daemon, octavo
+from octavo.v1 import scan_pb2, volume_pb2
+
+SECONDS = float(os.environ.get("OCTAVO_SOAK_SECONDS", "300"))
+SEED = int(os.environ.get("OCTAVO_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
+CLIENTS = 4
+TTL = 5.0        # of what a client that was killed leaves behind
+EXPIRY = 2.0     # of its session
+# What a server full of other clients answers, and what befalls things that others have ended meanwhile.
+EXPECTED = {"RESOURCE_EXHAUSTED", "NOT_FOUND", "ABORTED", "FAILED_PRECONDITION"}
+
+
+class RandomClient:
+    """One client with a session. Every volume's digest is checked against what was read when it is met again."""
+
+    def __init__(self, address, root, seed):
+        self.random = random.Random(seed)
+        self.array = np.random.default_rng(seed)
+        self.client = octavo.Client(address, client=f"soak-{seed}", key=f"{seed:032x}")
+        self.session = self.client.session(f"soak-{seed}")
+        self.root, self.seed, self.counted = root, seed, 0
+        self.volumes = {}  # name → digest
+        self.buffers = {}  # name → array
+
+    def scan(self):
+        retention = dict(mode=self.random.choice([scan_pb2.CAPTURE, scan_pb2.LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl_seconds=60,
+                         hold_slots=self.random.randint(2, 4))
+        if retention["mode"] == scan_pb2.CAPTURE:
+            retention["on_full"] = self.random.choice([scan_pb2.STOP_AT_VOLUME, scan_pb2.DROP_NEW, scan_pb2.SPILL_DISK, scan_pb2.SPILL_HOST])
+        processing = octavo.processing(value=self.random.choice(["db", "magnitude"]), dtype=self.random.choice(["u8", "u16", "f32"]))
+        scan = self.client.submit_scan(octavo.simulated(self.random.randrange(1000), fast=True),
+                                       octavo.raster(self.random.choice([16, 32]), self.random.choice([8, 16]), volumes=self.random.randint(1, 6)),
+                                       samples=self.random.choice([256, 500, 512]), processing=processing, retention=retention, session=self.session)
+        what = self.random.random()
+        if what < 0.15:
+            self.client.cancel(scan.name)
+        elif what < 0.3:
+            for frame in self.client.subscribe(scan.name, ["mip"]):
+                break  # a viewer that goes away at once
+        scan = self.client.wait(scan.name)
+        for volume in self.client.volumes(scan.name, states=[volume_pb2.HELD]):
+            self.volumes[volume.name] = volume.digest
+
+    def check(self):
+        name = self.some(self.volumes)
+        found = sum64(self.client.read(name))
+        assert found == self.volumes[name] == self.client.volume(name).digest, f"{name} was {self.volumes[name]}, is {found}"
+
+    def hold(self):
+        self.client.hold(self.some(self.volumes), release=self.random.random() < 0.5)
+
+    def move(self):
+        name = self.some(self.volumes)
+        if self.random.random() < 0.5:
+            self.client.spill(name, self.random.choice(["disk", "host"]))
+        else:
+            self.client.restore(name)
+        assert self.client.volume(name).digest == self.volumes[name], name
+
+    def derive(self):
+        name = self.some(self.volumes)
+        array = self.client.read(name)
+        start, count = [n // 4 for n in array.shape], [max(1, n // 2) for n in array.shape]
+        made = self.client.derive(name, {"crop": {"start": start, "count": count}})
+        np.testing.assert_array_equal(self.client.read(made.name), array[tuple(slice(b, b + n) for b, n in zip(start, count))])
+        self.volumes[made.name] = made.digest
+
+    def commit(self):
+        name = self.some(self.volumes)
+        self.counted += 1
+        result = self.client.commit(name, f"soak_{self.seed}_{self.counted}", "npy")
+        assert sum64(np.load(result.uri)) == self.volumes[name], name
+        os.unlink(result.uri)
+        del self.volumes[name]
+
+    def discard(self):
+        name = self.some(self.volumes)
+        del self.volumes[name]
+        self.client.discard(name)
+
+    def create(self):
+        array = self.array.integers(0, 1 << 16, (self.random.randint(1, 64), self.random.randint(1, 4096)), dtype=np.uint16)
+        self.buffers[self.client.buffers.put(array, ttl_seconds=TTL, private=self.random.random() < 0.5).name] = array
+
+    def operate(self):
+        name = self.some(self.buffers)
+        made = self.client.buffers.apply(name, {"reduce": {"kind": "max", "axes": [0]}}, ttl_seconds=TTL)
+        np.testing.assert_array_equal(self.client.buffers.read(made.name).reshape(-1), self.buffers[name].max(axis=0))
+        self.client.buffers.destroy(made.name)
+
+    def overwrite(self):
+        name = self.some(self.buffers)
+        with self.client.lease(name, exclusive=True, session=self.session) as lease:
+            array = self.array.integers(0, 1 << 16, self.buffers[name].shape, dtype=np.uint16)
+            self.client.buffers.write(name, array, lease_token=lease.token)
+            self.buffers[name] = array
+        np.testing.assert_array_equal(self.client.buffers.read(name), array)
+
+    def destroy(self):
+        name = self.some(self.buffers)
+        del self.buffers[name]
+        self.client.buffers.destroy(name)
+
+    def leave_lease(self):
+        self.client.lease(self.some(self.volumes), session=self.session)  # given back by the session's end
+
+    def some(self, of):
+        if not of:
+            raise LookupError("nothing yet")
+        return self.random.choice(sorted(of))
+
+    def run(self):
+        steps = [self.scan] * 4 + [self.check] * 4 + [self.create] * 2 + [self.hold, self.move, self.derive, self.commit, self.discard, self.discard,
+                                                                         self.operate, self.overwrite, self.destroy, self.leave_lease]
+        done, refused = 0, {}
+        for _ in range(self.random.randint(20, 200)):
+            try:
+                self.random.choice(steps)()
+                done += 1
+            except LookupError:
+                continue
+            except octavo.OctavoError as error:
+                if error.code.name not in EXPECTED:
+                    raise
+                refused[error.reason or error.code.name] = refused.get(error.reason or error.code.name, 0) + 1
+                for gone in [n for n in self.volumes if error.code.name == "NOT_FOUND" and n in str(error)]:
+                    del self.volumes[gone]
+                for gone in [n for n in self.buffers if n in str(error)]:
+                    del self.buffers[gone]
+        if self.random.random() < 0.5:
+            self.session.close()
+        print(json.dumps({"done": done, "refused": refused}), flush=True)
+
+
+def figures(pid):
+    with open(f"/proc/{pid}/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return {"descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": int(lines["Threads"]), "resident_kb": int(lines["VmRSS"].split()[0])}
+
+
+class Soak(unittest.TestCase):
+    def ledger(self, client):
+        return [(d.reserved_bytes, d.held_bytes, d.buffer_bytes, d.limbo_bytes) for d in client.devices()]
+
+    def settled(self, client):
+        """Waits until sessions and times to live have ended what was left behind, discards what nobody owns any more."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for scan in client.scans():
+                if scan.state not in (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED):
+                    client.cancel(scan.name)
+            for volume in client.volumes(states=[volume_pb2.HELD]):
+                try:
+                    client.discard(volume.name)
+                except octavo.OctavoError as error:  # leased by a session that has not expired yet
+                    self.assertEqual(error.reason, "LEASED", error)
+            if not any(map(any, self.ledger(client))):
+                return
+            time.sleep(0.2)
+        self.fail(f"the ledger is not empty: {self.ledger(client)}, {client.memory()}")
+
+    def test_nothing_is_lost_or_left(self):
+        print(f"seed {SEED}, {SECONDS:.0f} s", flush=True)
+        rng = random.Random(SEED)
+        daemon = Daemon("--device.backend", os.environ.get("OCTAVO_DEVICE_BACKEND", "host"), "--device.memory_bytes", str(64 << 20),
+                        "--device.frame_pool_bytes", str(16 << 20), "--spill.host_bytes", str(16 << 20), "--session.heartbeat_seconds", "0.5",
+                        "--session.expiry_seconds", str(EXPIRY))
+        self.addCleanup(daemon.remove)
+        running, ended, killed, done, refused = {}, 0, 0, 0, collections.Counter()
+        samples = []
+        with daemon.client() as client, tempfile.TemporaryDirectory() as logs:
+            before = self.ledger(client)
+            end, next_sample, number = time.monotonic() + SECONDS, 0.0, 0
+            while time.monotonic() < end or running:
+                while len(running) < CLIENTS and time.monotonic() < end:
+                    number += 1
+                    log = open(os.path.join(logs, str(number)), "w+")
+                    process = subprocess.Popen([sys.executable, __file__, daemon.address, daemon.root, str(rng.randrange(1 << 31))], stdout=log, stderr=log)
+                    # A third of them are killed at a random instant.
+                    running[process] = (log, time.monotonic() + rng.uniform(0.5, 15) if rng.random() < 0.35 else None)
+                for process, (log, kill_at) in list(running.items()):
+                    if kill_at is not None and time.monotonic() > kill_at:
+                        process.kill()
+                    if process.poll() is None:
+                        continue
+                    del running[process]
+                    log.seek(0)
+                    text = log.read()
+                    log.close()
+                    os.unlink(log.name)
+                    if process.returncode == -9:
+                        killed += 1
+                        continue
+                    self.assertEqual(process.returncode, 0, text)
+                    ended += 1
+                    told = json.loads(text.splitlines()[-1])
+                    done += told["done"]
+                    refused.update(told["refused"])
+                self.assertIsNone(daemon.process.poll(), daemon.text()[-4000:])
+                if time.monotonic() > next_sample:
+                    samples.append(figures(daemon.process.pid))
+                    next_sample = time.monotonic() + max(1.0, SECONDS / 60)
+                    for device in client.devices():
+                        self.assertLessEqual(device.reserved_bytes + device.held_bytes + device.buffer_bytes + device.limbo_bytes + device.cached_bytes,
+                                             device.budget_bytes)
+                time.sleep(0.05)
+            self.settled(client)
+            self.assertEqual(self.ledger(client), before)
+            self.assertEqual(os.listdir(os.path.join(daemon.directory, "state", "spill")), [])
+            self.assertEqual([n for n in os.listdir(daemon.root) if n.startswith(".")], [])
+            page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
+            last = figures(daemon.process.pid)
+        # Flat: the second half needs no more than the first, but for a few that come and go with the connections.
+        half = len(samples) // 2
+        for what, slack in (("descriptors", 12), ("threads", 12)):
+            first, second = max(s[what] for s in samples[:half]), max(s[what] for s in samples[half:] + [last])
+            self.assertLessEqual(second, first + slack, f"{what}: {[s[what] for s in samples]}")
+        self.assertGreater(done, 10 * max(1, ended), "the clients did next to nothing")
+        self.assertNotIn("octavo_internal_errors_total 1", page)
+        self.assertEqual(daemon.stop(), 0, daemon.text()[-4000:])
+        print(f"{ended} clients ended, {killed} were killed; {done} steps, refused {dict(refused)}; descriptors {samples[0]['descriptors']} → "
+              f"{last['descriptors']}, threads {samples[0]['threads']} → {last['threads']}, resident {samples[0]['resident_kb'] >> 10} → "
+              f"{last['resident_kb'] >> 10} MiB", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[3].isdigit():
+        RandomClient(sys.argv[1], sys.argv[2], int(sys.argv[3])).run()
+        sys.exit(0)
+    unittest.main()
