@@ -18,6 +18,10 @@
 #include "server/engine/publisher.h"
 #include "server/engine/status_types.h"
 
+namespace octavo::engine {
+class ProjectionPort;
+}
+
 // What a job is, and what a kind of job implements (JobWork). The queue (job_queue.h) does the rest: states, devices, memory,
 // results, progress.
 namespace octavo::engine {
@@ -158,6 +162,8 @@ class JobWork {
   /// Does it. Enqueues on run.stream(); looks at `stop` at least every few tenths of a second and then returns Cancelled. Allocates
   /// nothing but through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
+  /// Where clients push its projections; null = it takes none. Any thread.
+  virtual std::shared_ptr<ProjectionPort> projection_port() const { return nullptr; }
 };
 
 }  // namespace octavo::engine
