@@ -140,7 +140,7 @@ class ProjectionPort {
   absl::Status CheckConnection(int64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFrame(const PushedFrame& frame) const;
   bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || ended_ || counts_.frames == spec_.frames; }
-  void CountGaps() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify();
 
   const PushedProjectionsSpec spec_;
@@ -153,7 +153,7 @@ class ProjectionPort {
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that is in
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0, received_ ABSL_GUARDED_BY(mutex_) = 0, told_credit_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, waited_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t news_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when something came last, or the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
