@@ -13,7 +13,7 @@ JobEnvironment EngineImpl::JobNeeds() {
           .buffers = buffers_.get(),
           .spiller = spiller_.get(),
           .file_roots = config_.replay_roots,
-          .projection_memory = nullptr,
+          .projection_memory = &projection_memory_,
           .clock = clock_};
 }
 

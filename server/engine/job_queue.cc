@@ -131,6 +131,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
   status.created = context_.clock->Now();
   status.plan = plan.text;
   status.memory_bytes = plan.bytes();
+  entry->projections = work->projection_port();
   entry->work = std::move(work);
   JobStatus answer;
   {
@@ -171,6 +172,18 @@ absl::StatusOr<JobStatus> JobQueue::Get(const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   return StatusLocked(*entry);
+}
+
+absl::StatusOr<std::shared_ptr<ProjectionPort>> JobQueue::ProjectionPortOf(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  if (entry->projections != nullptr) return entry->projections;
+  if (IsFinal(entry->status.state)) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(entry->status.state), " and takes no projections")),
+                    {.reason = "JOB_STATE", .field = "job", .numbers = {{"state", Name(entry->status.state)}}});
+  }
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " takes no projections: its input is not `push`")),
+                  {.reason = "NOT_PUSH", .field = "job", .numbers = {}});
 }
 
 std::vector<JobStatus> JobQueue::List() {
@@ -280,6 +293,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& c
   status.reason = reason;
   Record(entry, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
   if (!IsFinal(state)) return;
+  entry.projections.reset();
   status.ended = now;
   status.eta_seconds = 0;
   ++finished_[{status.kind, code}];

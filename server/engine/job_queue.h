@@ -56,6 +56,8 @@ class JobQueue {
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
   absl::StatusOr<JobStatus> Cancel(const std::string& name);
+  /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
+  absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPortOf(const std::string& name);
 
   /// Memory or a device may have become free. Cheap when nothing waits. Call some times a second.
   void Tick();

@@ -14,6 +14,7 @@ struct JobQueue::Entry {
   JobStatus status;              // guarded by the queue's mutex
   std::map<int, JobPlan> plans;  // by device, of those that it may run on; fixed
   std::unique_ptr<JobWork> work;
+  std::shared_ptr<ProjectionPort> projections;  // of the work, until the job has ended; guarded by the queue's mutex
   std::stop_source stop;
   std::vector<Ledger::ChargeId> charges;  // less those of results that have begun
   int device = -1;

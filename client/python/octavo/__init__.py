@@ -15,13 +15,13 @@ Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres
 from octavo.client import Client, Frame, Waveform, commit_options
 from octavo.errors import OctavoError
 from octavo.png import write_png
-from octavo.push import PushResult
+from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames
 from octavo.session import Lease, Session
 from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
                           radial, raster, repeated_radial, repeated_raster, replay, reprocess, scan_spec, scanner, simulated, spiral,
                           telecentric_warp)
 
-__all__ = ["Client", "Frame", "Lease", "OctavoError", "PushResult", "Session", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
-           "job_spec", "k_calibration", "lissajous", "marker", "pattern", "processing", "push", "radial", "raster", "repeated_radial",
+__all__ = ["Client", "Frame", "Lease", "OctavoError", "ProjectionFrame", "ProjectionPushResult", "PushResult", "Session", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
+           "job_spec", "k_calibration", "lissajous", "marker", "pattern", "processing", "projection_frames", "push", "radial", "raster", "repeated_radial",
            "repeated_raster", "replay", "reprocess", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "write_png"]
 __version__ = "0.1.0"

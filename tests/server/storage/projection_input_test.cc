@@ -368,7 +368,7 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"frames_missing", true, [](auto& f) { f.Unlink(std::string(kDetector) + "data"); }, kInvalid, "/entry1/tomo_entry/instrument/detector/data is missing"},
         Broken{"frames_rank", true, Instead<uint16_t>(std::string(kDetector) + "data", {11, 24}, Frames<uint16_t>(11, 0)), kInvalid,
                "/entry1/tomo_entry/instrument/detector/data has 2 dimensions"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST_F(ProjectionInputTest, PartlyWrittenDataIsRefused) {
   const std::string path = folder_ / "part.h5";
