@@ -18,6 +18,8 @@ class ProjectOps;
 class ResampleOps;
 class RepeatOps;
 class TomographyOps;
+class PrepareOps;
+class SinogramOps;
 class ArrayOps;
 
 struct DeviceInfo {
@@ -106,6 +108,8 @@ class Device {
   virtual ResampleOps& resample() = 0;
   virtual RepeatOps& repeats() = 0;
   virtual TomographyOps& tomography() = 0;
+  virtual PrepareOps& prepare() = 0;
+  virtual SinogramOps& sinograms() = 0;
   virtual ArrayOps& arrays() = 0;
 };
 

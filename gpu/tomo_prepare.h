@@ -73,7 +73,7 @@ struct PrepareConfig {
   int64_t rows = 0;                 // 1 … 65535
   int64_t columns = 0;              // 2 … 32768
   DType field_dtype = DType::kU16;  // of flats and darks: u8, u16, f32
-  int64_t flats = 0;                // frames [flat, row, column], 0 … 4096; 0 = no flat field (1 everywhere)
+  int64_t flats = 0;                // frames [flat, row, column], 0 … 4096; 0 = nothing is divided by
   int64_t darks = 0;                // frames [dark, row, column], 0 … 4096; 0 = zero everywhere
 
   // -- flat and dark fields: transmission = (x − dark) / max(flat − dark, denominator_floor)

@@ -58,6 +58,8 @@ class CudaDevice final : public Device {
         resample_(MakeCudaResampleOps(ordinal, health_)),
         repeats_(MakeCudaRepeatOps(ordinal, health_)),
         tomography_(MakeCudaTomographyOps(ordinal, health_)),
+        prepare_(MakeCudaPrepareOps(ordinal, health_)),
+        sinograms_(MakeCudaSinogramOps(ordinal, health_)),
         arrays_(MakeCudaArrayOps(ordinal, health_)),
         spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
 
@@ -205,6 +207,8 @@ class CudaDevice final : public Device {
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
   TomographyOps& tomography() override { return *tomography_; }
+  PrepareOps& prepare() override { return *prepare_; }
+  SinogramOps& sinograms() override { return *sinograms_; }
   ArrayOps& arrays() override { return *arrays_; }
 
  private:
@@ -228,6 +232,8 @@ class CudaDevice final : public Device {
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
   const std::unique_ptr<TomographyOps> tomography_;
+  const std::unique_ptr<PrepareOps> prepare_;
+  const std::unique_ptr<SinogramOps> sinograms_;
   const std::unique_ptr<ArrayOps> arrays_;
   const std::unique_ptr<SpectralOps> spectral_;
   Mutex clock_mutex_;

@@ -11,6 +11,7 @@
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
 #include "gpu/spectral.h"
+#include "gpu/tomo_prepare_ops.h"
 #include "gpu/tomography_ops.h"
 
 namespace octavo::cuda {
@@ -28,6 +29,8 @@ std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<Devi
 std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<PrepareOps> MakeCudaPrepareOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
 /// `device` gives memory for plans; must outlive the ops.

@@ -28,6 +28,7 @@
 #include "gpu/repeats.h"
 #include "gpu/resample.h"
 #include "gpu/spectral.h"
+#include "gpu/tomo_prepare_ops.h"
 #include "gpu/tomography_ops.h"
 
 namespace octavo::host {
@@ -75,6 +76,8 @@ class HostDevice final : public Device {
         resample_(MakeHostResampleOps()),
         repeats_(MakeHostRepeatOps()),
         tomography_(MakeHostTomographyOps()),
+        prepare_(MakeHostPrepareOps()),
+        sinograms_(MakeHostSinogramOps()),
         arrays_(MakeHostArrayOps()) {
     info_ = {.index = index,
              .backend = "host",
@@ -195,6 +198,8 @@ class HostDevice final : public Device {
   ResampleOps& resample() override { return *resample_; }
   RepeatOps& repeats() override { return *repeats_; }
   TomographyOps& tomography() override { return *tomography_; }
+  PrepareOps& prepare() override { return *prepare_; }
+  SinogramOps& sinograms() override { return *sinograms_; }
   ArrayOps& arrays() override { return *arrays_; }
 
  private:
@@ -233,6 +238,8 @@ class HostDevice final : public Device {
   const std::unique_ptr<ResampleOps> resample_;
   const std::unique_ptr<RepeatOps> repeats_;
   const std::unique_ptr<TomographyOps> tomography_;
+  const std::unique_ptr<PrepareOps> prepare_;
+  const std::unique_ptr<SinogramOps> sinograms_;
   const std::unique_ptr<ArrayOps> arrays_;
 };
 

@@ -14,6 +14,8 @@ std::unique_ptr<ProjectOps> MakeHostProjectOps();
 std::unique_ptr<ResampleOps> MakeHostResampleOps();
 std::unique_ptr<RepeatOps> MakeHostRepeatOps();
 std::unique_ptr<TomographyOps> MakeHostTomographyOps();
+std::unique_ptr<PrepareOps> MakeHostPrepareOps();
+std::unique_ptr<SinogramOps> MakeHostSinogramOps();
 std::unique_ptr<ArrayOps> MakeHostArrayOps();
 
 }  // namespace octavo::host

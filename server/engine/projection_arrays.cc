@@ -14,6 +14,8 @@
 namespace octavo::engine {
 namespace {
 
+constexpr int64_t kPiece = 4 << 20;
+
 /// One of the arrays: three axes always.
 struct Array {
   std::string name;
@@ -97,7 +99,6 @@ class ArraysInput final : public storage::ProjectionInput {
     return absl::OkStatus();
   }
 
-  static constexpr int64_t kPiece = 4 << 20;
   BufferStore& buffers_;
   const std::array<Array, 3> arrays_;
   const bool sinogram_order_;
@@ -137,6 +138,33 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(B
   }
   info.angles_rad = angles_rad;
   return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays), spec.sinogram_order);
+}
+
+absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(BufferStore& buffers, const std::string& field, const std::string& name) {
+  auto opened = OpenBox(buffers, name, {}, {});
+  if (!opened.ok()) {
+    ErrorInfo info = InfoOf(opened.status());
+    info.field = field;
+    return WithInfo(absl::Status(opened.status().code(), absl::StrCat(field, ": ", opened.status().message())), info);
+  }
+  const ArrayType& type = (*opened)->type();
+  if (type.scalar != Scalar::kF32 || type.lanes != 1 || type.rank() != 3) {
+    return InvalidField(field, absl::StrCat("is ", type.Text(), "; allowed is f32 with three axes"));
+  }
+  return type.dims;
+}
+
+absl::Status ReadPlanes(BufferStore& buffers, const std::string& name, int64_t first, int64_t count, const std::vector<int64_t>& shape, void* out) {
+  const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
+  OCTAVO_ASSIGN_OR_RETURN(const auto reader, OpenBox(buffers, name, {u(first), 0, 0}, {u(count), u(shape[1]), u(shape[2])}));
+  const int64_t total = count * shape[1] * shape[2] * 4;
+  for (int64_t at = 0; at < total;) {
+    OCTAVO_ASSIGN_OR_RETURN(const Bytes piece, reader->Next(kPiece));
+    if (piece.size == 0) return absl::DataLossError(absl::StrCat(name, ": ended after ", at, " of ", total, " bytes"));
+    std::memcpy(static_cast<char*>(out) + at, piece.data, static_cast<size_t>(piece.size));
+    at += piece.size;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace octavo::engine

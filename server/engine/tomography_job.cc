@@ -26,19 +26,13 @@ constexpr int64_t kMostFields = 512;  // flat or dark fields that room is set as
 class TomographyWork final : public JobWork {
  public:
   TomographyWork(TomographySpec spec, const JobEnvironment& environment, std::shared_ptr<storage::ProjectionInput> input,
-                 std::shared_ptr<ProjectionPort> port, TomographyLayout layout, std::shared_ptr<const PinnedVolume> initial)
-      : spec_(std::move(spec)),
-        environment_(environment),
-        input_(std::move(input)),
-        port_(std::move(port)),
-        layout_(std::move(layout)),
-        initial_(std::move(initial)) {}
+                 std::shared_ptr<ProjectionPort> port, TomographyLayout layout)
+      : spec_(std::move(spec)), environment_(environment), input_(std::move(input)), port_(std::move(port)), layout_(std::move(layout)) {}
   ~TomographyWork() override {
     if (port_ != nullptr) port_->Close();
   }
 
   const char* kind() const override { return "tomography"; }
-  int home_device() const override { return initial_ == nullptr ? -1 : initial_->device; }
   std::string Parameters() const override { return spec_.json; }
   std::shared_ptr<ProjectionPort> projection_port() const override { return port_; }
 
@@ -65,7 +59,7 @@ class TomographyWork final : public JobWork {
                           .layout = &layout_,
                           .input = input_,
                           .port = port_.get(),
-                          .initial = initial_.get(),
+                          .initial = spec_.initial_volume.empty() ? nullptr : environment_.buffers,
                           .slices_per_batch = chosen.memory.slices_per_batch,
                           .memory = chosen.memory,
                           .on_disk = chosen.on_disk});
@@ -120,7 +114,6 @@ class TomographyWork final : public JobWork {
   const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed
   const std::shared_ptr<ProjectionPort> port_;
   const TomographyLayout layout_;
-  const std::shared_ptr<const PinnedVolume> initial_;
   mutable Mutex mutex_;
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
 };
@@ -149,16 +142,13 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const Tomogra
   return WithInfo(absl::Status(input.status().code(), absl::StrCat("tomography.file: ", input.status().message())), info);
 }
 
-// A whole volume of the result's shape to start from.
-absl::StatusOr<std::shared_ptr<const PinnedVolume>> PinInitial(const TomographySpec& spec, const TomographyLayout& layout, VolumeStore& volumes) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes.Pin(spec.initial_volume));
-  const VolumeStatus& v = pinned.status;
-  if (v.dtype != DType::kF32 || v.shape[0] != layout.slices() || v.shape[1] != layout.image_size() || v.shape[2] != layout.image_size()) {
-    return InvalidField("tomography.initial_volume",
-                        absl::StrCat("is ", Info(v.dtype).name, " [", v.shape[0], ", ", v.shape[1], ", ", v.shape[2], "]; allowed is f32 [",
-                                     layout.slices(), ", ", layout.image_size(), ", ", layout.image_size(), "], the result's shape"));
-  }
-  return std::make_shared<const PinnedVolume>(std::move(pinned));
+// What it starts from has the result's shape.
+absl::Status CheckInitial(const TomographySpec& spec, const TomographyLayout& layout, BufferStore* buffers) {
+  if (buffers == nullptr) return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
+  OCTAVO_ASSIGN_OR_RETURN(const auto shape, ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
+  if (shape[0] == layout.slices() && shape[1] == layout.image_size() && shape[2] == layout.image_size()) return absl::OkStatus();
+  return InvalidField("tomography.initial_volume", absl::StrCat("is [", shape[0], ", ", shape[1], ", ", shape[2], "]; allowed is [", layout.slices(),
+                                                                ", ", layout.image_size(), ", ", layout.image_size(), "], the result's shape"));
 }
 
 // A push before anything has come: all its frames could be projections.
@@ -201,15 +191,12 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec
   if (spec.reconstruction.form == TomographyForm::kTomopy && (spec.center.find || !spec.center.pixels.empty() || spec.try_centers.has_value())) {
     return InvalidField("tomography.center", "is given with the tomopy form, which has the axis in the middle always; allowed is the corrected form");
   }
-  std::shared_ptr<const PinnedVolume> initial;
-  if (!spec.initial_volume.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(initial, PinInitial(spec, layout, *environment.volumes));
-  }
+  if (!spec.initial_volume.empty()) OCTAVO_RETURN_IF_ERROR(CheckInitial(spec, layout, environment.buffers));
   // Last, when nothing else can fail: it takes host memory.
   if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(port, ProjectionPort::Create(*push, environment.projection_memory, environment.clock));
   }
-  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port), std::move(layout), std::move(initial));
+  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port), std::move(layout));
 }
 
 }  // namespace octavo::engine

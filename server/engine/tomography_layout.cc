@@ -58,7 +58,7 @@ int64_t TryCentersSpec::count() const { return static_cast<int64_t>(std::floor((
 
 absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& spec, const storage::ProjectionInfo& info, double overlap) {
   TomographyLayout l;
-  l.spec_ = spec;
+  l.spec_ = std::make_shared<const TomographySpec>(spec);
   OCTAVO_ASSIGN_OR_RETURN(l.projections_, Resolve("projections", spec.projections, info.projections));
   OCTAVO_ASSIGN_OR_RETURN(l.rows_, Resolve("rows", spec.rows, info.rows));
   OCTAVO_ASSIGN_OR_RETURN(l.column_range_, Resolve("columns", spec.columns, info.columns));
@@ -125,7 +125,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
                         absl::StrCat("has ", spec.center.pixels.size(), " values; allowed 1 or ", l.slices_, ", one per slice"));
   }
   if (spec.center.find && spec.center.search_begin < spec.center.search_end &&
-      (spec.center.search_begin < l.column_range_.begin || spec.center.search_end > static_cast<double>(l.column_range_.end - 1))) {
+      (spec.center.search_begin < static_cast<double>(l.column_range_.begin) || spec.center.search_end > static_cast<double>(l.column_range_.end - 1))) {
     return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is ", spec.center.search_begin, " to ", spec.center.search_end,
                                                                        "; allowed ", l.column_range_.begin, " to ", l.column_range_.end - 1));
   }
@@ -185,7 +185,7 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count, 
 
 std::vector<double> TomographyLayout::GivenCenters() const {
   if (!tried_.empty()) return tried_;
-  if (!spec_.center.pixels.empty()) return spec_.center.pixels;
+  if (!spec_->center.pixels.empty()) return spec_->center.pixels;
   return {RawCenter(0.5 * static_cast<double>(detectors_ - 1))};
 }
 
@@ -198,14 +198,14 @@ double TomographyLayout::RawCenter(double prepared) const {
 }
 
 CenterConfig TomographyLayout::CenterSearch(int64_t slices) const {
-  CenterConfig config = spec_.center.search;
+  CenterConfig config = spec_->center.search;
   config.angles_rad = angles_rad_;
   config.slices = slices;
   config.detectors = detectors_;
   const double middle = 0.5 * static_cast<double>(detectors_ - 1);
-  if (spec_.center.search_begin < spec_.center.search_end) {
-    config.search_min = PreparedCenterOf(spec_.center.search_begin) - middle;
-    config.search_max = PreparedCenterOf(spec_.center.search_end) - middle;
+  if (spec_->center.search_begin < spec_->center.search_end) {
+    config.search_min = PreparedCenterOf(spec_->center.search_begin) - middle;
+    config.search_max = PreparedCenterOf(spec_->center.search_end) - middle;
   } else {
     config.search_min /= static_cast<double>(prepare_.bin_columns);
     config.search_max /= static_cast<double>(prepare_.bin_columns);
@@ -223,7 +223,7 @@ OverlapConfig TomographyLayout::OverlapSearch() const {
 }
 
 int64_t TomographyLayout::search_slices() const {
-  return spec_.center.search.method == CenterMethod::kPhaseCorrelation && tried_.empty() ? std::min<int64_t>(slices_ - center_slice_, 16) : 1;
+  return spec_->center.search.method == CenterMethod::kPhaseCorrelation && tried_.empty() ? std::min<int64_t>(slices_ - center_slice_, 16) : 1;
 }
 
 std::string TomographyLayout::Text() const {
@@ -251,12 +251,12 @@ std::string TomographyLayout::Text() const {
   for (const RingRemoval& ring : p.rings) absl::StrAppend(&text, "rings: ", NameOf(ring.method), "\n");
   if (!tried_.empty()) {
     absl::StrAppend(&text, "axis: ", tried_.size(), " tried, ", tried_.front(), " to ", tried_.back(), "\n");
-  } else if (spec_.center.find && !stitched()) {
-    absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_.center.search.method)], ")\n");
+  } else if (spec_->center.find && !stitched()) {
+    absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
   } else if (!stitched()) {
     absl::StrAppend(&text, "axis: ",
-                    spec_.center.pixels.empty()       ? "the middle"
-                    : spec_.center.pixels.size() == 1 ? absl::StrCat(spec_.center.pixels[0])
+                    spec_->center.pixels.empty()       ? "the middle"
+                    : spec_->center.pixels.size() == 1 ? absl::StrCat(spec_->center.pixels[0])
                                                       : "one per slice",
                     "\n");
   }
@@ -314,6 +314,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
     m.reconstruct = std::max(m.reconstruct, bytes);
   }
   if (images) m.images = slices * layout.image_bytes();
+  if (!spec.initial_volume.empty()) m.initial = slices * layout.image_bytes();
   if (previews) m.preview = layout.image_bytes();
   // The search has raw data, fields and sinograms of its own; it is over before the batches begin, but its memory is small.
   if (!tries && (spec.center.find || layout.overlap_unknown())) {

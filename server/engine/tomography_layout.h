@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,7 @@ class TomographyLayout {
   std::string Text() const;
 
  private:
-  TomographySpec spec_;
+  std::shared_ptr<const TomographySpec> spec_;  // not by value: GCC 12 takes its variant for uninitialised
   IndexRange projections_, rows_, column_range_;
   int64_t slices_ = 0, image_size_ = 0, flats_ = 0, darks_ = 0, columns_ = 0, detector_rows_ = 0, margin_ = 0, center_slice_ = 0, detectors_ = 0;
   DType dtype_ = DType::kF32;
@@ -83,8 +84,8 @@ class TomographyLayout {
 /// Device memory of the steps of a job.
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
-  int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, search = 0, preview = 0;
-  int64_t workspace() const { return search + raw + fields + prepare + sinograms + reconstruct + images + preview; }
+  int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0, search = 0, preview = 0;
+  int64_t workspace() const { return search + raw + fields + prepare + sinograms + reconstruct + images + initial + preview; }
 };
 
 /// For batches of `slices`. `images`: batches of the result are made outside of it (it is stored).

@@ -74,7 +74,9 @@ absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(JobRun
     OCTAVO_ASSIGN_OR_RETURN(loader->widened_, run.device().AllocatePinned(2 * loader->slot_bytes_));
   }
   OCTAVO_ASSIGN_OR_RETURN(loader->projections_, run.Allocate(raw_bytes));
-  if (field_bytes > 0) OCTAVO_ASSIGN_OR_RETURN(loader->fields_, run.Allocate(field_bytes));
+  if (field_bytes > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(loader->fields_, run.Allocate(field_bytes));
+  }
   loader->thread_ = std::jthread([l = loader.get()](std::stop_token stop) {
     pthread_setname_np(pthread_self(), "oct-load");
     l->Work(stop);

@@ -13,6 +13,7 @@
 #include "gpu/base/status.h"
 #include "gpu/project.h"
 #include "gpu/tomo_center.h"
+#include "server/engine/projection_arrays.h"
 #include "server/engine/resolve.h"
 #include "server/engine/tomography_loader.h"
 
@@ -234,8 +235,19 @@ class Runner {
   }
 
   float* ImagesOf(int64_t first) const { return static_cast<float*>(images_) + (task_.on_disk ? 0 : first * layout_.image_bytes() / 4); }
-  const float* InitialOf(int64_t first) const {
-    return task_.initial == nullptr ? nullptr : task_.initial->slot->volume.as<float>() + first * layout_.image_bytes() / 4;
+  // What the slices start from, on the device; null = as the algorithm has it.
+  absl::StatusOr<const float*> InitialOf(int64_t first, int64_t count) {
+    if (task_.initial == nullptr) return nullptr;
+    const int64_t bytes = count * layout_.image_bytes();
+    if (initial_ == nullptr) {
+      OCTAVO_ASSIGN_OR_RETURN(initial_, run_.Allocate(task_.slices_per_batch * layout_.image_bytes()));
+      OCTAVO_ASSIGN_OR_RETURN(host_initial_, run_.device().AllocatePinned(task_.slices_per_batch * layout_.image_bytes()));
+    }
+    const std::vector<int64_t> shape = {layout_.slices(), layout_.image_size(), layout_.image_size()};
+    OCTAVO_RETURN_IF_ERROR(ReadPlanes(*task_.initial, spec_.initial_volume, first, count, shape, host_initial_.data()));
+    OCTAVO_RETURN_IF_ERROR(run_.device().CopyToDevice(run_.stream(), initial_, host_initial_.data(), bytes));
+    OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+    return static_cast<const float*>(initial_);
   }
 
   absl::Status Batches() {
@@ -324,8 +336,8 @@ class Runner {
       return preview_status_.ok();
     };
     float* const images = ImagesOf(first);
-    auto result =
-        reconstructor_->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, InitialOf(first), images, on_iteration);
+    OCTAVO_ASSIGN_OR_RETURN(const float* const initial, InitialOf(first, count));
+    auto result = reconstructor_->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, initial, images, on_iteration);
     if (!result.ok()) return AtField("tomography.", result.status());
     if (stop_.stop_requested()) return absl::CancelledError("cancelled");
     OCTAVO_RETURN_IF_ERROR(preview_status_);
@@ -444,6 +456,8 @@ class Runner {
   std::vector<double> centers_;
   void* preview_ = nullptr;
   void* images_ = nullptr;
+  void* initial_ = nullptr;
+  PinnedBuffer host_initial_;
   char* mip_ = nullptr;
   std::unique_ptr<Reconstructor> reconstructor_;
   int64_t batches_ = 0, iterations_ = 1, first_ = 0, count_ = 0;

@@ -12,13 +12,15 @@
 
 namespace octavo::engine {
 
+class BufferStore;
+
 /// A planned tomography job on one device.
 struct TomographyTask {
   const TomographySpec* spec = nullptr;
   const TomographyLayout* layout = nullptr;
   std::shared_ptr<storage::ProjectionInput> input;  // null: what `port` will have
   ProjectionPort* port = nullptr;
-  const PinnedVolume* initial = nullptr;  // or null
+  BufferStore* initial = nullptr;  // has the volume or buffer to start from; null: none
   int64_t slices_per_batch = 1;
   TomographyMemory memory;  // as planned
   bool on_disk = false;

@@ -77,6 +77,8 @@ class UnrulyDevice final : public Device {
   ResampleOps& resample() override { return inner_.resample(); }
   RepeatOps& repeats() override { return inner_.repeats(); }
   TomographyOps& tomography() override { return inner_.tomography(); }
+  PrepareOps& prepare() override { return inner_.prepare(); }
+  SinogramOps& sinograms() override { return inner_.sinograms(); }
   ArrayOps& arrays() override { return inner_.arrays(); }
   absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
     return inner_.CopyFromDevice(stream, dst, from, src, bytes);

@@ -59,6 +59,8 @@ class FragileDevice final : public Device {
   RepeatOps& repeats() override { return real_->repeats(); }
   ArrayOps& arrays() override { return real_->arrays(); }
   TomographyOps& tomography() override { return real_->tomography(); }
+  PrepareOps& prepare() override { return real_->prepare(); }
+  SinogramOps& sinograms() override { return real_->sinograms(); }
   absl::Status CopyToPeer(StreamRef s, void* d, const void* p, int64_t n) override { return real_->CopyToPeer(s, d, p, n); }
   absl::Status Delay(StreamRef s, int64_t ns) override { return real_->Delay(s, ns); }
   void InjectFault(const std::string& reason) override { real_->InjectFault(reason); }

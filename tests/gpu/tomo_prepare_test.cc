@@ -1,0 +1,490 @@
+// Preprocessing of projections against a double-precision model, TomoPy's fixture and physics.
+
+#include "gpu/tomo_prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <numbers>
+#include <random>
+
+#include "gpu/tomo_prepare_plan.h"
+#include "tests/gpu/tomo_data.h"
+#include "tests/support/backend_param.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/unruly_device.h"
+
+namespace octavo {
+namespace {
+
+using testing::As;
+using testing::IsError;
+using testing::IsOk;
+using Doubles = std::vector<double>;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+int64_t Reflected(int64_t i, int64_t n) { return i < 0 ? -1 - i : i >= n ? 2 * n - 1 - i : i; }
+
+double MedianOf(Doubles values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 != 0 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+/// Frames [frame, row, column] without outliers.
+Doubles Cleaned(const Doubles& in, const OutlierRemoval& o, int64_t frames, int64_t rows, int64_t columns, int64_t* count) {
+  if (o.window == 0) return in;
+  Doubles out = in;
+  for (int64_t f = 0; f < frames; ++f) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        Doubles window;
+        for (int64_t y = r - o.window / 2; y <= r + o.window / 2; ++y) {
+          for (int64_t x = c - o.window / 2; x <= c + o.window / 2; ++x) {
+            window.push_back(in[static_cast<size_t>((f * rows + Reflected(y, rows)) * columns + Reflected(x, columns))]);
+          }
+        }
+        double& value = out[static_cast<size_t>((f * rows + r) * columns + c)];
+        const double median = MedianOf(window);
+        if (value - median >= o.difference || (o.dark_too && median - value >= o.difference)) {
+          value = median;
+          ++*count;
+        }
+      }
+    }
+  }
+  return out;
+}
+
+Doubles Averaged(const Doubles& frames, int64_t first, int64_t count, int64_t pixels, FieldAverage how) {
+  Doubles out;
+  for (int64_t i = 0; i < pixels; ++i) {
+    Doubles values;
+    for (int64_t f = first; f < first + count; ++f) values.push_back(frames[static_cast<size_t>(f * pixels + i)]);
+    double sum = 0;
+    for (const double v : values) sum += v;
+    out.push_back(how == FieldAverage::kMedian ? MedianOf(values) : sum / static_cast<double>(count));
+  }
+  return out;
+}
+
+/// What Preparer makes without phase retrieval, stitching and rings. `raw` [angle, row, column].
+Doubles Model(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles darks, PrepareCounts* counts) {
+  raw = Cleaned(raw, c.outliers, c.angles, c.rows, c.columns, &counts->outliers);
+  flats = Cleaned(flats, c.outliers, c.flats, c.rows, c.columns, &counts->outliers);
+  darks = Cleaned(darks, c.outliers, c.darks, c.rows, c.columns, &counts->outliers);
+  const int64_t pixels = c.rows * c.columns;
+  const Doubles dark = c.darks > 0 ? Averaged(darks, 0, c.darks, pixels, c.dark_average) : Doubles(static_cast<size_t>(pixels), 0.0);
+  std::vector<Doubles> fields;
+  const std::vector<int64_t> series = c.flat_series.empty() ? std::vector<int64_t>{c.flats} : c.flat_series;
+  for (int64_t i = 0, first = 0; c.flats > 0 && i < static_cast<int64_t>(series.size()); first += series[static_cast<size_t>(i++)]) {
+    fields.push_back(Averaged(flats, first, series[static_cast<size_t>(i)], pixels, c.flat_average));
+  }
+  const auto flat_at = [&](int64_t angle, size_t pixel) {
+    if (fields.size() == 1) return fields[0][pixel];
+    const double t = c.angle_times.empty() ? static_cast<double>(angle) : c.angle_times[static_cast<size_t>(angle)];
+    if (t <= c.flat_times.front()) return fields.front()[pixel];
+    if (t >= c.flat_times.back()) return fields.back()[pixel];
+    size_t i = 0;
+    while (c.flat_times[i + 1] <= t) ++i;
+    const double w = (t - c.flat_times[i]) / (c.flat_times[i + 1] - c.flat_times[i]);
+    return (1 - w) * fields[i][pixel] + w * fields[i + 1][pixel];
+  };
+  const PreparedShape shape = CheckPrepare(c).value();
+  Doubles out(static_cast<size_t>(shape.elements()));
+  for (int64_t a = 0; a < shape.angles; ++a) {
+    for (int64_t s = 0; s < shape.slices; ++s) {
+      Doubles row;
+      for (int64_t d = 0; d < shape.detectors; ++d) {
+        double light = 0, open = 0;
+        for (int64_t ka = 0; ka < c.bin_angles; ++ka) {
+          for (int64_t kr = 0; kr < c.bin_rows; ++kr) {
+            for (int64_t kc = 0; kc < c.bin_columns; ++kc) {
+              const int64_t angle = a * c.bin_angles + ka;
+              const auto pixel = static_cast<size_t>((c.crop_row + s * c.bin_rows + kr) * c.columns + c.crop_column + d * c.bin_columns + kc);
+              light += raw[static_cast<size_t>(angle * pixels) + pixel] - dark[pixel];
+              open += fields.empty() ? 1.0 : std::max(flat_at(angle, pixel) - dark[pixel], c.denominator_floor);
+            }
+          }
+        }
+        row.push_back(light / open);
+        if (c.has_cutoff && row.back() > c.cutoff) {
+          row.back() = c.cutoff;
+          ++counts->cut;
+        }
+      }
+      double left = 0, right = 0;
+      for (int64_t d = 0; d < c.air_left; ++d) left += row[static_cast<size_t>(d)] / static_cast<double>(c.air_left);
+      for (int64_t d = 0; d < c.air_right; ++d) right += row[static_cast<size_t>(shape.detectors - 1 - d)] / static_cast<double>(c.air_right);
+      if (c.air_left == 0) left = right;
+      if (c.air_right == 0) right = left;
+      for (int64_t d = 0; d < shape.detectors; ++d) {
+        double t = row[static_cast<size_t>(d)];
+        if (c.air_left + c.air_right > 0) t /= left + (right - left) * static_cast<double>(d) / static_cast<double>(shape.detectors - 1);
+        double value = t;
+        if (!std::isfinite(t) && !(c.minus_log && t < 0)) {
+          value = c.not_finite_value;
+          ++counts->not_finite;
+        } else if (c.minus_log) {
+          counts->floored += t < c.log_floor;
+          value = -std::log(std::max(t, c.log_floor));
+        }
+        out[static_cast<size_t>((s * shape.angles + a) * shape.detectors + d)] = value;
+      }
+    }
+  }
+  return out;
+}
+
+class TomoPrepareTest : public testing::BackendTest {
+ protected:
+  Doubles Counts(int64_t count, double lo, double hi) {  // whole numbers
+    std::uniform_real_distribution<double> uniform(lo, hi);
+    Doubles out(static_cast<size_t>(count));
+    for (double& v : out) v = std::floor(uniform(random_));
+    return out;
+  }
+  DeviceBuffer UploadAs(const Doubles& values, DType dtype) {
+    if (dtype == DType::kU8) return Upload(As<uint8_t>(values));
+    if (dtype == DType::kU16) return Upload(As<uint16_t>(values));
+    return Upload(As<float>(values));
+  }
+  static Doubles RowFirst(const Doubles& in, const PrepareConfig& c) {
+    Doubles out(in.size());
+    for (int64_t a = 0; a < c.angles; ++a) {
+      for (int64_t r = 0; r < c.rows; ++r) {
+        std::copy_n(in.begin() + (a * c.rows + r) * c.columns, c.columns, out.begin() + (r * c.angles + a) * c.columns);
+      }
+    }
+    return out;
+  }
+  absl::StatusOr<std::vector<float>> Prepare(const PrepareConfig& c, const Doubles& raw, const Doubles& flats, const Doubles& darks,
+                                             PrepareCounts* counts = nullptr, Device* device = nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(auto preparer, Preparer::Create(c, device == nullptr ? device_ : *device));
+    const DeviceBuffer in = UploadAs(c.row_first ? RowFirst(raw, c) : raw, c.dtype), flat = UploadAs(flats, c.field_dtype),
+                       dark = UploadAs(darks, c.field_dtype);
+    const DeviceBuffer out = Poisoned(preparer->shape().elements() * 4 + 64);
+    const PrepareInput input{
+        .projections = in.data(), .flats = flats.empty() ? nullptr : flat.data(), .darks = darks.empty() ? nullptr : dark.data()};
+    OCTAVO_RETURN_IF_ERROR(preparer->Run(stream_.ref(), input, out.as<float>()));
+    OCTAVO_ASSIGN_OR_RETURN(const PrepareCounts met, preparer->Counts(stream_.ref()));
+    if (counts != nullptr) *counts = met;
+    const auto guard = Download<uint8_t>(out, static_cast<size_t>(preparer->shape().elements() * 4 + 64));
+    for (size_t i = guard.size() - 64; i < guard.size(); ++i) EXPECT_EQ(guard[i], 0xA5) << "behind the result";
+    return Download<float>(out, static_cast<size_t>(preparer->shape().elements()));
+  }
+  static PrepareConfig Plain(int64_t angles, int64_t rows, int64_t columns) {
+    PrepareConfig c;
+    c.angles = angles;
+    c.rows = rows;
+    c.columns = columns;
+    c.dtype = c.field_dtype = DType::kF32;
+    return c;
+  }
+
+  std::mt19937 random_{std::random_device{}()};
+};
+
+// f32 sums of up to 64 counts, and a logarithm.
+constexpr double kTolerance = 2e-5;
+
+void ExpectNear(const std::vector<float>& got, const Doubles& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]) / std::max(1.0, std::abs(want[i])));
+    ASSERT_FALSE(std::isnan(got[i])) << i;
+  }
+  EXPECT_LE(worst, tolerance);
+}
+
+TEST_P(TomoPrepareTest, MatchesTheModel) {
+  for (int round = 0; round < 24; ++round) {
+    const auto pick = [&](int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); };
+    const int64_t bins[] = {1, 2, 4};
+    PrepareConfig c = Plain(5 + pick(9), 5 + pick(40), 12 + pick(300));
+    const DType types[] = {DType::kU8, DType::kU16, DType::kF32};
+    c.dtype = types[pick(3)];
+    c.field_dtype = c.dtype == DType::kF32 ? types[1 + pick(2)] : c.dtype;
+    c.row_first = pick(2) != 0;
+    c.flats = pick(6);
+    c.darks = pick(4);
+    c.flat_average = pick(2) != 0 ? FieldAverage::kMedian : FieldAverage::kMean;
+    c.dark_average = pick(2) != 0 ? FieldAverage::kMedian : FieldAverage::kMean;
+    if (c.flats >= 3 && pick(2) != 0) {
+      c.flat_series = {1, c.flats - 2, 1};
+      c.flat_times = {-3, 2.5, static_cast<double>(c.angles) - 2};
+    }
+    c.bin_rows = bins[pick(3)];
+    c.bin_columns = bins[pick(3)];
+    c.bin_angles = bins[pick(3)];
+    if (pick(2) != 0) {
+      c.crop_row = pick(c.rows - c.bin_rows + 1);
+      c.crop_column = pick(c.columns / 4);
+      c.crop_columns = c.columns / 2 + pick(c.columns / 4);
+    }
+    if (pick(2) != 0) c.outliers = {.window = 3 + 2 * pick(3), .difference = 20, .dark_too = pick(2) != 0};
+    c.has_cutoff = pick(2) != 0;
+    c.cutoff = 1.05;
+    if (pick(2) != 0) c.air_left = 1 + pick(2), c.air_right = pick(3);
+    c.minus_log = pick(3) != 0;
+    const double light = c.dtype == DType::kU8 ? 200 : 2000;
+    Doubles raw = Counts(c.angles * c.rows * c.columns, 0.2 * light, 1.02 * light);
+    const Doubles flats = Counts(c.flats * c.rows * c.columns, 0.9 * light, light), darks = Counts(c.darks * c.rows * c.columns, 3, 9);
+    for (int i = 0; i < 20; ++i) raw[random_() % raw.size()] = light + 50, raw[random_() % raw.size()] = 0;
+    PrepareCounts want_counts, counts;
+    const Doubles want = Model(c, raw, flats, darks, &want_counts);
+    ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, flats, darks, &counts));
+    SCOPED_TRACE(::testing::Message() << "round " << round << ": " << c.angles << " x " << c.rows << " x " << c.columns << " " << Info(c.dtype).name
+                                      << " bins " << c.bin_angles << " " << c.bin_rows << " " << c.bin_columns << " outliers " << c.outliers.window);
+    // Where air is nearly dark, differences of f32 weigh much.
+    ExpectNear(got, want, c.air_left + c.air_right > 0 ? 20 * kTolerance : kTolerance);
+    EXPECT_EQ(counts.outliers, want_counts.outliers);
+    EXPECT_NEAR(static_cast<double>(counts.cut), static_cast<double>(want_counts.cut), 2);
+    EXPECT_EQ(counts.not_finite, want_counts.not_finite);
+    EXPECT_NEAR(static_cast<double>(counts.floored), static_cast<double>(want_counts.floored), 1);
+  }
+}
+
+TEST_P(TomoPrepareTest, MeetsTomopysNormalize) {
+  const Doubles tomo = testing::LoadTomoNpy("tomopy_fixtures/tomo.npy"), flat = testing::LoadTomoNpy("tomopy_fixtures/flat_1.npy"),
+                dark = testing::LoadTomoNpy("tomopy_fixtures/dark.npy"), want = testing::LoadTomoNpy("tomopy_fixtures/normalize.npy");
+  if (tomo.empty()) GTEST_SKIP() << "no data in " << testing::TomoData() << " (OCTAVO_TEST_DATA)";
+  PrepareConfig c = Plain(16, 8, 46);
+  c.flats = 10;
+  c.darks = 2;
+  c.minus_log = false;
+  ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, tomo, flat, dark));
+  double worst = 0;
+  for (int64_t a = 0; a < 16; ++a) {
+    for (int64_t r = 0; r < 8; ++r) {
+      for (int64_t d = 0; d < 46; ++d) {
+        worst = std::max(
+            worst, std::abs(static_cast<double>(got[static_cast<size_t>((r * 16 + a) * 46 + d)]) - want[static_cast<size_t>((a * 8 + r) * 46 + d)]));
+      }
+    }
+  }
+  EXPECT_LE(worst, 1e-6);
+}
+
+TEST_P(TomoPrepareTest, OddValuesAreHandledAsStated) {
+  PrepareConfig c = Plain(1, 1, 6);
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  c.not_finite_value = 7;
+  c.log_floor = 1e-3;
+  PrepareCounts counts;
+  ASSERT_OK_AND_ASSIGN(const auto log, Prepare(c, {nan, inf, -inf, 0, -2, 0.5}, {}, {}, &counts));
+  const float floor = -std::log(1e-3f);
+  EXPECT_EQ(log[0], 7);
+  EXPECT_EQ(log[1], 7);
+  for (size_t i = 2; i < 5; ++i) EXPECT_NEAR(log[i], floor, 1e-5f) << i;
+  EXPECT_NEAR(log[5], std::log(2.0f), 1e-6f);
+  EXPECT_EQ(counts.not_finite, 2);
+  EXPECT_EQ(counts.floored, 3);
+  c.minus_log = false;
+  ASSERT_OK_AND_ASSIGN(const auto plain, Prepare(c, {nan, inf, -inf, 0, -2, 0.5}, {}, {}, &counts));
+  EXPECT_EQ(plain, (std::vector<float>{7, 7, 7, 0, -2, 0.5f}));
+  // A pixel that no flat reaches.
+  c.flats = 1;
+  c.denominator_floor = 0.5;
+  ASSERT_OK_AND_ASSIGN(const auto dim, Prepare(c, {1, 1, 1, 1, 1, 1}, {0, -1, 2, nan, 1, 1}, {}, &counts));
+  EXPECT_EQ(dim, (std::vector<float>{2, 2, 0.5f, 7, 1, 1}));
+}
+
+TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
+  PrepareConfig c = Plain(3, 11, 26);
+  c.minus_log = false;
+  c.crop_row = 3;
+  c.crop_rows = 5;
+  c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+  const PreparePlan plan = PlanPrepare(c);
+  Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
+  std::uniform_real_distribution<double> uniform(0.3, 1);
+  for (double& v : raw) v = uniform(random_);
+  ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
+  // The transform written out, with the factor from physics: 1 + δ/β π λ d f².
+  const double wavelength = 1.2398419843e-9 / 25, strength = 90 * std::numbers::pi * wavelength * 0.06 / (2e-6 * 2e-6);
+  const int64_t m = plan.padded_rows, n = plan.padded_columns, top = (m - c.rows) / 2, left = (n - c.columns) / 2;
+  ASSERT_GE(top, plan.pad_rows);
+  using Complex = std::complex<double>;
+  const auto turn = [](int64_t a, int64_t size) {
+    return std::polar(1.0, 2 * std::numbers::pi * static_cast<double>(a % size) / static_cast<double>(size));
+  };
+  const auto transform = [&](std::vector<Complex>& data, int64_t lines, int64_t size, int64_t line, int64_t step, bool inverse) {
+    for (int64_t l = 0; l < lines; ++l) {
+      std::vector<Complex> out(static_cast<size_t>(size));
+      for (int64_t k = 0; k < size; ++k) {
+        for (int64_t i = 0; i < size; ++i) {
+          const Complex w = turn(k * i, size);
+          out[static_cast<size_t>(k)] += data[static_cast<size_t>(l * line + i * step)] * (inverse ? w : std::conj(w));
+        }
+      }
+      for (int64_t k = 0; k < size; ++k) data[static_cast<size_t>(l * line + k * step)] = out[static_cast<size_t>(k)];
+    }
+  };
+  Doubles want;
+  for (int64_t r = 0; r < 5; ++r) {
+    for (int64_t a = 0; a < c.angles; ++a) {
+      std::vector<Complex> data;
+      for (int64_t y = 0; y < m; ++y) {
+        for (int64_t x = 0; x < n; ++x) {
+          data.emplace_back(raw[static_cast<size_t>((a * c.rows + std::clamp<int64_t>(y - top, 0, c.rows - 1)) * c.columns +
+                                                    std::clamp<int64_t>(x - left, 0, c.columns - 1))]);
+        }
+      }
+      transform(data, m, n, n, 1, false);
+      transform(data, n, m, 1, n, false);
+      for (int64_t y = 0; y < m; ++y) {
+        for (int64_t x = 0; x < n; ++x) {
+          const double v = static_cast<double>(std::min(y, m - y)) / static_cast<double>(m),
+                       u = static_cast<double>(std::min(x, n - x)) / static_cast<double>(n);
+          data[static_cast<size_t>(y * n + x)] /= (1 + strength * (u * u + v * v)) * static_cast<double>(m * n);
+        }
+      }
+      transform(data, n, m, 1, n, true);
+      transform(data, m, n, n, 1, true);
+      for (int64_t d = 0; d < c.columns; ++d) want.push_back(data[static_cast<size_t>((3 + r + top) * n + d + left)].real());
+    }
+  }
+  ExpectNear(got, want, 2e-5);
+  // Air stays air, and more rows than the margin change nothing.
+  ASSERT_OK_AND_ASSIGN(const auto air, Prepare(c, Doubles(raw.size(), 0.75), {}, {}));
+  for (const float v : air) ASSERT_NEAR(v, 0.75f, 1e-5f);
+  EXPECT_EQ(PrepareMargin(c), plan.pad_rows);
+}
+
+TEST_P(TomoPrepareTest, MoreRowsThanTheMarginChangeLittle) {
+  PrepareConfig c = Plain(2, 64, 40);
+  c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+  c.outliers = {.window = 5, .difference = 0.4};
+  const int64_t margin = PrepareMargin(c), keep = 6, first = 30;
+  ASSERT_LE(margin, 28);
+  Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
+  std::uniform_real_distribution<double> uniform(0.3, 1);
+  for (double& v : raw) v = uniform(random_);
+  c.crop_row = first;
+  c.crop_rows = keep;
+  ASSERT_OK_AND_ASSIGN(const auto whole, Prepare(c, raw, {}, {}));
+  PrepareConfig part = c;
+  part.rows = keep + 2 * margin;
+  part.crop_row = margin;
+  Doubles cut;
+  for (int64_t a = 0; a < c.angles; ++a) {
+    const auto from = raw.begin() + (a * c.rows + first - margin) * c.columns;
+    cut.insert(cut.end(), from, from + part.rows * c.columns);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto chunk, Prepare(part, cut, {}, {}));
+  ASSERT_EQ(chunk.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(chunk[i], whole[i], 2e-3f) << i;
+}
+
+TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
+  // Two blobs seen over 360° by a detector that ends beyond the axis; the wide scan sees them over 180°.
+  const int64_t angles = 60, columns = 90;
+  const auto see = [](double angle, double s) {
+    const double blobs[][4] = {{30, 10, 6, 1}, {-50, 20, 9, 0.5}};
+    double sum = 0;
+    for (const auto& [x, y, width, height] : blobs) {
+      const double off = (s - (x * std::cos(angle) + y * std::sin(angle))) / width;
+      sum += height * std::exp(-off * off);
+    }
+    return sum;
+  };
+  for (const bool right : {false, true}) {
+    for (const double overlap : {24.0, 25.0, 24.6}) {
+      PrepareConfig c = Plain(angles, 2, columns);
+      c.minus_log = false;
+      c.stitching = {.enabled = true, .axis_right = right, .overlap = overlap};
+      const double center = right ? static_cast<double>(columns - 1) - 0.5 * (overlap - 1) : 0.5 * (overlap - 1);
+      Doubles raw;
+      for (int64_t a = 0; a < angles; ++a) {
+        for (int64_t r = 0; r < 2; ++r) {
+          for (int64_t d = 0; d < columns; ++d) {
+            raw.push_back(see(2 * std::numbers::pi * static_cast<double>(a) / static_cast<double>(angles), static_cast<double>(d) - center));
+          }
+        }
+      }
+      ASSERT_OK_AND_ASSIGN(const PreparedShape shape, CheckPrepare(c));
+      EXPECT_EQ(shape.angles, angles / 2);
+      EXPECT_EQ(shape.detectors, 2 * columns - static_cast<int64_t>(std::ceil(overlap)));
+      ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
+      const double axis = PreparedCenter(c, 0);
+      // Whole overlaps copy; parts interpolate linearly between bins.
+      const double tolerance = overlap == std::floor(overlap) ? 1e-6 : 0.01;
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        const auto a = static_cast<double>(i / shape.detectors % shape.angles), d = static_cast<double>(i % shape.detectors);
+        ASSERT_NEAR(static_cast<double>(got[static_cast<size_t>(i)]), see(2 * std::numbers::pi * a / static_cast<double>(angles), d - axis),
+                    tolerance)
+            << "right " << right << " overlap " << overlap << " at " << i;
+      }
+      const auto prepared = PreparedAngles(c, Doubles(static_cast<size_t>(angles), 1.0));
+      EXPECT_EQ(prepared.size(), static_cast<size_t>(angles / 2));
+    }
+  }
+}
+
+TEST_P(TomoPrepareTest, KeepsToItsMemoryAndOrder) {
+  PrepareConfig c = Plain(20, 9, 50);
+  c.flats = 3;
+  c.darks = 2;
+  c.outliers = {.window = 3, .difference = 30};
+  c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 30};
+  c.crop_row = 2;
+  c.crop_rows = 4;
+  c.air_left = c.air_right = 3;
+  c.stitching = {.enabled = true, .overlap = 20};
+  c.rings = {{.method = RingMethod::kAllStripe, .sorting_window = 5, .stripe_window = 9}, {.method = RingMethod::kFourierWavelet}};
+  const Doubles raw = Counts(20 * 9 * 50, 200, 1000), flats = Counts(3 * 9 * 50, 900, 1000), darks = Counts(2 * 9 * 50, 3, 9);
+  ASSERT_OK_AND_ASSIGN(const auto plain, Prepare(c, raw, flats, darks));
+  testing::UnrulyDevice unruly(device_, {.seed = 3, .longest_delay_ns = 200'000});
+  {
+    ASSERT_OK_AND_ASSIGN(const auto late, Prepare(c, raw, flats, darks, nullptr, &unruly));
+    EXPECT_EQ(plain, late);
+  }
+  EXPECT_EQ(unruly.guards_broken(), 0);
+  ASSERT_OK_AND_ASSIGN(const int64_t bytes, Preparer::DeviceBytes(c, device_));
+  EXPECT_GT(bytes, 20 * 9 * 50 * 4);
+}
+
+TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
+  const auto refuses = [&](const char* field, auto change) {
+    PrepareConfig c = Plain(8, 6, 32);
+    c.flats = 2;
+    change(c);
+    EXPECT_THAT(Preparer::Create(c, device_), IsError(kInvalid, field));
+    EXPECT_THAT(Preparer::DeviceBytes(c, device_), IsError(kInvalid, field));
+    const absl::Status status = CheckPrepare(c).status();
+    EXPECT_EQ(InfoOf(status).field, field);
+  };
+  refuses("dtype", [](auto& c) { c.dtype = DType::kC64; });
+  refuses("field_dtype", [](auto& c) { c.field_dtype = DType::kI16; });
+  refuses("angles", [](auto& c) { c.angles = 0; });
+  refuses("rows", [](auto& c) { c.rows = 70000; });
+  refuses("columns", [](auto& c) { c.columns = 1; });
+  refuses("flats", [](auto& c) { c.flats = -1; });
+  refuses("denominator_floor", [](auto& c) { c.denominator_floor = 0; });
+  refuses("cutoff", [](auto& c) { c.has_cutoff = true, c.cutoff = -1; });
+  refuses("flat_series", [](auto& c) { c.flat_series = {1}, c.flat_times = {0}; });
+  refuses("flat_times[1]", [](auto& c) { c.flat_series = {1, 1}, c.flat_times = {2, 2}; });
+  refuses("flat_times", [](auto& c) { c.flat_times = {2, 3}; });
+  refuses("angle_times", [](auto& c) { c.angle_times = {2, 3}; });
+  refuses("bin_rows", [](auto& c) { c.bin_rows = 3; });
+  refuses("bin_angles", [](auto& c) { c.bin_angles = 8; });
+  refuses("crop_row", [](auto& c) { c.crop_row = 6; });
+  refuses("crop_columns", [](auto& c) { c.crop_columns = 33; });
+  refuses("outliers.window", [](auto& c) { c.outliers.window = 4; });
+  refuses("outliers.difference", [](auto& c) { c.outliers.window = 3; });
+  refuses("phase.energy_kev", [](auto& c) { c.phase = {.enabled = true, .pixel_size_um = 1, .distance_mm = 1}; });
+  refuses("log_floor", [](auto& c) { c.log_floor = std::nan(""); });
+  refuses("air_left", [](auto& c) { c.air_left = 33; });
+  refuses("stitching.overlap", [](auto& c) { c.stitching = {.enabled = true, .overlap = 40}; });
+  refuses("stitching.half_turn", [](auto& c) { c.stitching = {.enabled = true, .overlap = 4, .half_turn = 5}; });
+  refuses("rings[0].sorting_window", [](auto& c) { c.rings = {{.sorting_window = 4}}; });
+  refuses("rings[1].wavelet_sigma", [](auto& c) { c.rings = {{}, {.method = RingMethod::kFourierWavelet, .wavelet_sigma = 0}}; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TomoPrepareTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+
+}  // namespace
+}  // namespace octavo
