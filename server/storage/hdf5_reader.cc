@@ -61,6 +61,25 @@ hid_t MemoryType(DType dtype) {
   }
 }
 
+enum class Written { kUnknown, kNothing, kPart, kAll };
+
+/// How much of a dataset there is in the file. Chunks are counted: by their bytes the library takes compressed ones for missing.
+Written WrittenOf(hid_t data) {
+  const Id creation(H5Dget_create_plist(data), H5Pclose), space(H5Dget_space(data), H5Sclose);
+  if (!creation || !space) return Written::kUnknown;
+  if (H5Sget_simple_extent_npoints(space.get()) == 0) return Written::kAll;
+  hsize_t extent[H5S_MAX_RANK], chunk[H5S_MAX_RANK], wanted = 1, there = 0;
+  const int rank = H5Sget_simple_extent_dims(space.get(), extent, nullptr);
+  if (H5Pget_layout(creation.get()) == H5D_CHUNKED && H5Pget_chunk(creation.get(), H5S_MAX_RANK, chunk) == rank) {
+    for (int d = 0; d < rank; ++d) wanted *= (extent[d] + chunk[d] - 1) / chunk[d];
+    if (H5Dget_num_chunks(data, space.get(), &there) < 0) return Written::kUnknown;
+    return there == 0 ? Written::kNothing : there < wanted ? Written::kPart : Written::kAll;
+  }
+  H5D_space_status_t allocated = H5D_SPACE_STATUS_ALLOCATED;
+  if (H5Dget_space_status(data, &allocated) < 0) return Written::kUnknown;
+  return allocated == H5D_SPACE_STATUS_NOT_ALLOCATED ? Written::kNothing : Written::kAll;
+}
+
 /// Text of a dataset or attribute, as `read(type, memory)` gives it.
 template <class Read>
 std::string ReadText(hid_t type, hid_t space, const Read& read) {
@@ -256,12 +275,16 @@ absl::StatusOr<Hdf5Id> Hdf5Reader::OpenDatasetLocked(const std::string& name, in
       return UnknownCompression(path_, name, absl::StrCat("filter ", filter, text[0] != '\0' ? absl::StrCat(" (", text, ")") : ""));
     }
   }
-  H5D_space_status_t allocated = H5D_SPACE_STATUS_ALLOCATED;
-  if (H5Dget_space_status(data.get(), &allocated) < 0) return DamagedProjections(path_, name, absl::StrCat("cannot be opened: ", Reason()));
-  if (allocated == H5D_SPACE_STATUS_NOT_ALLOCATED && H5Sget_simple_extent_npoints(space.get()) > 0)
-    return BadProjections(path_, name, "was never written", "a dataset with data");
-  if (allocated == H5D_SPACE_STATUS_PART_ALLOCATED) return BadProjections(path_, name, "was written in part only", "a dataset that is whole");
   return data;
+}
+
+// What can be known of a dataset without reading it comes before this.
+absl::Status Hdf5Reader::CheckWrittenLocked(const Hdf5Id& data, const std::string& name) {
+  const Written written = WrittenOf(data.get());
+  if (written == Written::kUnknown) return DamagedProjections(path_, name, absl::StrCat("cannot be opened: ", Reason()));
+  if (written == Written::kNothing) return BadProjections(path_, name, "was never written", "a dataset with data");
+  if (written == Written::kPart) return BadProjections(path_, name, "was written in part only", "a dataset that is whole");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string& name, bool flat) {
@@ -276,6 +299,7 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   }
   const auto stored = TypeOf(type.get());
   if (!stored.has_value()) return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())), "real numbers");
+  OCTAVO_RETURN_IF_ERROR(CheckWrittenLocked(data, name));
   hsize_t extent[3] = {1, 1, 1}, chunk[3] = {1, 1, 1};
   H5Sget_simple_extent_dims(space.get(), extent + (3 - rank), nullptr);
   const bool chunked = H5Pget_layout(creation.get()) == H5D_CHUNKED && H5Pget_chunk(creation.get(), rank, chunk + (3 - rank)) == rank;
@@ -298,6 +322,7 @@ absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name)
   const hssize_t count = H5Sget_simple_extent_npoints(space.get());
   if (count < 0 || count > kMostNumbers)
     return BadProjections(path_, name, absl::StrCat("has ", count, " values"), absl::StrCat("at most ", kMostNumbers));
+  OCTAVO_RETURN_IF_ERROR(CheckWrittenLocked(data, name));
   std::vector<double> out(static_cast<size_t>(count));
   if (count > 0 && H5Dread(data.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()) < 0)
     return DamagedProjections(path_, name, absl::StrCat("cannot be read: ", Reason()));

@@ -41,6 +41,7 @@ class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
   explicit Hdf5Reader(const std::string& path) : path_(path) {}
   absl::StatusOr<bool> ExistsLocked(const std::string& name);
   absl::StatusOr<Hdf5Id> OpenDatasetLocked(const std::string& name, int64_t cache_bytes);
+  absl::Status CheckWrittenLocked(const Hdf5Id& data, const std::string& name);
   std::string TextAttributeLocked(const std::string& name, const std::string& attribute);
 
   const std::string path_;

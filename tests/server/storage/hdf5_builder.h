@@ -103,7 +103,9 @@ class Hdf5Builder {
     hsize_t offset[3], bytes = 0;
     unsigned mask = 0;
     haddr_t address = 0;
-    EXPECT_GE(H5Dget_chunk_info(data, H5S_ALL, 0, offset, &mask, &address, &bytes), 0);
+    const hid_t space = H5Dget_space(data);
+    EXPECT_GE(H5Dget_chunk_info(data, space, 0, offset, &mask, &address, &bytes), 0);
+    H5Sclose(space);
     H5Dclose(data);
     return {static_cast<int64_t>(address), static_cast<int64_t>(bytes)};
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <numbers>
 #include <thread>
 
@@ -300,9 +301,9 @@ TEST_P(BrokenFileTest, IsRefusedNamingTheDataset) {
   EXPECT_THAT(input, IsError(broken.code, broken.text));
   const ErrorInfo info = InfoOf(input.status());
   EXPECT_THAT(info.reason, ::testing::AnyOf("BAD_PROJECTIONS", "DAMAGED_FILE", "UNKNOWN_COMPRESSION"));
-  ASSERT_FALSE(info.numbers.empty());
-  EXPECT_EQ(info.numbers[0].first, "dataset");
-  EXPECT_THAT(broken.text, HasSubstr(info.numbers[0].second));
+  std::map<std::string, std::string> numbers(info.numbers.begin(), info.numbers.end());
+  EXPECT_THAT(std::string(broken.text), HasSubstr(numbers["dataset"]));
+  EXPECT_FALSE(numbers["dataset"].empty());
 }
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -623,8 +624,8 @@ TEST(ProjectionInputRealTest, Tooth) {
   EXPECT_NEAR(mean(ReadAll<float>(*input, FrameKind::kFlat)), 27942, 1);
   EXPECT_NEAR(mean(ReadAll<float>(*input, FrameKind::kDark)), 105, 1);
   const auto projections = ReadAll<float>(*input, FrameKind::kProjection);
-  EXPECT_EQ(*std::min_element(projections.begin(), projections.end()), 3921);
-  EXPECT_EQ(*std::max_element(projections.begin(), projections.end()), 33892);
+  EXPECT_NEAR(*std::min_element(projections.begin(), projections.end()), 3921, 1);
+  EXPECT_NEAR(*std::max_element(projections.begin(), projections.end()), 33892, 1);
   // The same from .npy
   ProjectionOptions options{
       .flats = data + "/tomo/tooth_white.npy", .darks = data + "/tomo/tooth_dark.npy", .angles = data + "/tomo/tooth_theta_deg.npy"};
