@@ -24,7 +24,7 @@ struct JobEnvironment {
   const Ledger* ledger = nullptr;       // what is free of each device
   BufferStore* buffers = nullptr;       // arrays of clients
   const Spiller* spiller = nullptr;     // room for results that no device can hold
-  std::vector<std::string> file_roots;  // files that may be read
+  std::vector<std::string> file_roots = {};  // files that may be read
   ProjectionMemory* projection_memory = nullptr;
   const Clock* clock = nullptr;
 };

@@ -42,7 +42,7 @@ class JobQueue {
     Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    std::function<Spiller*()> spiller;  // stores results that stay on disk; empty = there are none
+    std::function<Spiller*()> spiller = nullptr;  // stores results that stay on disk; empty = there are none
     std::function<void()> changed;      // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
