@@ -65,13 +65,13 @@ class Runner {
   // Waits for pushed projections; who looks sees what can be made of those that are in.
   absl::Status Collect() {
     run_.Stage("projections", task_.port->spec().frames, 0, 0);
-    for (int64_t seen = 0, shown = 0;;) {  // who begins to look between two frames sees what is there, too
+    for (int64_t seen = 0, previewed = 0;;) {  // who begins to look between two frames sees what is there, too
       OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar so_far, task_.port->Wait(seen, 0.1, stop_));
       if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNone);
       if (so_far.complete) break;
-      if (so_far.counts.frames > shown && so_far.counts.projections >= kLeastPreview && !layout_.stitched() &&
+      if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview && !layout_.stitched() &&
           WantedSlice(0, layout_.slices()).has_value() && run_.PreviewDue()) {
-        shown = so_far.counts.frames;
+        previewed = so_far.counts.frames;
         // What is there may not do yet (no angles apart, say): the next one will.
         if (const absl::Status shown = PreviewSoFar(); absl::IsCancelled(shown) || absl::IsUnavailable(shown)) return shown;
       }
