@@ -48,7 +48,7 @@ def held_bytes(client):
 
 
 class Tomography(DaemonTest):
-    def octavo(self, *arguments, check=True):
+    def command(self, *arguments, check=True):
         result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
                                 timeout=120)
         if check:
@@ -286,18 +286,18 @@ class Tomography(DaemonTest):
     def test_command_line(self):
         shutil.copy(os.path.join(TOMO, "tooth.h5"), self.daemon.root)
         picture = os.path.join(self.daemon.directory, "tooth.png")
-        text = self.octavo("recon", "tooth.h5", "--algorithm", "sirt", "--iterations", "5", "--center", "auto", "-o", "tooth.npy", "--png", picture).stdout
+        text = self.command("recon", "tooth.h5", "--algorithm", "sirt", "--iterations", "5", "--center", "auto", "-o", "tooth.npy", "--png", picture).stdout
         self.assertIn("DONE", text)
         self.assertIn("axis at column 29", text)
         with open(picture, "rb") as file:
             self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
         volume = np.load(os.path.join(self.daemon.root, "tooth.npy"))
         self.assertEqual((volume.shape, volume.dtype), ((2, 640, 640), np.float32))
-        self.assertIn("wants", self.octavo("recon", "tooth.h5", "--plan").stdout)
-        self.octavo("recon", "tooth.h5", "--try-centers", "290:300:2", "--rings", "sorting", "--rows", "0:1", "-o", "tries.tiff")
-        self.assertEqual(self.octavo("recon", "tooth.h5", "--algorithm", "none", check=False).returncode, 2)
-        self.assertEqual(self.octavo("recon", "nothing.h5", check=False).returncode, 1)
-        jobs = [json.loads(line) for line in self.octavo("--json", "job", "list").stdout.splitlines()]
+        self.assertIn("wants", self.command("recon", "tooth.h5", "--plan").stdout)
+        self.command("recon", "tooth.h5", "--try-centers", "290:300:2", "--rings", "sorting", "--rows", "0:1", "-o", "tries.tiff")
+        self.assertEqual(self.command("recon", "tooth.h5", "--algorithm", "none", check=False).returncode, 2)
+        self.assertEqual(self.command("recon", "nothing.h5", check=False).returncode, 1)
+        jobs = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
         self.assertEqual(jobs[0]["kind"], "tomography")
 
 
