@@ -464,11 +464,13 @@ void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVo
   {
     MutexLock lock(mutex_);
     const int64_t now = clock_->Now().monotonic_ns;
-<<<<<<< HEAD
-    records_.push_back({.status = status, .slot = nullptr, .device = status.recovered ? 0 : device, .sealed_ns = now, .gone_ns = 0, .living_ns = now});
-=======
-    records_.push_back({.number = ++added_, .status = status, .slot = nullptr, .device = 0, .sealed_ns = now, .gone_ns = 0, .living_ns = now});
->>>>>>> h-prep
+records_.push_back({.number = ++added_,
+                        .status = status,
+                        .slot = nullptr,
+                        .device = status.recovered ? 0 : device,
+                        .sealed_ns = now,
+                        .gone_ns = 0,
+                        .living_ns = now});
     records_.back().spilled = std::move(spilled);
     by_name_[status.name] = std::prev(records_.end());
   }
