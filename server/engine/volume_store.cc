@@ -464,7 +464,7 @@ void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVo
   {
     MutexLock lock(mutex_);
     const int64_t now = clock_->Now().monotonic_ns;
-records_.push_back({.number = ++added_,
+    records_.push_back({.number = ++added_,
                         .status = status,
                         .slot = nullptr,
                         .device = status.recovered ? 0 : device,
