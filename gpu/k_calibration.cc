@@ -137,11 +137,12 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const 
   const std::vector<Complex> seen = Dft(windowed, -1);
   int64_t peak = options.least_bin;
   double mean = 0;
-  for (int64_t b = options.least_bin; b < samples / 2; ++b) {
+  const int64_t bins = samples / 2 - options.least_bin;
+  for (int64_t b = options.least_bin; b < options.least_bin + bins; ++b) {
     if (std::abs(seen[static_cast<size_t>(b)]) > std::abs(seen[static_cast<size_t>(peak)])) peak = b;
     mean += std::abs(seen[static_cast<size_t>(b)]);
   }
-  mean /= static_cast<double>(samples / 2 - options.least_bin);
+  mean /= static_cast<double>(bins);
   if (!(std::abs(seen[static_cast<size_t>(peak)]) > 4 * mean)) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat("no reflector stands out of the record: the largest bin ", peak, " has ",
                                                                std::abs(seen[static_cast<size_t>(peak)]), ", the mean is ", mean)),

@@ -41,7 +41,7 @@ class Planner {
  public:
   Planner(const std::vector<ArrayType>& others, int64_t most_numbers) : others_(others), most_numbers_(most_numbers) {}
 
-  absl::Status Plan(const ArrayOp& op, std::string field) {
+  absl::Status Plan(const ArrayOp& op, const std::string& field) {
     field_ = absl::StrCat(field, ".", NameOf(op));
     return std::visit([this](const auto& o) { return Do(o); }, op);
   }
@@ -359,7 +359,7 @@ class Planner {
       const int64_t n = type.dims[axis], m = op.shape[axis];
       const double shrink = static_cast<double>(n) / static_cast<double>(m);
       const double sigma = op.anti_aliasing && shrink > 1 ? (shrink - 1) / 2 : 0;
-      const auto radius = static_cast<int64_t>(4 * sigma + 0.5);
+      const int64_t radius = std::lround(4 * sigma);
       if (radius > (1 << 16))
         return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which smooths over more than 2^17 samples; allowed from ", n >> 15));
       std::vector<double> kernel;
@@ -523,7 +523,7 @@ absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device) {
   return 2 * Aligned(room.between) + Aligned(room.work) + Aligned(static_cast<int64_t>(chain.tables.size()));
 }
 
-absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(std::shared_ptr<const ArrayChain> chain, Device& device) {
+absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(const std::shared_ptr<const ArrayChain>& chain, Device& device) {
   std::unique_ptr<ChainRun> run(new ChainRun(chain, device));
   OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, device));
   run->between_bytes_ = Aligned(room.between);

@@ -217,7 +217,7 @@ absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device);
 class ChainRun {
  public:
   /// Allocates: milliseconds. ResourceExhausted if there is no memory.
-  static absl::StatusOr<std::unique_ptr<ChainRun>> Create(std::shared_ptr<const ArrayChain> chain, Device& device);
+  static absl::StatusOr<std::unique_ptr<ChainRun>> Create(const std::shared_ptr<const ArrayChain>& chain, Device& device);
   /// Enqueues all steps. `out` may be `in` if it was planned so. One run at a time may be under way.
   absl::Status Run(StreamRef stream, const void* in, const std::vector<const void*>& others, void* out);
   int64_t scratch_bytes() const { return scratch_.bytes(); }

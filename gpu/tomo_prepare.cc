@@ -60,10 +60,10 @@ class DevicePreparer final : public Preparer {
     if (c.stitching.enabled) OCTAVO_RETURN_IF_ERROR(Take(plan_.rows * plan_.angles * plan_.columns * kFloat, full_turn_));
     if (!c.rings.empty()) {
       if (only_count) {
-        OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, RingChain::DeviceBytes(c.rings, plan_.shape, device_));
+        OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, RingChain::DeviceBytes(c.rings, FullTurn(), device_));
         bytes_ += bytes;
       } else {
-        OCTAVO_ASSIGN_OR_RETURN(rings_, RingChain::Create(c.rings, plan_.shape, device_));
+        OCTAVO_ASSIGN_OR_RETURN(rings_, RingChain::Create(c.rings, FullTurn(), device_));
       }
     }
     return TakeFlatTable(series);
@@ -82,27 +82,29 @@ class DevicePreparer final : public Preparer {
     for (int64_t first = 0; first < plan_.angles; first += batch_) {
       OCTAVO_RETURN_IF_ERROR(Projections(stream, input.projections, first, std::min(batch_, plan_.angles - first), out));
     }
-    if (config_.stitching.enabled) {
-      const StitchSpec spec{.slices = plan_.rows,
-                            .angles = plan_.angles,
-                            .columns = plan_.columns,
-                            .half_turn = plan_.shape.angles,
-                            .width = plan_.shape.detectors,
-                            .overlap = config_.stitching.overlap,
-                            .right = config_.stitching.axis_right};
-      OCTAVO_RETURN_IF_ERROR(ops_.Stitch(stream, spec, out, sinograms));
-    }
-    return rings_ == nullptr ? absl::OkStatus() : rings_->Run(stream, sinograms);
+    // Before the halves are joined: a column's fault is the same all the way round.
+    if (rings_ != nullptr) OCTAVO_RETURN_IF_ERROR(rings_->Run(stream, out));
+    if (!config_.stitching.enabled) return absl::OkStatus();
+    const StitchSpec spec{.slices = plan_.rows,
+                          .angles = plan_.angles,
+                          .columns = plan_.columns,
+                          .half_turn = plan_.shape.angles,
+                          .width = plan_.shape.detectors,
+                          .overlap = config_.stitching.overlap,
+                          .right = config_.stitching.axis_right};
+    return ops_.Stitch(stream, spec, out, sinograms);
   }
 
   absl::StatusOr<PrepareCounts> Counts(StreamRef stream) override {
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, host_counts_.data(), counts_.data(), counts_.bytes()));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, host_counts_.data(), counts_.data(), math::kPrepareFlags * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     const auto* counts = host_counts_.as<int64_t>();
     return PrepareCounts{.outliers = counts[0], .not_finite = counts[1], .floored = counts[2], .cut = counts[3]};
   }
 
  private:
+  /// What is there before stitching.
+  PreparedShape FullTurn() const { return {.slices = plan_.rows, .angles = plan_.angles, .detectors = plan_.columns}; }
   bool Cleans() const { return config_.outliers.window > 0; }
   bool Air() const { return config_.air_left + config_.air_right > 0; }
   bool Stages() const { return Air() || config_.phase.enabled; }  // transmissions are looked at before they are finished

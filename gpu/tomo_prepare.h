@@ -11,8 +11,8 @@
 #include "gpu/dtype.h"
 
 // From raw projections to sinograms, on one device. Order of the stages (gpu/tomo_prepare.cc):
-//   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus logarithm → 360° to 180° →
-//   rings.
+//   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus logarithm → rings →
+//   360° to 180°.
 namespace octavo {
 
 /// How frames of a field become one: mean, or median (of an even number the mean of the two in the middle).
@@ -135,7 +135,7 @@ struct PrepareCounts {
   int64_t outliers = 0;    // pixels replaced by medians, fields and rows beyond the crop included
   int64_t not_finite = 0;  // became not_finite_value
   int64_t floored = 0;     // transmissions below log_floor
-  int64_t cut = 0;         // transmissions above cutoff
+  int64_t cut = 0;         // transmissions above cutoff; with phase retrieval also beyond the crop
 };
 
 /// Plans once, runs often; memory is taken by Create only.

@@ -164,7 +164,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     if (plan.angles < 2) return InvalidField("stitching", absl::StrCat("wants at least 2 projections; there are ", plan.angles));
     if (s.half_turn != 0) OCTAVO_RETURN_IF_ERROR(Between("stitching.half_turn", s.half_turn, 1, plan.angles / 2));
   }
-  OCTAVO_RETURN_IF_ERROR(CheckRings(c.rings, plan.shape.angles, plan.shape.detectors));
+  OCTAVO_RETURN_IF_ERROR(CheckRings(c.rings, plan.angles, plan.columns));
   return plan.shape;
 }
 

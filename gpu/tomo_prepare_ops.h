@@ -49,26 +49,36 @@ struct CorrectSpec {
   math::Finishing finishing;
 };
 
+/// Adds a raw pixel's counts above the dark field, and what the open beam gives there.
+template <class T>
+OCTAVO_HD void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row, int64_t column, float* counts, float* open) {
+  const int64_t field = s.in.rows * s.in.columns, pixel = row * s.in.columns + column;
+  const float dark = s.dark == nullptr ? 0.0f : s.dark[pixel];
+  *counts += static_cast<float>(frames[angle * s.in.frame_stride + row * s.in.row_stride + column]) - dark;
+  if (s.flats == nullptr) {
+    *open += 1.0f;
+    return;
+  }
+  const FlatAt at = s.flat_at == nullptr ? FlatAt{} : s.flat_at[angle];
+  const float* flat = s.flats + at.series * field + pixel;
+  float light = flat[0];
+  if (at.weight > 0.0f) light += at.weight * (flat[field] - light);
+  light -= dark;
+  *open += light < s.denominator_floor ? s.denominator_floor : light;  // NaN stays
+}
+
 /// Transmission of output pixel (angle, row, column): sums of counts over sums of fields, cut off, perhaps finished.
 template <class T>
 OCTAVO_HD float Corrected(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row, int64_t column, uint32_t* flags) {
-  const int64_t field = s.in.rows * s.in.columns;
   float counts = 0, open = 0;
-  for (int64_t a = angle * s.bin_angles; a < (angle + 1) * s.bin_angles; ++a) {
-    const FlatAt at = s.flat_at == nullptr ? FlatAt{} : s.flat_at[a];
-    for (int64_t r = s.first_row + row * s.bin_rows; r < s.first_row + (row + 1) * s.bin_rows; ++r) {
-      for (int64_t c = s.first_column + column * s.bin_columns; c < s.first_column + (column + 1) * s.bin_columns; ++c) {
-        const float dark = s.dark == nullptr ? 0.0f : s.dark[r * s.in.columns + c];
-        counts += static_cast<float>(frames[a * s.in.frame_stride + r * s.in.row_stride + c]) - dark;
-        if (s.flats == nullptr) {
-          open += 1.0f;
-          continue;
+  if (s.bin_angles == 1 && s.bin_rows == 1 && s.bin_columns == 1) {
+    AddPixel(s, frames, angle, s.first_row + row, s.first_column + column, &counts, &open);
+  } else {
+    for (int64_t a = angle * s.bin_angles; a < (angle + 1) * s.bin_angles; ++a) {
+      for (int64_t r = s.first_row + row * s.bin_rows; r < s.first_row + (row + 1) * s.bin_rows; ++r) {
+        for (int64_t c = s.first_column + column * s.bin_columns; c < s.first_column + (column + 1) * s.bin_columns; ++c) {
+          AddPixel(s, frames, a, r, c, &counts, &open);
         }
-        const float* flat = s.flats + at.series * field + r * s.in.columns + c;
-        float light = flat[0];
-        if (at.weight > 0.0f) light += at.weight * (flat[field] - light);
-        light -= dark;
-        open += light < s.denominator_floor ? s.denominator_floor : light;  // NaN stays
       }
     }
   }

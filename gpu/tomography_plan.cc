@@ -88,6 +88,7 @@ absl::Status CheckIteration(const TomographyConfig& c) {
 // Whether each ray's mirror image is measured too, as in scans over 360°: no gap of a quarter turn.
 bool CoversFullTurn(const std::vector<double>& angles) {
   std::vector<double> turned;
+  turned.reserve(angles.size());
   for (const double angle : angles) turned.push_back(angle - 2 * kPi * std::floor(angle / (2 * kPi)));
   std::sort(turned.begin(), turned.end());
   double gap = turned.front() + 2 * kPi - turned.back();

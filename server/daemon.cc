@@ -173,7 +173,7 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   while (!engine_->Idle() && std::chrono::steady_clock::now() < until && !hurry()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const bool idle = engine_->Idle();
   int64_t held = 0, on_disk = 0;
-  for (const auto& volume : engine_->ListVolumes()) {
+  for (const auto& volume : engine_->ListVolumes({.in_memory = true})) {
     if (volume.state == engine::VolumeState::kHeld) ++(volume.tier == engine::Tier::kDisk ? on_disk : held);
   }
   if (on_disk > 0) Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon", {{"volumes", on_disk}});

@@ -24,6 +24,7 @@
 #include "server/engine/stats.h"
 #include "server/engine/status_types.h"
 #include "server/engine/subscription.h"
+#include "server/engine/volume_store.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/spill_folder.h"
 
@@ -106,7 +107,7 @@ class Engine {
 
   // -- volumes
   virtual absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) = 0;
-  virtual std::vector<VolumeStatus> ListVolumes() = 0;  // oldest first; gone ones for ten minutes
+  virtual std::vector<VolumeStatus> ListVolumes(const VolumeQuery& query = {}) = 0;  // oldest first; gone ones for ten minutes
   virtual absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                                    const std::vector<int64_t>& count) = 0;
   /// Marks a volume, or (`release`) takes the mark back.

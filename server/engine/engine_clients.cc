@@ -47,13 +47,10 @@ void EngineImpl::Housekeep() {
 
 std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
   const MemoryStatus memory = GetMemory();
-  const auto volumes = volumes_.List();
+  const auto volumes = volumes_.List({.in_memory = true});
   const auto leases = leases_.List();
   for (SessionStatus& session : sessions) {
-    session.volumes = std::count_if(volumes.begin(), volumes.end(), [&](const VolumeStatus& v) {
-      return v.session == session.name &&
-             (v.state == VolumeState::kHeld || v.state == VolumeState::kCommitting || v.state == VolumeState::kAcquiring);
-    });
+    session.volumes = std::count_if(volumes.begin(), volumes.end(), [&](const VolumeStatus& v) { return v.session == session.name; });
     session.leases = std::count_if(leases.begin(), leases.end(), [&](const Lease& lease) { return lease.session == session.name; });
     for (const auto& holder : memory.holders) {
       if (holder.session == session.name) session.bytes += holder.what.bytes;

@@ -46,7 +46,7 @@ std::vector<DeviceStatus> EngineImpl::ListDevices() {
     status.limbo_bytes = use.limbo;
     status.free_bytes = use.free();
     status.peak_bytes = use.peak;
-    for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->Status().state);
+    for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->state());
     status.running_jobs = jobs_.RunningOn(static_cast<int>(d));
     list.push_back(std::move(status));
   }
@@ -73,7 +73,7 @@ absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
   const absl::Cleanup measured = [this] { measuring_ = false; };
   const int64_t scans = scans_admitted_;
   for (const auto& session : Sessions()) {
-    if (session->finished() || IsFinal(session->Status().state)) continue;
+    if (session->finished() || IsFinal(session->state())) continue;
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
                     {.reason = "SCANS_RUNNING", .field = "", .numbers = {{"scan", session->name()}}});
   }
@@ -98,8 +98,10 @@ MemoryStatus EngineImpl::GetMemory() {
   MemoryStatus memory;
   memory.devices = ListDevices();
   std::map<std::string, std::string> session_of;
-  for (const auto& session : Sessions()) session_of[session->name()] = session->Status().spec.session;
-  for (const auto& volume : volumes_.List()) session_of[volume.name] = volume.session;
+  for (const auto& session : Sessions()) {
+    if (!session->finished() && !session->client_session().empty()) session_of[session->name()] = session->client_session();
+  }
+  for (const auto& volume : volumes_.List({.in_memory = true})) session_of[volume.name] = volume.session;
   for (int d = 0; d < ledger_.devices(); ++d) {
     for (const auto& holder : ledger_.HoldersOf(d)) {
       const auto it = session_of.find(holder.name);
@@ -131,7 +133,7 @@ absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(const ResolvedScan& scan
     DeviceLoad load{.health = devices_[d]->Health(), .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
     for (const auto& session : sessions) {
       if (session->finished() || !session->Uses(static_cast<int>(d))) continue;
-      ++(session->Status().state == ScanState::kQueued ? load.waiting : load.running);
+      ++(session->state() == ScanState::kQueued ? load.waiting : load.running);
     }
     loads.push_back(std::move(load));
   }

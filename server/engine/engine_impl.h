@@ -58,7 +58,7 @@ class EngineImpl final : public Engine {
 
   // -- volumes
   absl::StatusOr<VolumeStatus> GetVolume(const std::string& name) override;
-  std::vector<VolumeStatus> ListVolumes() override;
+  std::vector<VolumeStatus> ListVolumes(const VolumeQuery& query) override;
   absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                            const std::vector<int64_t>& count) override;
   absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) override;

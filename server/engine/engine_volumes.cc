@@ -23,8 +23,8 @@ absl::StatusOr<VolumeStatus> EngineImpl::GetVolume(const std::string& name) {
   return WithLeases(std::move(volume));
 }
 
-std::vector<VolumeStatus> EngineImpl::ListVolumes() {
-  std::vector<VolumeStatus> list = volumes_.List();
+std::vector<VolumeStatus> EngineImpl::ListVolumes(const VolumeQuery& query) {
+  std::vector<VolumeStatus> list = volumes_.List(query);
   std::map<std::string, int64_t> shared;
   for (const Lease& lease : leases_.List()) ++shared[lease.resource];
   for (VolumeStatus& volume : list) {

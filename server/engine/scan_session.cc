@@ -101,7 +101,12 @@ int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
 }
 
 ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
-    : name_(std::move(name)), context_(std::move(context)), source_(std::move(source)), device_(*context_.device), scan_(std::move(scan)) {
+    : name_(std::move(name)),
+      client_session_(scan.spec.session),
+      context_(std::move(context)),
+      source_(std::move(source)),
+      device_(*context_.device),
+      scan_(std::move(scan)) {
   MutexLock update_lock(update_mutex_);
   latest_ = scan_;
   MutexLock lock(status_mutex_);
@@ -333,6 +338,11 @@ ScanStatus ScanSession::Status() {
   status.events.assign(recent_events_.begin(), recent_events_.end());
   status.event_count = event_count_;
   return status;
+}
+
+ScanState ScanSession::state() {
+  MutexLock lock(status_mutex_);
+  return status_.state;
 }
 
 ScanStatus ScanSession::StatusWithoutEvents() {

@@ -85,6 +85,9 @@ class ScanSession {
 
   const std::string& name() const { return name_; }
   ScanStatus Status();
+  ScanState state();
+  /// Of the client that it belongs to; empty if to none.
+  const std::string& client_session() const { return client_session_; }
   /// True once the final state is told and the threads have nothing left to do.
   bool finished() const { return ended_.load(); }
   /// Replaces the processing at the next volume boundary.
@@ -195,7 +198,7 @@ class ScanSession {
   /// The first reason to end wins.
   bool EndWith(ScanState state, const std::string& code, const std::string& reason);
 
-  const std::string name_;
+  const std::string name_, client_session_;
   const SessionContext context_;
   const std::unique_ptr<Source> source_;
   Device& device_;

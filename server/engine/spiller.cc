@@ -382,7 +382,7 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
 std::vector<TierUse> Spiller::Uses() {
   std::vector<TierUse> uses;
   std::map<Tier, int64_t> volumes;
-  for (const VolumeStatus& volume : context_.volumes->List()) {
+  for (const VolumeStatus& volume : context_.volumes->List({.in_memory = true})) {
     if (volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting) ++volumes[volume.tier];
   }
   MutexLock lock(mutex_);

@@ -13,6 +13,7 @@ namespace octavo::engine {
 namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
+constexpr size_t kMostTombstones = 10'000;
 
 bool InMemory(VolumeState s) { return s == VolumeState::kAcquiring || s == VolumeState::kHeld || s == VolumeState::kCommitting; }
 
@@ -36,8 +37,9 @@ absl::Status CheckTransition(const std::string& volume, VolumeState from, Volume
 absl::StatusOr<VolumeStore::Records::iterator> VolumeStore::Find(const std::string& name) {
   auto it = by_name_.find(name);
   if (it == by_name_.end()) {
-    return WithInfo(absl::NotFoundError(absl::StrCat("no volume ", name, " (one that left memory is remembered for ten minutes)")),
-                    {.reason = "NO_VOLUME", .field = "name", .numbers = {}});
+    return WithInfo(
+        absl::NotFoundError(absl::StrCat("no volume ", name, " (of those that left memory the last 10000 are remembered for ten minutes)")),
+        {.reason = "NO_VOLUME", .field = "name", .numbers = {}});
   }
   return it->second;
 }
@@ -56,13 +58,9 @@ VolumeStatus VolumeStore::StatusOf(const Record& record) const {
 
 void VolumeStore::Purge() {
   const int64_t now = clock_->Now().monotonic_ns;
-  for (auto it = records_.begin(); it != records_.end();) {
-    if (it->gone_ns > 0 && now - it->gone_ns > kTombstoneNs) {
-      by_name_.erase(it->status.name);
-      it = records_.erase(it);
-    } else {
-      ++it;
-    }
+  while (!gone_.empty() && (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
+    by_name_.erase(gone_.front().status.name);
+    gone_.pop_front();
   }
 }
 
@@ -82,6 +80,7 @@ VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std
   record.status.reason = reason;
   record.gone_ns = clock_->Now().monotonic_ns;
   ++finished_[finished];
+  gone_.splice(gone_.end(), records_, by_name_.at(record.status.name));
   return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
 }
 
@@ -90,7 +89,7 @@ void VolumeStore::Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int
   {
     MutexLock lock(mutex_);
     Purge();
-    records_.push_back({.status = status, .slot = std::move(slot), .device = device});
+    records_.push_back({.number = ++added_, .status = status, .slot = std::move(slot), .device = device});
     by_name_[status.name] = std::prev(records_.end());
   }
   on_change_(status);
@@ -134,12 +133,22 @@ absl::StatusOr<VolumeStatus> VolumeStore::Get(const std::string& name) {
   return StatusOf(*it);
 }
 
-std::vector<VolumeStatus> VolumeStore::List() {
+std::vector<VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   MutexLock lock(mutex_);
   Purge();
+  std::vector<const Record*> all;
+  all.reserve(records_.size() + gone_.size());
+  const auto take = [&](const Records& records) {
+    for (const Record& record : records) {
+      if (query.scan.empty() || record.status.scan == query.scan) all.push_back(&record);
+    }
+  };
+  if (!query.in_memory) take(gone_);
+  take(records_);
+  std::sort(all.begin(), all.end(), [](const Record* a, const Record* b) { return a->number < b->number; });
   std::vector<VolumeStatus> list;
-  list.reserve(records_.size());
-  for (const Record& record : records_) list.push_back(StatusOf(record));
+  list.reserve(all.size());
+  for (const Record* record : all) list.push_back(StatusOf(*record));
   return list;
 }
 
@@ -336,6 +345,11 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   return counts;
 }
 
+void VolumeStore::ForgetScan(const std::string& scan) {
+  MutexLock lock(mutex_);
+  scans_.erase(scan);
+}
+
 // -- tiers
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
@@ -450,7 +464,13 @@ void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVo
   {
     MutexLock lock(mutex_);
     const int64_t now = clock_->Now().monotonic_ns;
-    records_.push_back({.status = status, .slot = nullptr, .device = status.recovered ? 0 : device, .sealed_ns = now, .gone_ns = 0, .living_ns = now});
+    records_.push_back({.number = ++added_,
+                        .status = status,
+                        .slot = nullptr,
+                        .device = status.recovered ? 0 : device,
+                        .sealed_ns = now,
+                        .gone_ns = 0,
+                        .living_ns = now});
     records_.back().spilled = std::move(spilled);
     by_name_[status.name] = std::prev(records_.end());
   }
@@ -466,7 +486,8 @@ VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>
     MutexLock lock(mutex_);
     Purge();
     std::map<std::string, bool> known;  // each session is asked about once
-    for (Record& record : records_) {
+    for (auto next = records_.begin(); next != records_.end();) {
+      Record& record = *next++;  // it may leave
       VolumeStatus& status = record.status;
       if (status.state != VolumeState::kHeld) continue;
       if (status.ttl_seconds > 0 && !status.marked && status.moving.empty()) {

@@ -32,7 +32,13 @@ struct PinnedVolume {
   std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device
 };
 
-/// All volumes, in every state; those that have left memory stay listed for ten minutes. Thread-safe; short
+/// Which volumes a list is to have.
+struct VolumeQuery {
+  std::string scan;        // empty = of all scans
+  bool in_memory = false;  // only what is acquired, held or being committed
+};
+
+/// All volumes, in every state; those that have left memory stay listed for ten minutes, the last 10000. Thread-safe; short
 /// critical sections, no device calls inside (memory is let go of outside the lock).
 class VolumeStore {
  public:
@@ -48,7 +54,7 @@ class VolumeStore {
   void Fail(const std::string& name, const std::string& reason);
 
   absl::StatusOr<VolumeStatus> Get(const std::string& name);
-  std::vector<VolumeStatus> List();  // oldest first
+  std::vector<VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
   /// Keeps the bytes readable on the device while the result lives. Held and committing volumes only. FailedPrecondition (SPILLED) if
   /// they are in another tier: whoever works on the device restores first (Spiller::RestoreNow).
   absl::StatusOr<PinnedVolume> Pin(const std::string& name);
@@ -110,9 +116,12 @@ class VolumeStore {
     std::vector<std::string> in_memory;  // oldest first
   };
   ScanCounts CountOf(const std::string& scan);
+  /// The scan is no longer listed: its totals go.
+  void ForgetScan(const std::string& scan);
 
  private:
   struct Record {
+    uint64_t number = 0;  // in the order they came
     VolumeStatus status;
     std::shared_ptr<VolumeSlot> slot;
     int device = 0;
@@ -127,7 +136,7 @@ class VolumeStore {
     std::shared_ptr<const SpilledVolume> spilled;
     void LetGo();
   };
-  using Records = std::list<Record>;  // oldest first
+  using Records = std::list<Record>;  // oldest first; of those that left memory, the one that left first
   absl::StatusOr<Records::iterator> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   VolumeStatus StatusOf(const Record& record) const;
   static PinnedVolume PinOf(const Record& record, VolumeStatus status);
@@ -140,7 +149,9 @@ class VolumeStore {
   const Clock* const clock_;
   const std::function<void(const VolumeStatus&)> on_change_;
   Mutex mutex_;
-  Records records_ ABSL_GUARDED_BY(mutex_);
+  // Those in memory, and apart from them (so that nothing on the way of a volume walks through them) those that left it.
+  Records records_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Records::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ScanCounts> scans_ ABSL_GUARDED_BY(mutex_);  // running totals; in_memory and held unused

@@ -96,10 +96,11 @@ class VolumeServiceImpl final : public Base {
         if (!v1::VolumeState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
       if (states.empty()) states = {v1::ACQUIRING, v1::HELD, v1::COMMITTING};
-      auto volumes = engine_->ListVolumes();
+      const bool in_memory =
+          std::all_of(states.begin(), states.end(), [](int state) { return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING; });
+      auto volumes = engine_->ListVolumes({.scan = request->scan(), .in_memory = in_memory});
       std::erase_if(volumes, [&](const engine::VolumeStatus& volume) {
-        return (!request->scan().empty() && volume.scan != request->scan()) ||
-               std::find(states.begin(), states.end(), static_cast<int>(volume.state)) == states.end();
+        return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) == states.end();
       });
       OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), volumes.size()));
       for (size_t i = page.begin; i < page.end; ++i) EncodeVolume(volumes[i], response->add_volumes());

@@ -104,7 +104,7 @@ class Tiers(DaemonTest):
 
 class Ring(DaemonTest):
     def test_the_last_and_the_marked(self):
-        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8), samples=256,
+        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(32, 8), samples=256, rate_hz=10e3,  # the ring: a tenth of a second
                                        retention=dict(mode=scan_pb2.LIVE, keep_last=4, hold_slots=1))
         marked = None
         for frame in self.client.subscribe(scan.name, ["mip"]):

@@ -438,7 +438,8 @@ TEST_F(MemoryTest, TimeToLiveWarnsAndThenDiscards) {
   ASSERT_THAT(Spill(volumes[1].name, Tier::kDisk), IsOk()) << "another tier does not save it";
   const auto warnings = [&] {
     int64_t n = 0;
-    for (const auto& event : engine_->GetScan(volumes[0].scan)->events) n += event.kind == EventKind::kExpiring;
+    const auto scan = engine_->GetScan(volumes[0].scan);
+    for (const auto& event : scan->events) n += event.kind == EventKind::kExpiring;
     return n;
   };
   clock_.Advance(79);

@@ -278,7 +278,7 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
 }
 
 TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
-  TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2'000'000);
+  TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 1'000'000);
   spec.slices_per_batch = 2;
   const auto job = Submit(spec);
   ASSERT_THAT(job, IsOk());

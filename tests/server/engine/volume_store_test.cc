@@ -1,5 +1,7 @@
 #include "server/engine/volume_store.h"
 
+#include "absl/strings/str_cat.h"
+
 #include "tests/support/fake_clock.h"
 #include "tests/support/status_matchers.h"
 
@@ -112,6 +114,24 @@ TEST_F(VolumeStoreTest, AcquiringVolumesCannotBeReadOrTaken) {
   EXPECT_TRUE(slot.expired());
   store_.Seal(Status("volumes/a"), true);
   EXPECT_EQ(StateOf("volumes/a"), VolumeState::kFailed) << "what failed stays failed";
+}
+
+TEST_F(VolumeStoreTest, TombstonesAreNotMoreThanTenThousand) {
+  Held("volumes/early");
+  for (int i = 0; i < 10'050; ++i) {
+    const std::string name = absl::StrCat("volumes/", i);
+    store_.Add(Status(name, absl::StrCat("scans/", i)), std::make_shared<VolumeSlot>(), 0);
+    store_.Fail(name, "gone");
+  }
+  const auto list = store_.List();
+  ASSERT_EQ(list.size(), 10'001u);
+  EXPECT_EQ(list.front().name, "volumes/early") << "in the order they came, wherever they are now";
+  EXPECT_EQ(list[1].name, "volumes/50");
+  EXPECT_EQ(list.back().name, "volumes/10049");
+  EXPECT_EQ(StateOf("volumes/10049"), VolumeState::kFailed);
+  EXPECT_THAT(store_.Get("volumes/49"), IsError(absl::StatusCode::kNotFound, "the last 10000"));
+  EXPECT_THAT(store_.Discard("volumes/early", ""), IsOk());
+  EXPECT_EQ(store_.List().front().name, "volumes/early");
 }
 
 TEST_F(VolumeStoreTest, TombstonesAreRememberedForTenMinutes) {
