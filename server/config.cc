@@ -122,6 +122,8 @@ const std::vector<Key>& Keys() {
               &Config::slot_cache_bytes, 0, int64_t{1} << 50),
       Integer("device.buffer_quota_bytes", "device memory that the buffers of one client may take, bytes; 0 = no limit", &Config::buffer_quota_bytes,
               0, int64_t{1} << 50),
+      Integer("device.projection_bytes", "host memory for projections that clients push to tomography jobs, bytes; 0 = half of the machine's",
+              &Config::projection_bytes, 0, int64_t{1} << 50),
       Text("spill.dir", "private directory of volumes that are moved to disk; default <state.dir>/spill", &Config::spill_dir),
       Integer("spill.disk_bytes", "most that spilled volumes may take of the disk, bytes; 0 = no tier DISK", &Config::spill_disk_bytes, 0,
               int64_t{1} << 60),

@@ -25,6 +25,7 @@ struct Config {
   int64_t commit_threads = 2;                                                 // 1 ... 64
   int64_t slot_cache_bytes = int64_t{1} << 30;                                // 0 ... 2^50
   int64_t buffer_quota_bytes = 0;                                             // of one client; 0 = no limit
+  int64_t projection_bytes = 0;                                               // of host memory; 0 = half of the machine's
   std::string spill_dir;                                                      // empty = <state.dir>/spill
   int64_t spill_disk_bytes = int64_t{16} << 30;                               // quota; 0 = no tier DISK
   int64_t spill_host_bytes = int64_t{1} << 30;                                // 0 = no tier HOST

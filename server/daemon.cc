@@ -127,6 +127,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.server_id = daemon->server_id_;
   engine_config.slot_cache_bytes = config.slot_cache_bytes;
   engine_config.buffer_quota_bytes = config.buffer_quota_bytes;
+  engine_config.projection_bytes = config.projection_bytes;
   engine_config.spill_host_bytes = config.spill_host_bytes;
   engine_config.spill_threads = static_cast<int>(config.spill_threads);
   engine_config.spill_folder = daemon->spill_.get();

@@ -9,6 +9,8 @@
 #include "google/protobuf/message.h"
 #include "grpcpp/grpcpp.h"
 
+#include "octavo/v1/volume.pb.h"
+
 namespace octavo::cli {
 
 /// Exit codes of the command line.
@@ -41,12 +43,16 @@ std::string Seconds(double seconds);  // "1 min 05 s"
 void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
+void AddReconCommand(CLI::App& app, Session& session);
 void AddWatchCommand(CLI::App& app, Session& session);
 void AddCameraCommands(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);
 void AddSessionCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
 void AddBenchCommand(CLI::App& app, Session& session);
+
+/// Commits a volume with a progress bar, and says where it is.
+void CommitVolume(Session& session, const v1::CommitVolumeRequest& request);
 
 /// octavo convert with its defaults: empty, or what went wrong.
 std::string ConvertTo(const std::string& source, const std::string& destination);

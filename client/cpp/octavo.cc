@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddScanCommands(app, session);
   octavo::cli::AddVolumeCommands(app, session);
   octavo::cli::AddJobCommands(app, session);
+  octavo::cli::AddReconCommand(app, session);
   octavo::cli::AddWatchCommand(app, session);
   octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);

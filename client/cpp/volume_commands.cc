@@ -84,7 +84,9 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
   std::cout << path << "  " << Bytes(static_cast<double>(done)) << "\n";
 }
 
-void Commit(Session& session, const v1::CommitVolumeRequest& request) {
+}  // namespace
+
+void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
   grpc::ClientContext context;
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
   v1::CommitProgress step;
@@ -104,8 +106,6 @@ void Commit(Session& session, const v1::CommitVolumeRequest& request) {
             << Bytes(static_cast<double>(step.result().bytes())) << " in " << Seconds(step.result().seconds()) << "  " << step.result().checksum()
             << "\n";
 }
-
-}  // namespace
 
 void AddVolumeCommands(CLI::App& app, Session& session) {
   auto* volume = app.add_subcommand("volume", "look at, read, keep or drop volumes")->require_subcommand(1);
@@ -235,7 +235,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     message.set_request_id(*request_id);
     message.mutable_options()->set_destination(*destination);
     flags->Fill(message.mutable_options());
-    Commit(session, message);
+    CommitVolume(session, message);
   });
 }
 

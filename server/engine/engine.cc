@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <pthread.h>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,12 @@ absl::Status Draining() {
   return WithInfo(absl::UnavailableError("the server is draining and takes no new scans; try another one or later"),
                   {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
 }
+
+namespace {
+
+int64_t HalfOfMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 2; }
+
+}  // namespace
 
 EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>> devices, std::vector<int64_t> budgets,
                        std::vector<Stream> read_streams, storage::CommitStore* store)
@@ -60,6 +67,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                   .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
                   .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
                  std::max(1, config_.commit_threads)),
+      projection_memory_(config_.projection_bytes > 0 ? config_.projection_bytes : HalfOfMemory()),
       jobs_({.devices = static_cast<int>(devices_.size()),
              .device_of = [this](int d) { return devices_[At(d)].get(); },
              .frames_of = [this](int d) { return frames_[At(d)]; },
@@ -68,6 +76,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
              .publisher = &publisher_,
              .clock = clock_,
              .server_id = config_.server_id,
+             .spiller = [this] { return spiller_.get(); },
              .changed = [this] { job_watches_.Wake(); }}),
       job_watches_([this](const std::string& name) { return GetJob(name); }, [this] { jobs_.Tick(); }),
       watches_([this](const std::string& name) { return GetScan(name); },

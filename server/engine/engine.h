@@ -47,6 +47,7 @@ struct EngineConfig {
   std::string software;                                                       // "octavo 0.1.0", for committed files
   const Clock* clock = nullptr;                                               // null = system clock
   int64_t slot_cache_bytes = int64_t{1} << 30;                                // memory of ended scans kept for the next ones, per device
+  int64_t projection_bytes = 0;  // host memory for projections that clients push; 0 = half of the machine's
   int64_t spill_host_bytes = 0;                                               // page-locked host memory for spilled volumes; 0 = no tier HOST
   int spill_threads = 2;
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
@@ -161,6 +162,8 @@ class Engine {
   /// its final state.
   virtual absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) = 0;
   virtual absl::StatusOr<JobStatus> CancelJob(const std::string& name) = 0;
+  /// Where a client pushes projections of a job. FailedPrecondition (NOT_PUSH, JOB_STATE).
+  virtual absl::StatusOr<std::shared_ptr<ProjectionPort>> OpenProjectionPush(const std::string& job) = 0;
 
   // -- buffers
   virtual BufferStore& buffers() = 0;

@@ -14,8 +14,10 @@
 #include "server/engine/committer.h"
 #include "server/engine/device_watch.h"
 #include "server/engine/engine.h"
+#include "server/engine/job_kinds.h"
 #include "server/engine/job_queue.h"
 #include "server/engine/ledger.h"
+#include "server/engine/projection_port.h"
 #include "server/engine/publisher.h"
 #include "server/engine/scan_queue.h"
 #include "server/engine/scan_session.h"
@@ -85,6 +87,7 @@ class EngineImpl final : public Engine {
   std::vector<JobStatus> ListJobs() override { return jobs_.List(); }
   absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) override;
   absl::StatusOr<JobStatus> CancelJob(const std::string& name) override { return jobs_.Cancel(name); }
+  absl::StatusOr<std::shared_ptr<ProjectionPort>> OpenProjectionPush(const std::string& job) override { return jobs_.ProjectionPortOf(job); }
 
   // -- products
   absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify) override;
@@ -103,6 +106,9 @@ class EngineImpl final : public Engine {
 
  private:
   static size_t At(int device) { return static_cast<size_t>(device); }
+
+  // -- engine_jobs.cc
+  JobEnvironment JobNeeds();
 
   // -- engine_scans.cc
   ScanStatus StatusOf(ScanSession& session);
@@ -169,6 +175,7 @@ class EngineImpl final : public Engine {
   Deriver deriver_;
   WorkerPool workers_;
   Committer committer_;
+  ProjectionMemory projection_memory_;  // before the jobs, whose ports take of it
   JobQueue jobs_;
   JobWatches job_watches_;
   ScanWatches watches_;

@@ -7,17 +7,27 @@
 
 namespace octavo::engine {
 
+JobEnvironment EngineImpl::JobNeeds() {
+  return {.volumes = &volumes_,
+          .ledger = &ledger_,
+          .buffers = buffers_.get(),
+          .spiller = spiller_.get(),
+          .file_roots = config_.replay_roots,
+          .projection_memory = &projection_memory_,
+          .clock = clock_};
+}
+
 absl::StatusOr<JobStatus> EngineImpl::SubmitJob(const JobSpec& spec, AdmissionReport* report) {
   MutexLock submit(job_submit_mutex_);  // one at a time: two retries of one request must not both be queued
   OCTAVO_ASSIGN_OR_RETURN(const std::optional<JobStatus> earlier, jobs_.Earlier(spec));
   if (earlier.has_value()) return *earlier;
   if (draining_) return Draining();
-  OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, {.volumes = &volumes_}));
+  OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, JobNeeds()));
   return jobs_.Submit(spec, std::move(work), report);
 }
 
 absl::StatusOr<AdmissionReport> EngineImpl::PlanJob(const JobSpec& spec, std::string* plan) {
-  OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, {.volumes = &volumes_}));
+  OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, JobNeeds()));
   return jobs_.Plan(spec, *work, plan);
 }
 

@@ -18,6 +18,10 @@
 #include "server/engine/publisher.h"
 #include "server/engine/status_types.h"
 
+namespace octavo::engine {
+class ProjectionPort;
+}
+
 // What a job is, and what a kind of job implements (JobWork). The queue (job_queue.h) does the rest: states, devices, memory,
 // results, progress.
 namespace octavo::engine {
@@ -43,7 +47,7 @@ struct JobLogLine {
 };
 
 /// What a job found, beside volumes.
-using JobFinding = std::variant<std::monostate, DispersionEstimate, KLinearisationEstimate>;
+using JobFinding = std::variant<std::monostate, DispersionEstimate, KLinearisationEstimate, TomographyReport>;
 
 /// All fields as in octavo.v1.Job.
 struct JobStatus {
@@ -77,6 +81,7 @@ struct JobPlan {
     std::string what = "result";
     int64_t bytes = 0;      // of the volume
     int64_t mip_bytes = 0;  // of its MIP over z, published when the job is done; 0 = none
+    bool on_disk = false;   // it is stored batch by batch (JobRun::Store), and held in the tier DISK: only its MIP takes device memory
   };
   std::vector<Result> results;
   int64_t workspace_bytes = 0;        // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
@@ -112,6 +117,8 @@ class JobRun {
   virtual void Free(void* data) = 0;
   /// Counts `bytes` that something else (a SpectralProcessor) allocates out of the plan's workspace.
   virtual absl::Status Charge(int64_t bytes) = 0;
+  /// Takes back a charge: that memory is free again.
+  virtual void Discharge(int64_t bytes) = 0;
   /// Keeps `object` until the stream has passed everything that the job enqueued.
   virtual void Keep(std::shared_ptr<void> object) = 0;
 
@@ -120,6 +127,12 @@ class JobRun {
   /// or quantity, times, origin, derived_from, operations, scan (empty = the job's name). Name, state, device, bytes, labels and
   /// title are the queue's. The volume is held when Run returns OK, and is FAILED otherwise.
   virtual absl::StatusOr<void*> Result(size_t index, VolumeStatus volume) = 0;
+  /// For a result on_disk: as Result, without memory. Room on the disk is taken now: ResourceExhausted (SPILL_QUOTA, DISK_FULL).
+  virtual absl::Status BeginStored(size_t index, VolumeStatus volume) = 0;
+  /// Appends `bytes` of device memory to the result, which the stream makes; waits for it. Whole results, front to back.
+  virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
+  /// What to show of the result as black and white, in its own values.
+  virtual void SetDisplay(size_t index, double lo, double hi) = 0;
   /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes it here and says so with `made`;
   /// else the queue makes it in the end.
   virtual void* ResultMip(size_t index, bool made) = 0;
@@ -158,6 +171,8 @@ class JobWork {
   /// Does it. Enqueues on run.stream(); looks at `stop` at least every few tenths of a second and then returns Cancelled. Allocates
   /// nothing but through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
+  /// Where clients push its projections; null = it takes none. Any thread.
+  virtual std::shared_ptr<ProjectionPort> projection_port() const { return nullptr; }
 };
 
 }  // namespace octavo::engine

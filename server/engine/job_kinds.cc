@@ -2,6 +2,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/raw_jobs.h"
+#include "server/engine/tomography_job.h"
 
 namespace octavo::engine {
 namespace {
@@ -12,6 +13,7 @@ absl::StatusOr<std::unique_ptr<JobWork>> Make(const DispersionAutofocusSpec& spe
   return MakeDispersionAutofocusWork(spec, e);
 }
 absl::StatusOr<std::unique_ptr<JobWork>> Make(const KCalibrationSpec& spec, const JobEnvironment& e) { return MakeKCalibrationWork(spec, e); }
+absl::StatusOr<std::unique_ptr<JobWork>> Make(const TomographySpec& spec, const JobEnvironment& e) { return MakeTomographyWork(spec, e); }
 absl::StatusOr<std::unique_ptr<JobWork>> Make(std::monostate, const JobEnvironment&) { return InvalidField("work", "is not given"); }
 
 }  // namespace

@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const JobSpec& spec, const
 std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
   std::vector<AdmissionReport::Item> needs;
   for (const auto& result : plan.results)
-    needs.push_back({.what = result.what, .bytes = ClientMemory::Bytes(Padded(result.bytes)) + Padded(result.mip_bytes) + kAlign, .count = 1});
+    needs.push_back({.what = result.what, .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) + Padded(result.mip_bytes) + kAlign, .count = 1});
   needs.push_back({.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
   return needs;
 }
@@ -132,6 +132,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
   status.created = context_.clock->Now();
   status.plan = plan.text;
   status.memory_bytes = plan.bytes();
+  entry->projections = work->projection_port();
   entry->work = std::move(work);
   JobStatus answer;
   {
@@ -172,6 +173,18 @@ absl::StatusOr<JobStatus> JobQueue::Get(const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   return StatusLocked(*entry);
+}
+
+absl::StatusOr<std::shared_ptr<ProjectionPort>> JobQueue::ProjectionPortOf(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  if (entry->projections != nullptr) return entry->projections;
+  if (IsFinal(entry->status.state)) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(entry->status.state), " and takes no projections")),
+                    {.reason = "JOB_STATE", .field = "job", .numbers = {{"state", Name(entry->status.state)}}});
+  }
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " takes no projections: its input is not `push`")),
+                  {.reason = "NOT_PUSH", .field = "job", .numbers = {}});
 }
 
 std::vector<JobStatus> JobQueue::List() {
@@ -281,6 +294,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& c
   status.reason = reason;
   Record(entry, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
   if (!IsFinal(state)) return;
+  entry.projections.reset();
   status.ended = now;
   status.eta_seconds = 0;
   ++finished_[{status.kind, code}];

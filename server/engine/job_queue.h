@@ -21,6 +21,7 @@
 #include "server/engine/job.h"
 #include "server/engine/ledger.h"
 #include "server/engine/publisher.h"
+#include "server/engine/spiller.h"
 #include "server/engine/stats.h"
 #include "server/engine/volume_store.h"
 
@@ -41,7 +42,8 @@ class JobQueue {
     Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    std::function<void()> changed;  // watchers want to know; called without locks
+    std::function<Spiller*()> spiller = nullptr;  // stores results that stay on disk; empty = there are none
+    std::function<void()> changed;      // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown
@@ -54,6 +56,8 @@ class JobQueue {
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
   absl::StatusOr<JobStatus> Cancel(const std::string& name);
+  /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
+  absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPortOf(const std::string& name);
 
   /// Memory or a device may have become free. Cheap when nothing waits. Call some times a second.
   void Tick();

@@ -14,6 +14,7 @@ struct JobQueue::Entry {
   JobStatus status;              // guarded by the queue's mutex
   std::map<int, JobPlan> plans;  // by device, of those that it may run on; fixed
   std::unique_ptr<JobWork> work;
+  std::shared_ptr<ProjectionPort> projections;  // of the work, until the job has ended; guarded by the queue's mutex
   std::stop_source stop;
   std::vector<Ledger::ChargeId> charges;  // less those of results that have begun
   int device = -1;
@@ -44,8 +45,12 @@ class JobQueue::Running final : public JobRun {
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   void Free(void* data) override;
   absl::Status Charge(int64_t bytes) override;
+  void Discharge(int64_t bytes) override { used_bytes_ -= bytes; }
   void Keep(std::shared_ptr<void> object) override { kept_.push_back(std::move(object)); }
   absl::StatusOr<void*> Result(size_t index, VolumeStatus volume) override;
+  absl::Status BeginStored(size_t index, VolumeStatus volume) override;
+  absl::Status Store(size_t index, const void* data, int64_t bytes) override;
+  void SetDisplay(size_t index, double lo, double hi) override;
   void* ResultMip(size_t index, bool made) override;
   bool PreviewDue() override;
   std::vector<Publisher::Wanted> Wanted() override { return queue_.context_.publisher->WantedOf(name_); }
@@ -56,7 +61,10 @@ class JobQueue::Running final : public JobRun {
     std::shared_ptr<VolumeSlot> slot;
     VolumeStatus volume;  // name empty: not begun
     bool has_mip = false;
+    std::unique_ptr<Spiller::Storing> storing;    // on disk, while it is made
+    std::shared_ptr<const SpilledVolume> stored;  // and when it is whole
   };
+  absl::Status Describe(size_t index, VolumeStatus* volume);
   void PublishCuts(const Made& made);
 
   JobQueue& queue_;

@@ -19,6 +19,7 @@ namespace octavo::engine {
 namespace {
 
 constexpr int64_t kPreviewNs = 100'000'000;
+constexpr int64_t kStoredPiece = 8 << 20;
 
 int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
@@ -43,7 +44,9 @@ absl::Status JobQueue::Running::Begin() {
   for (size_t i = 0; i < plan_.results.size(); ++i) {
     auto slot = std::make_unique<VolumeSlot>();
     slot->charge = entry_->charges[i];
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, plan_.results[i].bytes));
+    if (!plan_.results[i].on_disk) {
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, plan_.results[i].bytes));
+    }
     if (plan_.results[i].mip_bytes > 0) {
       OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(plan_.results[i].mip_bytes));
     }
@@ -53,7 +56,7 @@ absl::Status JobQueue::Running::Begin() {
   // Only now, when nothing can fail any more: slots in a pool end their charges themselves.
   for (auto& slot : slots) {
     pool->Add(std::move(slot));
-    made_.push_back({.slot = pool->TryTake(), .volume = {}, .has_mip = false});
+    made_.push_back({.slot = pool->TryTake(), .volume = {}, .has_mip = false, .storing = nullptr, .stored = nullptr});
   }
   pool->Close();
   entry_->charges.erase(entry_->charges.begin(), entry_->charges.begin() + std::ssize(plan_.results));
@@ -135,34 +138,71 @@ void JobQueue::Running::Free(void* data) {
 
 // -- results
 
-absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volume) {
+absl::Status JobQueue::Running::Describe(size_t index, VolumeStatus* volume) {
   if (index >= made_.size() || !made_[index].volume.name.empty()) {
     return absl::InternalError(absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
   }
-  if (BytesOf(volume) != plan_.results[index].bytes) {
-    return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(volume), " bytes; planned were ", plan_.results[index].bytes));
+  if (BytesOf(*volume) != plan_.results[index].bytes) {
+    return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(*volume), " bytes; planned were ", plan_.results[index].bytes));
   }
   const JobSpec& spec = entry_->status.spec;  // fixed
-  volume.name = absl::StrCat("volumes/", NewId(queue_.context_.server_id));
-  if (volume.scan.empty()) volume.scan = name_;
-  if (!spec.title.empty()) volume.title = spec.title;
-  for (const auto& [key, value] : spec.labels) volume.labels[key] = value;
-  if (volume.acquired_begin.monotonic_ns == 0) volume.acquired_begin = volume.acquired_end = queue_.context_.clock->Now();
-  volume.device = DeviceName(entry_->device);
-  volume.bytes = BytesOf(volume);
-  volume.job = name_;
-  volume.job_kind = entry_->status.kind;
-  volume.job_parameters = entry_->work->Parameters();
-  volume.reason.clear();
-  volume.last_error.clear();
-  volume.has_commit = false;
-  volume.held_seconds = 0;
-  made_[index].volume = volume;
+  volume->name = absl::StrCat("volumes/", NewId(queue_.context_.server_id));
+  if (volume->scan.empty()) volume->scan = name_;
+  if (!spec.title.empty()) volume->title = spec.title;
+  for (const auto& [key, value] : spec.labels) volume->labels[key] = value;
+  if (volume->acquired_begin.monotonic_ns == 0) volume->acquired_begin = volume->acquired_end = queue_.context_.clock->Now();
+  volume->device = DeviceName(entry_->device);
+  volume->bytes = BytesOf(*volume);
+  volume->job = name_;
+  volume->job_kind = entry_->status.kind;
+  volume->job_parameters = entry_->work->Parameters();
+  volume->reason.clear();
+  volume->last_error.clear();
+  volume->has_commit = false;
+  volume->held_seconds = 0;
+  made_[index].volume = *volume;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volume) {
+  OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
   queue_.context_.volumes->Add(volume, made_[index].slot, entry_->device);
   MutexLock lock(queue_.mutex_);
   entry_->status.volumes.push_back(volume.name);
   ++entry_->status.event_count;
   return made_[index].slot->volume.data();
+}
+
+absl::Status JobQueue::Running::BeginStored(size_t index, VolumeStatus volume) {
+  if (!queue_.context_.spiller) return absl::InternalError("this engine stores no results");
+  OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
+  made_[index].volume.tier = Tier::kDisk;
+  OCTAVO_ASSIGN_OR_RETURN(made_[index].storing, queue_.context_.spiller()->BeginStoring(made_[index].volume));
+  return absl::OkStatus();
+}
+
+absl::Status JobQueue::Running::Store(size_t index, const void* data, int64_t bytes) {
+  if (index >= made_.size() || made_[index].storing == nullptr) return absl::InternalError(absl::StrCat("result ", index, " is not stored"));
+  const auto pool = queue_.context_.frames_of(entry_->device);
+  const int64_t piece = std::min(bytes, kStoredPiece);
+  const auto memory = pool->Get(piece);
+  if (memory == nullptr) {
+    return WithInfo(absl::ResourceExhaustedError("no page-locked memory left to store the result through"),
+                    {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(piece)}, {"retryable", "true"}}});
+  }
+  for (int64_t at = 0; at < bytes; at += piece) {
+    const int64_t count = std::min(piece, bytes - at);
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory.get(), static_cast<const char*>(data) + at, count));
+    OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+    OCTAVO_RETURN_IF_ERROR(made_[index].storing->Append(memory.get(), count));
+  }
+  return absl::OkStatus();
+}
+
+void JobQueue::Running::SetDisplay(size_t index, double lo, double hi) {
+  if (index >= made_.size()) return;
+  made_[index].volume.display_lo = lo;
+  made_[index].volume.display_hi = hi;
 }
 
 void* JobQueue::Running::ResultMip(size_t index, bool made) {
@@ -175,7 +215,7 @@ absl::Status JobQueue::Running::Finish() {
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words, device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
   for (size_t i = 0; i < made_.size(); ++i) {
     Made& made = made_[i];
-    if (made.volume.name.empty()) continue;
+    if (made.volume.name.empty() || made.storing != nullptr) continue;
     OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes, made.slot->digest.as<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
     if (made.slot->mip && !made.has_mip) {
@@ -185,13 +225,32 @@ absl::Status JobQueue::Running::Finish() {
     }
   }
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
-  for (size_t i = 0; i < made_.size(); ++i) made_[i].volume.digest = absl::StrFormat("sum64:%016x", words.as<uint64_t>()[i]);
+  for (size_t i = 0; i < made_.size(); ++i) {
+    if (made_[i].storing == nullptr) {
+      made_[i].volume.digest = absl::StrFormat("sum64:%016x", words.as<uint64_t>()[i]);
+    } else {
+      OCTAVO_ASSIGN_OR_RETURN(made_[i].stored, made_[i].storing->Finish(&made_[i].volume));
+    }
+  }
   return absl::OkStatus();
 }
 
 void JobQueue::Running::Close(bool held, const absl::Status& status) {
   for (Made& made : made_) {
     if (made.volume.name.empty()) continue;
+    if (made.storing != nullptr) {
+      if (held) {
+        {
+          MutexLock lock(queue_.mutex_);
+          entry_->status.volumes.push_back(made.volume.name);
+        }
+        queue_.context_.volumes->AddStored(made.volume, std::move(made.stored));
+        PublishCuts(made);
+      } else if (made.stored != nullptr) {
+        made.stored->Remove();
+      }
+      continue;
+    }
     if (held) {
       queue_.context_.volumes->Seal(made.volume, /*kept=*/true);
       PublishCuts(made);
@@ -241,13 +300,12 @@ absl::Status JobQueue::Running::Publish(const Plane& plane) {
 
 // The MIP over z of what was made, and the planes that somebody looks at.
 void JobQueue::Running::PublishCuts(const Made& made) {
-  static constexpr const char* kNames[3] = {"y", "x", "z"};
   const auto& context = queue_.context_;
   const VolumeStatus& volume = made.volume;
   std::vector<TopicKey> keys;
   if (made.slot->mip) keys.push_back({.product = Product::kMip});
   for (const auto& wanted : Wanted()) {
-    if (wanted.key.product == Product::kBscan) keys.push_back(wanted.key);
+    if (wanted.key.product == Product::kBscan && made.slot->volume) keys.push_back(wanted.key);
   }
   for (const TopicKey& key : keys) {
     const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
@@ -268,7 +326,7 @@ void JobQueue::Running::PublishCuts(const Made& made) {
     for (int d = 0; d < 3; ++d) {
       if (d == gone) continue;
       frame.shape.push_back(volume.shape[d]);
-      frame.axes.emplace_back(kNames[d]);
+      frame.axes.push_back(volume.axes[d]);
       frame.spacing_um.push_back(volume.spacing_um[d]);
       bytes *= volume.shape[d];
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/engine/scan_spec.h"
+#include "server/engine/tomography_spec.h"
 
 // What a client asks of a job, in plain types: the engine's twin of octavo.v1.JobSpec. 0 and empty mean "choose".
 namespace octavo::engine {
@@ -56,7 +57,7 @@ struct JobSpec {
   int priority = 0;
   std::string device;  // "", "auto", "devices/<n>"
   std::string group;
-  std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec> work;
+  std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec, TomographySpec> work;
 };
 
 }  // namespace octavo::engine

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <fcntl.h>
-#include <filesystem>
 #include <limits>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
+#include "server/engine/confined_path.h"
 #include "server/engine/npy_input.h"
 #include "server/engine/pacer.h"
 #include "server/engine/sources.h"
@@ -29,74 +29,17 @@ struct File {
   math::Packing packing = math::Packing::kNone;
 };
 
-bool Inside(const std::string& path, const std::string& folder) {
-  return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
-}
-
-// The path with links resolved, or empty with errno set.
-std::string RealPath(const std::string& path) {
-  char* resolved = ::realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) return "";
-  const std::string real = resolved;
-  std::free(resolved);
-  return real;
-}
-
-absl::Status Outside(const std::string& path) { return InvalidField("replay.path", absl::StrCat("'", path, "' lies outside the replay roots")); }
-
-absl::Status NoAccess(const std::string& path, const char* what) {
-  return WithInfo(absl::PermissionDeniedError(absl::StrCat("replay.path: '", path, "' ", what)),
-                  {.reason = "NO_ACCESS", .field = "replay.path", .numbers = {}});
-}
-
-// A path inside one of the roots, links resolved.
-struct Confined {
-  std::string path, root;
-};
-
-absl::StatusOr<Confined> Confine(const std::string& path, const std::vector<std::string>& roots) {
-  constexpr char kField[] = "replay.path";
-  if (path.empty()) return InvalidField(kField, "is empty");
-  if (path.find('\0') != std::string::npos) return InvalidField(kField, "holds a zero byte");
-  if (roots.empty()) {
-    return WithInfo(absl::FailedPreconditionError("replay.path: this server has no replay roots; set storage.replay_roots"),
-                    {.reason = "NO_REPLAY_ROOT", .field = kField, .numbers = {}});
-  }
-  bool inside = false, denied = false;
-  for (const std::string& root : roots) {
-    const std::string real_root = RealPath(root);
-    if (real_root.empty()) continue;
-    const std::string candidate = path[0] == '/' ? path : absl::StrCat(real_root, "/", path);
-    // By its letters first: whether a file outside exists is nobody's business.
-    const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
-    if (!Inside(plain, std::filesystem::path(absl::StrCat(root, "/.")).lexically_normal().parent_path().string()) && !Inside(plain, real_root)) {
-      continue;
-    }
-    const std::string real = RealPath(candidate);
-    if (real.empty()) {
-      inside = true;
-      denied = denied || errno == EACCES;
-      continue;
-    }
-    if (Inside(real, real_root)) return Confined{real, real_root};
-  }
-  if (!inside) return Outside(path);
-  if (denied) return NoAccess(path, "may not be read");
-  return WithInfo(absl::NotFoundError(absl::StrCat("replay.path: no file '", path, "' under the replay roots")),
-                  {.reason = "NO_FILE", .field = kField, .numbers = {}});
-}
-
-// Opens a regular file inside the roots.
 absl::StatusOr<UniqueFd> OpenConfined(const std::string& path, const std::vector<std::string>& roots, std::string* real, struct stat* info) {
-  OCTAVO_ASSIGN_OR_RETURN(const Confined confined, Confine(path, roots));
+  constexpr char kField[] = "replay.path";
+  OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath confined, ConfinePath(path, roots, kField));
   // Not blocking: opening a named pipe would wait for its writer.
   UniqueFd fd(::open(confined.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  if (!fd || ::fstat(fd.get(), info) != 0) return NoAccess(path, absl::StrCat("cannot be opened: errno ", errno).c_str());
+  if (!fd || ::fstat(fd.get(), info) != 0) return NoAccess(kField, path, absl::StrCat("cannot be opened: errno ", errno));
   // A folder of the path may have become a link since: ask what was opened.
   char opened[PATH_MAX];
   const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), opened, sizeof opened);
-  if (n > 0 && !Inside(std::string(opened, static_cast<size_t>(n)), confined.root)) return Outside(path);
-  if (!S_ISREG(info->st_mode)) return InvalidField("replay.path", absl::StrCat("'", path, "' is no regular file"));
+  if (n > 0 && !IsInside(std::string(opened, static_cast<size_t>(n)), confined.root)) return OutsideRoots(kField, path);
+  if (!S_ISREG(info->st_mode)) return InvalidField(kField, absl::StrCat("'", path, "' is no regular file"));
   *real = confined.path;
   return fd;
 }
@@ -127,7 +70,7 @@ absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, cons
   if (absl::EndsWith(file.path, ".npy")) {
     std::string head(65536 + 12, '\0');
     const ssize_t n = ::pread(file.fd.get(), head.data(), head.size(), 0);
-    if (n < 0) return NoAccess(replay.path, absl::StrCat("cannot be read: errno ", errno).c_str());
+    if (n < 0) return NoAccess(kField, replay.path, absl::StrCat("cannot be read: errno ", errno));
     head.resize(static_cast<size_t>(n));
     OCTAVO_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(head));
     OCTAVO_ASSIGN_OR_RETURN(file.samples, SamplesOf(header, a));

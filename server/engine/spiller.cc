@@ -65,6 +65,47 @@ class Spiller::DiskVolume final : public SpilledVolume {
   const std::shared_ptr<storage::SpillFile> file_;
 };
 
+class Spiller::StoringOnDisk final : public Spiller::Storing {
+ public:
+  StoringOnDisk(Spiller& spiller, std::unique_ptr<storage::SpillWriter> writer) : spiller_(spiller), writer_(std::move(writer)) {}
+  absl::Status Append(const void* data, int64_t bytes) override {
+    Digest(static_cast<const char*>(data), bytes);
+    return writer_->Append(data, bytes);
+  }
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(VolumeStatus* volume) override {
+    volume->digest = absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
+    writer_->SetAbout(AboutOf(*volume, spiller_.context_.meta_of(*volume)));
+    OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());
+    return std::make_shared<const DiskVolume>(std::move(file));
+  }
+
+ private:
+  // Parts of a digest begin at whole words.
+  void Digest(const char* data, int64_t bytes) {
+    if (rest_bytes_ > 0) {
+      const int64_t more = std::min(8 - rest_bytes_, bytes);
+      std::memcpy(rest_ + rest_bytes_, data, static_cast<size_t>(more));
+      rest_bytes_ += more;
+      data += more;
+      bytes -= more;
+      if (rest_bytes_ < 8) return;
+      digest_ += DigestBytes(rest_, 8, digested_);
+      digested_ += 8;
+    }
+    const int64_t whole = bytes / 8 * 8;
+    digest_ += DigestBytes(data, whole, digested_);
+    digested_ += whole;
+    rest_bytes_ = bytes - whole;
+    std::memcpy(rest_, data + whole, static_cast<size_t>(rest_bytes_));
+  }
+
+  Spiller& spiller_;
+  const std::unique_ptr<storage::SpillWriter> writer_;
+  uint64_t digest_ = 0;
+  int64_t digested_ = 0, rest_bytes_ = 0;
+  char rest_[8] = {};
+};
+
 Spiller::Spiller(Context context, int threads) : context_(std::move(context)), pool_("oct-spill", threads) {
   for (int d = 0; d < context_.devices; ++d) {
     host_pools_.push_back(std::make_shared<FramePool>(context_.device_of(d).first, context_.host_bytes, FramePool::Sizes::kExact));
@@ -170,6 +211,13 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const P
   if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest) return Changed(volume.name, volume.digest, now);
   OCTAVO_ASSIGN_OR_RETURN(auto file, writer->Finish());
   return std::make_shared<const DiskVolume>(std::move(file));
+}
+
+absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(const VolumeStatus& volume) {
+  OCTAVO_RETURN_IF_ERROR(CheckTier(Tier::kDisk));
+  const std::string id = volume.name.substr(volume.name.find('/') + 1);
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
+  return std::make_unique<StoringOnDisk>(*this, std::move(writer));
 }
 
 absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned, Tier tier) {

@@ -63,6 +63,17 @@ class Spiller {
   /// As Restore, on the calling thread: for workers that need the volume on its device.
   absl::StatusOr<VolumeStatus> RestoreNow(const std::string& name);
 
+  /// A volume that is made on disk, front to back, without ever being on a device as a whole. Destroyed unfinished it leaves nothing.
+  class Storing {
+   public:
+    virtual ~Storing() = default;
+    virtual absl::Status Append(const void* data, int64_t bytes) = 0;
+    /// Makes it durable; sets the volume's digest, which the file carries too.
+    virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(VolumeStatus* volume) = 0;
+  };
+  /// Takes the room. FailedPrecondition (SPILL_OFF), ResourceExhausted (SPILL_QUOTA, DISK_FULL).
+  absl::StatusOr<std::unique_ptr<Storing>> BeginStoring(const VolumeStatus& volume);
+
   /// Lists what an earlier process left in the spill directory as held volumes. Once, at the start. Returns a line for each.
   std::vector<std::string> Recover(std::vector<storage::SpillFolder::Found> found);
 
@@ -73,6 +84,7 @@ class Spiller {
  private:
   class HostVolume;
   class DiskVolume;
+  class StoringOnDisk;
   /// Copies the pinned bytes into the tier, checked against the digest.
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const PinnedVolume& pinned, Tier tier);
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToHost(const PinnedVolume& pinned);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
 
@@ -449,13 +451,26 @@ void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared
 }
 
 void VolumeStore::AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
+  status.recovered = true;
+  AddStored(std::move(status), std::move(spilled));
+}
+
+void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
   status.state = VolumeState::kHeld;
   status.tier = spilled->tier();
-  status.kept = status.recovered = true;
+  status.kept = true;
+  int device = 0;
+  if (!absl::SimpleAtoi(absl::StripPrefix(status.device, "devices/"), &device)) device = 0;
   {
     MutexLock lock(mutex_);
     const int64_t now = clock_->Now().monotonic_ns;
-    records_.push_back({.number = ++added_, .status = status, .slot = nullptr, .device = 0, .sealed_ns = now, .gone_ns = 0, .living_ns = now});
+    records_.push_back({.number = ++added_,
+                        .status = status,
+                        .slot = nullptr,
+                        .device = status.recovered ? 0 : device,
+                        .sealed_ns = now,
+                        .gone_ns = 0,
+                        .living_ns = now});
     records_.back().spilled = std::move(spilled);
     by_name_[status.name] = std::prev(records_.end());
   }

@@ -89,6 +89,9 @@ class VolumeStore {
   /// A volume that an earlier process left behind: held.
   void AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
 
+  /// A volume that was made into another tier than the device: held, kept.
+  void AddStored(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
+
   // -- what time and clients' ends do to volumes
   struct Due {
     std::vector<VolumeStatus> warned;   // will expire within their warning time; told once

@@ -5,6 +5,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_tomography.h"
 
 namespace octavo::rpc {
 namespace {
@@ -87,6 +88,8 @@ void Encode(const engine::KCalibrationSpec& in, v1::JobSpec* spec) {
   out->set_edge(in.edge);
 }
 
+void Encode(const engine::TomographySpec& in, v1::JobSpec* out) { EncodeTomography(in, out->mutable_tomography()); }
+
 void Encode(std::monostate, v1::JobSpec*) {}
 
 void EncodeFinding(const engine::DispersionEstimate& in, v1::Job* job) {
@@ -106,6 +109,8 @@ void EncodeFinding(const engine::KLinearisationEstimate& in, v1::Job* job) {
   out->set_peak_bin(in.peak_bin);
   out->set_nonlinearity_samples(in.nonlinearity_samples);
 }
+
+void EncodeFinding(const engine::TomographyReport& in, v1::Job* job) { EncodeTomographyReport(in, job->mutable_tomography()); }
 
 void EncodeFinding(std::monostate, v1::Job*) {}
 
@@ -140,7 +145,12 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
       OCTAVO_ASSIGN_OR_RETURN(out.work, Decode(in.k_calibration()));
       break;
     }
-    case v1::JobSpec::WORK_NOT_SET: return InvalidField("work", "is not given; allowed: reprocess, dispersion_autofocus, k_calibration");
+    case v1::JobSpec::kTomography: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeTomography(in.tomography()));
+      break;
+    }
+    case v1::JobSpec::WORK_NOT_SET:
+      return InvalidField("work", "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
   }
   return out;
 }

@@ -34,7 +34,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeJobService(engine));
     services_.push_back(MakeBufferService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
-    services_.push_back(MakeSourceService(engine, &camera_workers_));
+    services_.push_back(MakeSourceService(engine, &camera_workers_, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
     services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
@@ -111,6 +111,7 @@ class RpcServerImpl final : public RpcServer {
 
  private:
   engine::WorkerPool workers_;
+  engine::WorkerPool copy_workers_{"oct-copy", 2};
   engine::WorkerPool camera_workers_{"oct-camera", 1};  // a camera may take seconds to answer
   engine::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;

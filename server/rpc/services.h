@@ -25,8 +25,8 @@ struct ServerInfo {
 
 /// `workers` ask cameras, which takes a second or two.
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers);
-/// `workers` ask cameras.
-std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers);
+/// `workers` ask cameras; `copiers` put projections that are pushed in their place.
+std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine);
 std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine);

@@ -7,69 +7,35 @@
 
 #include "octavo/v1/source.grpc.pb.h"
 
-#include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "server/engine/projection_port.h"
 #include "server/engine/push_port.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/local_peer.h"
 #include "server/rpc/payload.h"
+#include "server/rpc/push_stream.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
 namespace {
 
-constexpr uint32_t kPushDataField = 15;
+constexpr uint32_t kPushDataField = 15;  // of PushRequest and PushProjectionsRequest
 
-/// One connection that pushes. Reads a message at a time, writes one answer at a time: the newest.
-class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStream> {
+/// One connection that pushes records of a scan.
+class PushStream final : public PushStreamBase {
  public:
   explicit PushStream(engine::Engine* engine) : engine_(engine) {}
 
-  /// Keeps itself alive until OnDone.
-  static PushStream* Begin(engine::Engine* engine) {
-    auto stream = std::make_shared<PushStream>(engine);
-    stream->self_ = stream;
-    stream->StartRead(&stream->incoming_);
-    return stream.get();
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {  // the client has said all it will: what it sent counts, the scan waits for another connection
-      if (port_ != nullptr) {
-        Tell();  // an answer may still be on its way to it
-      }
-      End(grpc::Status::OK);
-      return;
-    }
-    const absl::Status status = Take();
-    incoming_.Clear();
-    if (!status.ok()) {
-      End(ToGrpc(status));
-      return;
-    }
-    StartRead(&incoming_);
-  }
-
-  void OnWriteDone(bool ok) override {
-    {
-      MutexLock lock(mutex_);
-      writing_ = false;
-      if (!ok) dirty_ = false;
-    }
-    Advance();
-  }
-
-  void OnCancel() override { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
-
-  void OnDone() override {
-    if (port_ != nullptr) port_->Disconnect(connection_);
-    auto self = std::move(self_);  // the last reference may go here
-  }
-
  private:
-  absl::Status Take() {
-    auto split = SplitPayload<v1::PushRequest>(incoming_, kPushDataField);
+  grpc::Status Take(const grpc::ByteBuffer& message) override { return ToGrpc(TakeBlock(message)); }
+  bool Connected() const override { return port_ != nullptr; }
+  void Disconnected() override {
+    if (port_ != nullptr) port_->Disconnect(connection_);
+  }
+
+  absl::Status TakeBlock(const grpc::ByteBuffer& message) {
+    auto split = SplitPayload<v1::PushRequest>(message, kPushDataField);
     if (!split.has_value()) return absl::InvalidArgumentError("the message does not parse as PushRequest with data as its last field");
     const v1::PushRequest& request = split->message;
     if (port_ == nullptr) return Open(request, !split->payload.empty() || request.records() != 0);
@@ -104,60 +70,15 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     port_ = std::move(port);
     connection_ = port_->Connect();
     port_->OnProgress(connection_, [weak = weak_from_this()] {
-      if (auto self = weak.lock()) self->Tell();
+      if (auto self = weak.lock()) static_cast<PushStream&>(*self).Tell();
     });
     Tell();
     return absl::OkStatus();
   }
 
-  // There is something new to say. Any thread, does not block.
-  void Tell() {
-    {
-      MutexLock lock(mutex_);
-      dirty_ = true;
-    }
-    Advance();
-  }
-
-  void End(grpc::Status status) {
-    {
-      MutexLock lock(mutex_);
-      if (ending_) return;
-      ending_ = true;
-      final_ = std::move(status);
-    }
-    Advance();
-  }
-
-  // Writes, or finishes, or waits: whatever is next. gRPC is called without the lock.
-  void Advance() {
-    bool finish = false;
-    {
-      MutexLock lock(mutex_);
-      if (writing_ || finished_) return;
-      if (dirty_) {
-        dirty_ = false;
-        writing_ = true;
-      } else if (ending_) {
-        finish = finished_ = true;
-      } else {
-        return;
-      }
-    }
-    if (finish) {
-      Finish(final_);
-      return;
-    }
+  Answer NextAnswer() override {
     const auto progress = port_->Progress(connection_);
-    if (!progress.ok() || progress->done) {
-      MutexLock lock(mutex_);
-      if (!ending_) final_ = ToGrpc(progress.status());
-      ending_ = true;
-    }
-    if (!progress.ok()) {
-      OnWriteDone(true);  // nothing to write: on to the end
-      return;
-    }
+    if (!progress.ok()) return {.status = ToGrpc(progress.status()), .message = {}};
     v1::PushResponse response;
     response.set_credit(static_cast<uint64_t>(progress->credit));
     response.set_next_record(static_cast<uint64_t>(progress->next_record));
@@ -168,28 +89,124 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     response.set_done(progress->done);
     EncodeSourceStatus(progress->counts, response.mutable_status());
     const grpc::Slice slice(response.SerializeAsString());
-    outgoing_ = grpc::ByteBuffer(&slice, 1);
-    StartWrite(&outgoing_);
+    return {.last = progress->done, .message = grpc::ByteBuffer(&slice, 1)};
   }
 
   engine::Engine* const engine_;
-  std::shared_ptr<PushStream> self_;
-  grpc::ByteBuffer incoming_, outgoing_;
   std::shared_ptr<engine::PushPort> port_;  // set once, by the first message
   int64_t connection_ = 0;
-  Mutex mutex_;
-  bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
-              finished_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Status final_;
+};
+
+/// One connection that pushes frames to a job. They are copied to their place by a worker: gRPC's threads do not wait for memory.
+class ProjectionStream final : public PushStreamBase {
+ public:
+  ProjectionStream(engine::Engine* engine, engine::WorkerPool* copiers) : engine_(engine), copiers_(copiers) {}
+
+ private:
+  void Work() override {
+    copiers_->Post([self = shared_from_this()] { static_cast<ProjectionStream&>(*self).TakeAndRead(); });
+  }
+  grpc::Status Take(const grpc::ByteBuffer& message) override { return ToGrpc(TakeRows(message)); }
+  bool Connected() const override { return port_ != nullptr; }
+  void Disconnected() override {
+    if (port_ != nullptr) port_->Disconnect(connection_);
+  }
+
+  absl::Status TakeRows(const grpc::ByteBuffer& message) {
+    auto split = SplitPayload<v1::PushProjectionsRequest>(message, kPushDataField);
+    if (!split.has_value()) return absl::InvalidArgumentError("the message does not parse as PushProjectionsRequest with data as its last field");
+    const v1::PushProjectionsRequest& request = split->message;
+    const bool has_data = request.rows() != 0 || !split->payload.empty();
+    if (port_ == nullptr) return Open(request, has_data);
+    if (!request.job().empty()) return InvalidField("job", "is given; only the first message names the job");
+    if (has_data) {
+      engine::PushedFrame frame;
+      frame.sequence = request.sequence();
+      OCTAVO_ASSIGN_OR_RETURN(frame.kind, DecodeKind(request.kind()));
+      frame.angle_rad = request.angle_rad();
+      frame.first_row = request.first_row();
+      frame.rows = request.rows();
+      frame.parts.assign(split->payload.begin(), split->payload.end());
+      OCTAVO_RETURN_IF_ERROR(port_->Offer(connection_, frame));
+    }
+    return request.end() ? port_->EndOfFrames(connection_) : absl::OkStatus();
+  }
+
+  static absl::StatusOr<storage::FrameKind> DecodeKind(v1::PushProjectionsRequest::Kind kind) {
+    switch (kind) {
+      case v1::PushProjectionsRequest::PROJECTION: return storage::FrameKind::kProjection;
+      case v1::PushProjectionsRequest::FLAT: return storage::FrameKind::kFlat;
+      case v1::PushProjectionsRequest::DARK: return storage::FrameKind::kDark;
+      default: return InvalidField("kind", absl::StrCat("is ", static_cast<int>(kind), "; allowed PROJECTION, FLAT, DARK"));
+    }
+  }
+
+  absl::Status Open(const v1::PushProjectionsRequest& request, bool has_data) {
+    if (request.job().empty()) return InvalidField("job", "is empty; the first message names the job");
+    if (has_data) return InvalidField("data", "is given in the first message, before there is credit");
+    OCTAVO_ASSIGN_OR_RETURN(port_, engine_->OpenProjectionPush(request.job()));
+    connection_ = port_->Connect();
+    port_->OnProgress(connection_, [weak = weak_from_this()] {
+      if (auto self = weak.lock()) static_cast<ProjectionStream&>(*self).Tell();
+    });
+    Tell();
+    return absl::OkStatus();
+  }
+
+  Answer NextAnswer() override {
+    const auto progress = port_->Progress(connection_);
+    if (!progress.ok()) return {.status = ToGrpc(progress.status()), .message = {}};
+    const engine::PushedProjectionsSpec& spec = port_->spec();
+    v1::PushProjectionsResponse response;
+    response.set_credit(static_cast<uint64_t>(progress->credit));
+    response.set_received(static_cast<uint64_t>(progress->received));
+    response.set_next_sequence(static_cast<uint64_t>(progress->next_sequence));
+    for (const auto& [first, count] : progress->missing) {
+      auto* range = response.add_missing();
+      range->set_first(static_cast<uint64_t>(first));
+      range->set_count(static_cast<uint64_t>(count));
+    }
+    response.set_rows(static_cast<uint32_t>(spec.rows));
+    response.set_columns(static_cast<uint32_t>(spec.columns));
+    response.set_frames(static_cast<uint32_t>(spec.frames));
+    response.set_dtype(static_cast<v1::DType>(spec.dtype));
+    response.set_done(progress->done);
+    const engine::ProjectionPushCounts& counts = progress->counts;
+    v1::ProjectionPushStatus* status = response.mutable_status();
+    status->set_frames(static_cast<uint64_t>(counts.frames));
+    status->set_projections(static_cast<uint64_t>(counts.projections));
+    status->set_flats(static_cast<uint64_t>(counts.flats));
+    status->set_darks(static_cast<uint64_t>(counts.darks));
+    status->set_missing_frames(static_cast<uint64_t>(counts.missing_frames));
+    status->set_gaps(static_cast<uint64_t>(counts.gaps));
+    status->set_duplicate_frames(static_cast<uint64_t>(counts.duplicate_frames));
+    status->set_out_of_range_frames(static_cast<uint64_t>(counts.out_of_range_frames));
+    status->set_connections(static_cast<uint64_t>(counts.connections));
+    status->set_connected(counts.connected);
+    const grpc::Slice slice(response.SerializeAsString());
+    return {.last = progress->done, .message = grpc::ByteBuffer(&slice, 1)};
+  }
+
+  engine::Engine* const engine_;
+  engine::WorkerPool* const copiers_;
+  std::shared_ptr<engine::ProjectionPort> port_;  // set once, by the first message
+  int64_t connection_ = 0;
 };
 
 class SourceServiceImpl final
     : public v1::SourceService::WithRawCallbackMethod_Push<
-          v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>> {
+          v1::SourceService::WithRawCallbackMethod_PushProjections<
+              v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
  public:
-  SourceServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
+  SourceServiceImpl(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers)
+      : engine_(engine), workers_(workers), copiers_(copiers) {}
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override { return PushStream::Begin(engine_); }
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override {
+    return PushStreamBase::Begin<PushStream>(engine_);
+  }
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushProjections(grpc::CallbackServerContext*) override {
+    return PushStreamBase::Begin<ProjectionStream>(engine_, copiers_);
+  }
 
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
@@ -240,12 +257,13 @@ class SourceServiceImpl final
  private:
   engine::Engine* const engine_;
   engine::WorkerPool* const workers_;
+  engine::WorkerPool* const copiers_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers) {
-  return std::make_unique<SourceServiceImpl>(engine, workers);
+std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers) {
+  return std::make_unique<SourceServiceImpl>(engine, workers, copiers);
 }
 
 }  // namespace octavo::rpc

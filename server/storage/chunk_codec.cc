@@ -116,7 +116,7 @@ absl::Status ChunkCoder::Decode(const ChunkCodec& codec, absl::string_view encod
     }
     case Codec::kGzip: {
       z_stream stream{};
-      if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) return absl::ResourceExhaustedError("no memory for a deflate decoder");
+      if (inflateInit2(&stream, MAX_WBITS + 32) != Z_OK) return absl::ResourceExhaustedError("no memory for a deflate decoder");
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(encoded.data()));
       stream.avail_in = static_cast<uInt>(encoded.size());
       stream.next_out = reinterpret_cast<Bytef*>(out);

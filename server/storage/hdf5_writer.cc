@@ -7,9 +7,7 @@
 #include <vector>
 #include <zlib.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "tbb/enumerable_thread_specific.h"
 #include "tbb/parallel_for.h"
 
@@ -17,63 +15,14 @@
 #include "gpu/base/status.h"
 #include "server/storage/chunk_grid.h"
 #include "server/storage/files.h"
+#include "server/storage/hdf5_library.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/single_file.h"
 
 namespace octavo::storage {
 namespace {
 
-/// The library has one lock of its own at best; ours covers what belongs together, above all a call and its error stack.
-Mutex& LibraryMutex() {
-  static Mutex& mutex = *new Mutex;
-  return mutex;
-}
-
-/// What went wrong in the library's last call, with the system's reason if it was one.
-absl::Status LibraryError(const std::string& doing, const std::string& path) {
-  struct Found {
-    std::string text;
-    int error = 0;
-  } found;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned, const H5E_error2_t* entry, void* data) -> herr_t {
-        auto* to = static_cast<Found*>(data);
-        if (entry->desc == nullptr) return 0;
-        if (to->text.empty()) to->text = entry->desc;
-        const absl::string_view desc = entry->desc;  // "... errno = 28, error message = 'No space left on device' ..."
-        if (const size_t at = desc.find("errno = "); at != absl::string_view::npos && to->error == 0) {
-          absl::string_view number = desc.substr(at + 8);
-          (void)absl::SimpleAtoi(number.substr(0, number.find_first_not_of("0123456789")), &to->error);
-        }
-        return 0;
-      },
-      &found);
-  H5Eclear2(H5E_DEFAULT);
-  if (found.error != 0) return ErrnoStatus(found.error, doing, path);
-  return WithInfo(absl::InternalError(absl::StrCat(doing, " ", path, ": HDF5: ", found.text)), {.reason = "IO_ERROR", .field = "", .numbers = {}});
-}
-
-/// Owner of an identifier.
-class Id {
- public:
-  Id() = default;
-  Id(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  Id(Id&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
-  Id& operator=(Id&& other) noexcept {
-    std::swap(id_, other.id_);
-    std::swap(close_, other.close_);
-    return *this;
-  }
-  ~Id() { (void)Close(); }
-  herr_t Close() { return id_ < 0 ? 0 : close_(std::exchange(id_, -1)); }
-  hid_t get() const { return id_; }
-  explicit operator bool() const { return id_ >= 0; }
-
- private:
-  hid_t id_ = -1;
-  herr_t (*close_)(hid_t) = nullptr;
-};
+using Id = Hdf5Id;
 
 /// The type in the file: little-endian, whatever this machine is; half precision and complex are made of what there is.
 Id TypeOf(DType dtype) {
@@ -107,8 +56,8 @@ class Hdf5Writer final : public SingleFileWriter {
   using SingleFileWriter::SingleFileWriter;
 
   ~Hdf5Writer() override {
-    MutexLock lock(LibraryMutex());
-    Quiet();
+    MutexLock lock(Hdf5Mutex());
+    QuietHdf5();
     (void)dataset_.Close();
     (void)file_.Close();
     H5Eclear2(H5E_DEFAULT);
@@ -116,13 +65,13 @@ class Hdf5Writer final : public SingleFileWriter {
 
   absl::Status Start() {
     OCTAVO_RETURN_IF_ERROR(MakeDirectory(path_));
-    MutexLock lock(LibraryMutex());
-    Quiet();
+    MutexLock lock(Hdf5Mutex());
+    QuietHdf5();
     Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
     // A whole file or none: nothing of the library may stay open behind it.
     H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
     file_ = Id(H5Fcreate(data_path_.c_str(), H5F_ACC_EXCL, creation.get(), access.get()), H5Fclose);
-    if (!file_) return LibraryError("creating", data_path_);
+    if (!file_) return Hdf5Error("creating", data_path_);
     const Id type = TypeOf(meta_.dtype);
     const hsize_t shape[3] = {Size(meta_.shape[0]), Size(meta_.shape[1]), Size(meta_.shape[2])};
     const hsize_t chunk[3] = {Size(grid_.chunk[0]), Size(grid_.chunk[1]), Size(grid_.chunk[2])};
@@ -132,7 +81,7 @@ class Hdf5Writer final : public SingleFileWriter {
     if (fine && Shuffled()) fine = H5Pset_shuffle(layout.get()) >= 0;
     if (fine && options_.compress) fine = H5Pset_deflate(layout.get(), static_cast<unsigned>(options_.level)) >= 0;
     if (fine) dataset_ = Id(H5Dcreate2(file_.get(), "volume", type.get(), space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT), H5Dclose);
-    if (!fine || !dataset_) return LibraryError("creating /volume in", data_path_);
+    if (!fine || !dataset_) return Hdf5Error("creating /volume in", data_path_);
     return absl::OkStatus();
   }
 
@@ -146,7 +95,6 @@ class Hdf5Writer final : public SingleFileWriter {
   };
 
   static hsize_t Size(int64_t value) { return static_cast<hsize_t>(value); }
-  static void Quiet() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }  // errors are told by status; the setting is per thread
   bool Shuffled() const { return options_.compress && options_.shuffle != Shuffle::kNone && SizeOf(meta_.dtype) > 1; }
 
   absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) override {
@@ -159,14 +107,14 @@ class Hdf5Writer final : public SingleFileWriter {
         const int64_t i = first + static_cast<int64_t>(k);
         parts[k] = Encode(data, bscans, i / nz * grid_.chunk[1], i % nz * grid_.chunk[2]);
       });
-      MutexLock lock(LibraryMutex());
-      Quiet();
+      MutexLock lock(Hdf5Mutex());
+      QuietHdf5();
       for (size_t k = 0; k < parts.size(); ++k) {
         OCTAVO_RETURN_IF_ERROR(parts[k].status);
         const int64_t i = first + static_cast<int64_t>(k);
         const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]), Size(i % nz * grid_.chunk[2])};
         if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(), parts[k].bytes.data()) < 0)
-          return LibraryError("writing", data_path_);
+          return Hdf5Error("writing", data_path_);
         disk_bytes_ += static_cast<int64_t>(parts[k].bytes.size());
       }
     }
@@ -226,16 +174,16 @@ class Hdf5Writer final : public SingleFileWriter {
 
   absl::StatusOr<Manifest::File> Complete() override {
     {
-      MutexLock lock(LibraryMutex());
-      Quiet();
+      MutexLock lock(Hdf5Mutex());
+      QuietHdf5();
       const std::vector<double> spacing(meta_.spacing_um, meta_.spacing_um + 3);
       const bool fine = Texts("DIMENSION_LABELS", {"y", "x", "z"}) && Numbers("spacing_um", spacing) && Numbers("element_size_um", spacing) &&
                         Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
                         (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) && Texts("value", {meta_.value_kind.c_str()}) &&
                         Metadata();
-      if (!fine) return LibraryError("writing", data_path_);
+      if (!fine) return Hdf5Error("writing", data_path_);
       // Flushed before it is closed: the library can report a failed flush, while a failed close leaves it in between.
-      if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0) return LibraryError("writing", data_path_);
+      if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0) return Hdf5Error("writing", data_path_);
     }
     // The library writes where it likes, so the CRC is taken of what is there in the end.
     OCTAVO_ASSIGN_OR_RETURN(const Manifest::File file, DescribeFile(data_path_));
@@ -258,12 +206,6 @@ class Hdf5Writer final : public SingleFileWriter {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
-  // Its clean-up at exit could write to files that were given up.
-  static const bool no_exit_handler = [] {
-    H5dont_atexit();
-    return true;
-  }();
-  (void)no_exit_handler;
   return Started<Hdf5Writer>(path, meta, options);
 }
 

@@ -187,6 +187,8 @@ class Writer final : public SpillWriter {
     return absl::OkStatus();
   }
 
+  void SetAbout(nlohmann::json about) override { about_ = std::move(about); }
+
   absl::StatusOr<std::shared_ptr<SpillFile>> Finish() override {
     if (done_ != bytes_) return absl::InternalError(absl::StrCat(temporary_, ": got ", done_, " of ", bytes_, " bytes"));
     const nlohmann::json footer = {{"octavo_spill", 1}, {"about", about_}, {"bytes", bytes_}, {"block", kBlock}, {"crc32c", crcs_}};
@@ -210,7 +212,7 @@ class Writer final : public SpillWriter {
  private:
   const std::string temporary_, final_;
   const int64_t bytes_;
-  const nlohmann::json about_;
+  nlohmann::json about_;
   const std::shared_ptr<Quota> quota_;
   UniqueFd fd_;
   int64_t charged_ = 0, done_ = 0;

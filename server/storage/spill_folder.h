@@ -35,6 +35,8 @@ class SpillWriter {
  public:
   virtual ~SpillWriter() = default;
   virtual absl::Status Append(const void* data, int64_t bytes) = 0;
+  /// What the owner says now, in place of what Create was told. About as long as that.
+  virtual void SetAbout(nlohmann::json about) = 0;
   /// Writes the footer, makes file and name durable. After OK the file is found again by a process that comes later.
   virtual absl::StatusOr<std::shared_ptr<SpillFile>> Finish() = 0;
 };

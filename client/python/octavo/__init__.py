@@ -16,14 +16,19 @@ from octavo.client import Client, Frame, Waveform, commit_options
 from octavo.errors import OctavoError
 from octavo.mapping import HandoffError, Mapped
 from octavo.png import write_png
-from octavo.push import PushResult
+from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames
 from octavo.ring import Ring, RingError
 from octavo.session import Lease, Session
 from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
                           radial, raster, repeated_radial, repeated_raster, replay, reprocess, ring, scan_spec, scanner, simulated, spiral,
                           telecentric_warp)
+from octavo.tomography import preparation, recon, tomography
+from octavo.v1.source_pb2 import PushedProjections
+from octavo.v1.tomography_pb2 import ProjectionArrays, ProjectionFile
 
-__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "PushResult", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera", "commit_options", "dispersion_autofocus", "freeform",
-           "job_spec", "k_calibration", "lissajous", "marker", "pattern", "processing", "push", "radial", "raster", "repeated_radial",
-           "repeated_raster", "replay", "reprocess", "ring", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "write_png"]
+__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
+           "ProjectionPushResult", "PushResult", "PushedProjections", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera",
+           "commit_options", "dispersion_autofocus", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
+           "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
+           "ring", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "tomography", "write_png"]
 __version__ = "0.1.0"

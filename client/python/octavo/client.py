@@ -228,6 +228,19 @@ class Client:
         ticket = self.ring_ticket(scan)
         return ring.Ring(ticket.socket, ticket.ticket)
 
+    def push_projections(self, job: str, frames, *, end: bool = True, reconnect: float = 30.0,
+                         progress: Optional[Callable] = None) -> push.ProjectionPushResult:
+        """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the server takes them, and waits until it has them.
+
+        frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections, angles_rad, flats, darks) makes them of
+                   arrays; or a function from the runs (first, count) of frames that the job lacks to such frames, to go on with
+                   what another client began
+        end        after the last frame, say that no more will come: the job goes on with what it has
+        reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
+        progress   called with each PushProjectionsResponse
+        """
+        return push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress)
+
     def cameras(self) -> List[source_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""
         return list(self._call(self._sources.ListCameras, source_pb2.ListCamerasRequest()).cameras)

@@ -1,9 +1,10 @@
-"""The client's side of SourceService.Push: credit, acknowledgement, new connections."""
+"""The client's side of SourceService.Push and PushProjections: credit, acknowledgement, new connections."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import threading
 import time
 from typing import Callable, Iterable, Iterator, List, Optional, Tuple, Union
@@ -12,7 +13,7 @@ import grpc
 import numpy as np
 
 from octavo import errors
-from octavo.v1 import source_pb2
+from octavo.v1 import source_pb2, types_pb2
 
 Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tuple[str, int]]]]
 Blocks = Union[Iterable[Block], Callable[[int], Iterable[Block]]]
@@ -39,22 +40,68 @@ class PushResult:
     status: Optional[object] = None
 
 
+@dataclasses.dataclass
+class ProjectionPushResult:
+    """How a push of projections ended.
+
+    done         nothing more is wanted: all frames are in, or their end was told, or the job has ended
+    missing      (first, count) of the first 256 runs of frames that are not in, by sequence number
+    sent         messages sent, those sent again included
+    connections  how many connections it took
+    status       the server's octavo.v1.ProjectionPushStatus
+    """
+
+    done: bool = False
+    missing: List[Tuple[int, int]] = dataclasses.field(default_factory=list)
+    sent: int = 0
+    connections: int = 0
+    status: Optional[object] = None
+
+
 class _Pusher:
     """One push over as many connections as it takes. The caller's thread reads answers, gRPC's thread of a call asks for requests."""
 
-    def __init__(self, scan: str, blocks: Blocks, end: bool):
-        self.scan, self.blocks, self.end = scan, blocks, end
-        self.result = PushResult()
+    def __init__(self, result, end: bool):
+        self.end = end
+        self.result = result
         self.error: Optional[BaseException] = None  # of blocks
         self.changed = threading.Condition()  # guards what follows
         self.ready: collections.deque = collections.deque()  # requests that wait for credit, in order
         self.sent: collections.deque = collections.deque()   # on this connection, not yet received by the server
         self.sent_blocks = 0         # on this connection
-        self.answer: Optional[source_pb2.PushResponse] = None  # the newest of this connection
+        self.answer = None           # the newest of this connection
         self.connection = 0
         self.exhausted = False       # blocks has nothing more
         self.fetching = threading.Lock()  # one thread asks blocks for more
-        self.source: Optional[Iterator[source_pb2.PushRequest]] = None
+        self.source: Optional[Iterator] = None
+
+    # -- what the two kinds do differently
+
+    def hello(self):
+        """The first request of a connection."""
+        raise NotImplementedError
+
+    def goodbye(self):
+        """The request that nothing more will come."""
+        raise NotImplementedError
+
+    def split(self, answer) -> Iterator:
+        """All requests, of at most the size that the server takes."""
+        raise NotImplementedError
+
+    def lacks(self, request, answer) -> bool:
+        """Whether the server has not got what this request brings."""
+        raise NotImplementedError
+
+    def note(self, answer) -> None:
+        """Puts what the server says into the result."""
+        raise NotImplementedError
+
+    def count(self, request) -> int:
+        """What a request adds to result.sent."""
+        return 1
+
+    # -- what they have in common
 
     def start(self) -> int:
         """A new connection begins."""
@@ -70,22 +117,23 @@ class _Pusher:
             self.connection += 1
             self.changed.notify_all()
 
-    def take(self, answer: source_pb2.PushResponse) -> bool:
+    def take(self, answer) -> bool:
         """An answer came. True when everything is done."""
         with self.changed:
             if self.answer is None:  # of this connection: what the server did not get on the last one goes first
-                lost = [r for r in self.sent if r.first_record + r.records > answer.next_record]
+                lost = [r for r in self.sent if self.lacks(r, answer)]
                 self.sent.clear()
                 self.ready.extendleft(reversed(lost))
             self.answer = answer
             while len(self.sent) > self.sent_blocks - answer.received:
                 self.sent.popleft()
-            self.result.next_record, self.result.done, self.result.status = answer.next_record, answer.done, answer.status
+            self.result.done, self.result.status = answer.done, answer.status
+            self.note(answer)
             self.changed.notify_all()
             return answer.done
 
-    def requests(self, connection: int) -> Iterator[source_pb2.PushRequest]:
-        yield source_pb2.PushRequest(scan=self.scan)
+    def requests(self, connection: int) -> Iterator:
+        yield self.hello()
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: connection != self.connection or (self.answer is not None and self.answer.credit > self.sent_blocks))
@@ -100,21 +148,21 @@ class _Pusher:
                 if request is not None:
                     self.sent.append(request)
                     self.sent_blocks += 1
-                    self.result.sent += request.records
+                    self.result.sent += self.count(request)
             if request is None:
                 break
             yield request
         if not self.end or self.error is not None:
             return  # the server ends the stream when it has read all
-        yield source_pb2.PushRequest(end=True)
-        with self.changed:  # the stream stays open until the scan wants no more
+        yield self.goodbye()
+        with self.changed:  # the stream stays open until the server wants no more
             self.changed.wait_for(lambda: connection != self.connection)
 
-    def fetch(self, answer: source_pb2.PushResponse) -> None:
+    def fetch(self, answer) -> None:
         request = None
         try:
             if self.source is None:
-                self.source = _split(self.blocks, answer)
+                self.source = self.split(answer)
             request = next(self.source, None)
         except BaseException as error:  # of the caller's own iterator: raised again on the caller's thread
             self.error = error
@@ -124,6 +172,91 @@ class _Pusher:
             else:
                 self.exhausted = True
             self.changed.notify_all()
+
+
+class _RecordPusher(_Pusher):
+    def __init__(self, scan: str, blocks: Blocks, end: bool):
+        super().__init__(PushResult(), end)
+        self.scan, self.blocks = scan, blocks
+
+    def hello(self):
+        return source_pb2.PushRequest(scan=self.scan)
+
+    def goodbye(self):
+        return source_pb2.PushRequest(end=True)
+
+    def split(self, answer):
+        return _split(self.blocks, answer)
+
+    def lacks(self, request, answer):
+        return request.first_record + request.records > answer.next_record
+
+    def note(self, answer):
+        self.result.next_record = answer.next_record
+
+    def count(self, request):
+        return request.records
+
+
+@dataclasses.dataclass
+class ProjectionFrame:
+    """A frame of a tomography scan.
+
+    sequence   its number within the scan, counted over all kinds
+    array      [row, column] of the job's type
+    kind       "projection", "flat" or "dark"
+    angle_rad  of a projection
+    """
+
+    sequence: int
+    array: np.ndarray
+    kind: str = "projection"
+    angle_rad: float = 0.0
+
+
+def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterator[ProjectionFrame]:
+    """Frames [frame, row, column] in the order darks, flats, projections."""
+    sequence = itertools.count()
+    for kind, arrays in (("dark", darks), ("flat", flats)):
+        for array in () if arrays is None else arrays:
+            yield ProjectionFrame(next(sequence), array, kind)
+    for array, angle in zip(projections, angles_rad, strict=True):
+        yield ProjectionFrame(next(sequence), array, "projection", float(angle))
+
+
+_KINDS = {"projection": source_pb2.PushProjectionsRequest.PROJECTION, "flat": source_pb2.PushProjectionsRequest.FLAT,
+          "dark": source_pb2.PushProjectionsRequest.DARK}
+_TYPES = {types_pb2.U8: np.dtype("u1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"), types_pb2.F32: np.dtype("<f4")}
+
+
+class _ProjectionPusher(_Pusher):
+    def __init__(self, job: str, frames, end: bool):
+        super().__init__(ProjectionPushResult(), end)
+        self.job, self.frames = job, frames
+
+    def hello(self):
+        return source_pb2.PushProjectionsRequest(job=self.job)
+
+    def goodbye(self):
+        return source_pb2.PushProjectionsRequest(end=True)
+
+    def split(self, answer):
+        dtype = _TYPES[answer.dtype]
+        most = max(1, MESSAGE_BYTES // (answer.columns * dtype.itemsize))
+        for frame in self.frames(self.result.missing) if callable(self.frames) else self.frames:
+            array = np.ascontiguousarray(frame.array)
+            if array.dtype != dtype or array.shape != (answer.rows, answer.columns):
+                raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {dtype} {(answer.rows, answer.columns)}")
+            for row in range(0, answer.rows, most):
+                part = array[row:row + most]
+                yield source_pb2.PushProjectionsRequest(sequence=frame.sequence, kind=_KINDS[frame.kind], angle_rad=frame.angle_rad, first_row=row,
+                                                        rows=len(part), data=part.tobytes())
+
+    def lacks(self, request, answer):
+        return len(answer.missing) >= 256 or any(r.first <= request.sequence < r.first + r.count for r in answer.missing)
+
+    def note(self, answer):
+        self.result.missing = [(r.first, r.count) for r in answer.missing]
 
 
 def _split(blocks: Blocks, answer: source_pb2.PushResponse) -> Iterator[source_pb2.PushRequest]:
@@ -144,7 +277,14 @@ def _split(blocks: Blocks, answer: source_pb2.PushResponse) -> Iterator[source_p
 
 
 def push(method, scan: str, blocks: Blocks, *, end: bool, reconnect: float, progress: Optional[Callable]) -> PushResult:
-    pusher = _Pusher(scan, blocks, end)
+    return _run(method, _RecordPusher(scan, blocks, end), reconnect, progress)
+
+
+def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable]) -> ProjectionPushResult:
+    return _run(method, _ProjectionPusher(job, frames, end), reconnect, progress)
+
+
+def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable]):
     deadline, pause = time.monotonic() + reconnect, 0.05
     while True:
         call = method(pusher.requests(pusher.start()))

@@ -7,15 +7,16 @@ from typing import Optional, Sequence, Union
 import numpy as np
 
 from octavo import buffers
-from octavo.v1 import job_pb2, scan_pb2, types_pb2
+from octavo.v1 import job_pb2, scan_pb2, tomography_pb2, types_pb2
 
 Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera, scan_pb2.Ring]
 SHAPES = {"raster": scan_pb2.Raster, "repeated_raster": scan_pb2.RepeatedRaster, "radial": scan_pb2.Radial,
           "repeated_radial": scan_pb2.RepeatedRadial, "spiral": scan_pb2.Spiral, "lissajous": scan_pb2.Lissajous, "freeform": scan_pb2.Freeform}
 Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb2.RepeatedRadial, scan_pb2.Spiral, scan_pb2.Lissajous,
               scan_pb2.Freeform]
-Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob]
-WORKS = {job_pb2.ReprocessJob: "reprocess", job_pb2.DispersionAutofocusJob: "dispersion_autofocus", job_pb2.KCalibrationJob: "k_calibration"}
+Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob, tomography_pb2.TomographyJob]
+WORKS = {job_pb2.ReprocessJob: "reprocess", job_pb2.DispersionAutofocusJob: "dispersion_autofocus", job_pb2.KCalibrationJob: "k_calibration",
+         tomography_pb2.TomographyJob: "tomography"}
 FLYBACKS = {"fixed": scan_pb2.FIXED, "fixed_linear": scan_pb2.FIXED_LINEAR, "minimum_time": scan_pb2.MINIMUM_TIME}
 DTYPES = {"u8": types_pb2.U8, "i8": types_pb2.I8, "u16": types_pb2.U16, "f16": types_pb2.F16, "f32": types_pb2.F32, "c64": types_pb2.C64}
 RAW_TYPES = {"u8": scan_pb2.RAW_U8, "u16": scan_pb2.RAW_U16, "i16": scan_pb2.RAW_I16, "f32": scan_pb2.RAW_F32, "u12p": scan_pb2.RAW_U12P,

@@ -1,0 +1,70 @@
+#include "server/engine/confined_path.h"
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+// The path with links resolved, or empty with errno set.
+std::string RealPath(const std::string& path) {
+  char* resolved = ::realpath(path.c_str(), nullptr);
+  if (resolved == nullptr) return "";
+  const std::string real = resolved;
+  std::free(resolved);
+  return real;
+}
+
+}  // namespace
+
+bool IsInside(const std::string& path, const std::string& folder) {
+  return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
+}
+
+absl::Status OutsideRoots(const std::string& field, const std::string& path) {
+  return InvalidField(field, absl::StrCat("'", path, "' lies outside the replay roots"));
+}
+
+absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what) {
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(field, ": '", path, "' ", what)), {.reason = "NO_ACCESS", .field = field, .numbers = {}});
+}
+
+absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vector<std::string>& roots, const std::string& field) {
+  if (path.empty()) return InvalidField(field, "is empty");
+  if (path.find('\0') != std::string::npos) return InvalidField(field, "holds a zero byte");
+  if (roots.empty()) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(field, ": this server has no replay roots; set storage.replay_roots")),
+                    {.reason = "NO_REPLAY_ROOT", .field = field, .numbers = {}});
+  }
+  bool inside = false, denied = false;
+  for (const std::string& root : roots) {
+    const std::string real_root = RealPath(root);
+    if (real_root.empty()) continue;
+    const std::string candidate = path[0] == '/' ? path : absl::StrCat(real_root, "/", path);
+    // By its letters first: whether a file outside exists is nobody's business.
+    const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
+    if (!IsInside(plain, std::filesystem::path(absl::StrCat(root, "/.")).lexically_normal().parent_path().string()) && !IsInside(plain, real_root)) {
+      continue;
+    }
+    const std::string real = RealPath(candidate);
+    if (real.empty()) {
+      inside = true;
+      denied = denied || errno == EACCES;
+      continue;
+    }
+    if (IsInside(real, real_root)) return ConfinedPath{real, real_root};
+  }
+  if (!inside) return OutsideRoots(field, path);
+  if (denied) return NoAccess(field, path, "may not be read");
+  return WithInfo(absl::NotFoundError(absl::StrCat(field, ": no file '", path, "' under the replay roots")),
+                  {.reason = "NO_FILE", .field = field, .numbers = {}});
+}
+
+}  // namespace octavo::engine

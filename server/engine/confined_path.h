@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+// Paths that clients name, kept below the folders that the server's configuration allows.
+namespace octavo::engine {
+
+/// A path inside one of the roots, links resolved.
+struct ConfinedPath {
+  std::string path, root;
+};
+
+/// The file or folder `path` (relative to a root, or absolute inside of one). Errors name `field`: InvalidArgument (outside),
+/// NotFound (NO_FILE), PermissionDenied (NO_ACCESS), FailedPrecondition (NO_REPLAY_ROOT). Whether a file outside exists is never told.
+absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vector<std::string>& roots, const std::string& field);
+
+bool IsInside(const std::string& path, const std::string& folder);
+absl::Status OutsideRoots(const std::string& field, const std::string& path);
+absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what);
+
+}  // namespace octavo::engine

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "grpcpp/grpcpp.h"
+
+#include "gpu/base/mutex.h"
+
+namespace octavo::rpc {
+
+/// A stream on which a client pushes and is told, whenever there is news, how far it is. One message is read and one answer is
+/// written at a time; answers that were not written yet give way to the newest. Keeps itself alive until OnDone.
+class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStreamBase> {
+ public:
+  template <class Stream, class... Args>
+  static PushStreamBase* Begin(Args&&... args) {
+    std::shared_ptr<PushStreamBase> stream = std::make_shared<Stream>(std::forward<Args>(args)...);
+    stream->self_ = stream;
+    stream->StartRead(&stream->incoming_);
+    return stream.get();
+  }
+
+  void OnReadDone(bool ok) final {
+    if (!ok) {                  // the client has said all it will: what it sent counts, and another connection may follow
+      if (Connected()) Tell();  // an answer may still be on its way to it
+      End(grpc::Status::OK);
+      return;
+    }
+    {
+      MutexLock lock(mutex_);
+      ++taking_;
+    }
+    Work();
+  }
+
+  void OnWriteDone(bool ok) final {
+    {
+      MutexLock lock(mutex_);
+      writing_ = false;
+      if (!ok) dirty_ = false;
+    }
+    Advance();
+  }
+
+  void OnCancel() final { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
+
+  void OnDone() final {
+    Disconnected();
+    auto self = std::move(self_);  // the last reference may go here
+  }
+
+ protected:
+  /// Looks at `message`. An error ends the stream.
+  virtual grpc::Status Take(const grpc::ByteBuffer& message) = 0;
+  /// Calls TakeAndRead, now or on another thread.
+  virtual void Work() { TakeAndRead(); }
+  /// Whether the first message has come to a port that may have something to tell.
+  virtual bool Connected() const = 0;
+  virtual void Disconnected() = 0;
+  struct Answer {
+    grpc::Status status;  // not OK: the stream ends with it, nothing is written
+    bool last = false;    // the stream ends when it is written
+    grpc::ByteBuffer message;
+  };
+  virtual Answer NextAnswer() = 0;
+
+  void TakeAndRead() {
+    const grpc::Status status = Take(incoming_);
+    incoming_.Clear();
+    if (status.ok()) {
+      StartRead(&incoming_);  // the stream cannot be over while a message is being taken
+    } else {
+      End(status);
+    }
+    {
+      MutexLock lock(mutex_);
+      --taking_;
+    }
+    Advance();
+  }
+
+  // There is something new to say. Any thread, does not block.
+  void Tell() {
+    {
+      MutexLock lock(mutex_);
+      dirty_ = true;
+    }
+    Advance();
+  }
+
+ private:
+  void End(grpc::Status status) {
+    {
+      MutexLock lock(mutex_);
+      if (ending_) return;
+      ending_ = true;
+      final_ = std::move(status);
+    }
+    Advance();
+  }
+
+  // Writes, or finishes, or waits: whatever is next. gRPC is called without the lock.
+  void Advance() {
+    bool finish = false;
+    {
+      MutexLock lock(mutex_);
+      if (writing_ || finished_) return;
+      if (dirty_) {
+        dirty_ = false;
+        writing_ = true;
+      } else if (ending_ && taking_ == 0) {
+        finish = finished_ = true;
+      } else {
+        return;
+      }
+    }
+    if (finish) {
+      Finish(final_);
+      return;
+    }
+    Answer answer = NextAnswer();
+    if (!answer.status.ok() || answer.last) {
+      MutexLock lock(mutex_);
+      if (!ending_) final_ = answer.status;
+      ending_ = true;
+    }
+    if (!answer.status.ok()) {
+      OnWriteDone(true);  // nothing to write: on to the end
+      return;
+    }
+    outgoing_ = std::move(answer.message);
+    StartWrite(&outgoing_);
+  }
+
+  std::shared_ptr<PushStreamBase> self_;
+  grpc::ByteBuffer incoming_, outgoing_;
+  Mutex mutex_;
+  bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
+              finished_ ABSL_GUARDED_BY(mutex_) = false;
+  int taking_ ABSL_GUARDED_BY(mutex_) = 0;
+  grpc::Status final_;
+};
+
+}  // namespace octavo::rpc

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "server/storage/hdf5_library.h"
+#include "server/storage/projection_parts.h"
+
+namespace octavo::storage {
+
+/// An HDF5 file to read from, as suspicious as a file of somebody else asks for: links that lead to other files are refused. Every call
+/// takes the library's lock. Paths are absolute within the file. Errors are those of projection_input.h.
+class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
+ public:
+  static absl::StatusOr<std::shared_ptr<Hdf5Reader>> Open(const std::string& path);
+  ~Hdf5Reader();
+
+  const std::string& path() const { return path_; }
+  /// Whether there is a group or dataset of this path.
+  absl::StatusOr<bool> Exists(const std::string& name);
+  /// Names of the groups in a group, in alphabetical order; links to other files are left out.
+  std::vector<std::string> Groups(const std::string& group);
+  /// A text attribute of a group or dataset, or "" if there is none.
+  std::string TextAttribute(const std::string& name, const std::string& attribute);
+  /// A text dataset; "" if it is none.
+  std::string Text(const std::string& name);
+
+  /// Frames: a dataset of rank 3, or 2 where `flat` (one frame), of real numbers.
+  absl::StatusOr<std::shared_ptr<FrameArray>> Frames(const std::string& name, bool flat);
+  /// A dataset of rank 0 or 1.
+  absl::StatusOr<std::vector<double>> Numbers(const std::string& name);
+
+ private:
+  friend class Hdf5Frames;
+  explicit Hdf5Reader(const std::string& path) : path_(path) {}
+  absl::StatusOr<bool> ExistsLocked(const std::string& name);
+  absl::StatusOr<Hdf5Id> OpenDatasetLocked(const std::string& name, int64_t cache_bytes);
+  absl::Status CheckWrittenLocked(const Hdf5Id& data, const std::string& name);
+  std::string TextAttributeLocked(const std::string& name, const std::string& attribute);
+
+  const std::string path_;
+  Hdf5Id file_;
+};
+
+}  // namespace octavo::storage

@@ -1,0 +1,308 @@
+#include "server/storage/zarr_array_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <limits>
+#include <sys/stat.h>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tbb/parallel_for.h"
+
+#include "gpu/base/status.h"
+#include "gpu/base/unique_fd.h"
+#include "server/storage/chunk_grid.h"
+#include "server/storage/crc32c.h"
+#include "server/storage/files.h"
+#include "server/storage/writer.h"
+
+namespace octavo::storage {
+namespace {
+
+using nlohmann::json;
+constexpr int64_t kMostExtent = int64_t{1} << 40, kMostFileExtent = 1 << 24, kMostChunk = 1 << 30;
+
+/// Bytes of an element that v3 calls so; 0 for others.
+int64_t SizeOfType(const std::string& name) {
+  static const std::pair<const char*, int64_t> kTypes[] = {{"uint8", 1},   {"int8", 1},      {"uint16", 2},     {"int16", 2},   {"uint32", 4},
+                                                           {"int32", 4},   {"uint64", 8},    {"int64", 8},      {"float16", 2}, {"float32", 4},
+                                                           {"float64", 8}, {"complex64", 8}, {"complex128", 16}};
+  for (const auto& [known, bytes] : kTypes) {
+    if (name == known) return bytes;
+  }
+  return 0;
+}
+
+/// v3's name of v2's "<u2" without its byte order.
+std::string NameOfNumpy(const std::string& code) {
+  int bytes = 0;
+  if (code.size() < 2 || !absl::SimpleAtoi(code.substr(1), &bytes)) return "";
+  const char* kind = code[0] == 'u' ? "uint" : code[0] == 'i' ? "int" : code[0] == 'f' ? "float" : code[0] == 'c' ? "complex" : "?";
+  return absl::StrCat(kind, 8 * bytes);
+}
+
+}  // namespace
+
+struct ZarrArrayReader::Box {
+  const int64_t* start;
+  const int64_t* count;
+  char* out;
+};
+
+absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (out.is_discarded()) return absl::DataLossError(absl::StrCat(path, " is no JSON"));
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing) {
+  std::unique_ptr<ZarrArrayReader> reader(new ZarrArrayReader);
+  reader->path_ = path;
+  reader->missing_ = missing;
+  const bool v3 = PathExists(path + "/zarr.json");
+  if (!v3 && !PathExists(path + "/.zarray")) return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
+  const std::string file = path + (v3 ? "/zarr.json" : "/.zarray");
+  OCTAVO_ASSIGN_OR_RETURN(const json array, ReadJson(file));
+  try {
+    const absl::Status parsed = v3 ? reader->ParseV3(array) : reader->ParseV2(array);
+    if (!parsed.ok()) return Annotate(parsed, file);
+    if (v3) {
+      reader->attributes_ = array.value("attributes", json::object());
+    } else if (PathExists(path + "/.zattrs")) {
+      OCTAVO_ASSIGN_OR_RETURN(reader->attributes_, ReadJson(path + "/.zattrs"));
+    }
+  } catch (const json::exception& e) {
+    return absl::DataLossError(absl::StrCat(file, ": ", e.what()));
+  }
+  return reader;
+}
+
+absl::Status ZarrArrayReader::SetShape(const json& shape, const json& file, const json& chunk) {
+  if (!shape.is_array() || !file.is_array() || !chunk.is_array() || shape.size() != file.size() || shape.size() != chunk.size())
+    return absl::DataLossError("shape and chunk shape");
+  rank_ = std::ssize(shape);
+  int64_t elements = 1;
+  for (int64_t i = 0; i < rank_; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t s = shape.at(at), f = file.at(at), c = chunk.at(at);
+    if (s < 0 || s > kMostExtent) return absl::DataLossError(absl::StrCat("shape ", shape.dump()));
+    if (c < 1 || f < 1 || f % c != 0 || f > kMostFileExtent || c > kMostChunk / elements) return absl::DataLossError("chunk shape");
+    elements *= c;
+    const int64_t d = i + 3 - rank_;
+    if (d < 0) {
+      if (s != 1) return absl::UnimplementedError(absl::StrCat("shape ", shape.dump(), ": more than three axes"));
+      if (f != 1) return absl::UnimplementedError("chunks that reach beyond an axis of extent 1");
+      continue;
+    }
+    shape_[d] = s;
+    file_[d] = f;
+    chunk_[d] = c;
+  }
+  return absl::OkStatus();
+}
+
+// "bytes", then at most one that compresses.
+absl::Status ZarrArrayReader::SetCodecs(const json& codecs) {
+  if (codecs.empty() || codecs.size() > 2 || codecs.at(0).at("name") != "bytes")
+    return absl::UnimplementedError(absl::StrCat("codecs ", codecs.dump()));
+  if (size_ > 1) {
+    const std::string endian = codecs.at(0).at("configuration").at("endian");
+    if (endian != "little" && endian != "big") return absl::DataLossError(absl::StrCat("endian '", endian, "'"));
+    big_endian_ = endian == "big";
+  }
+  if (codecs.size() == 1) return absl::OkStatus();
+  OCTAVO_ASSIGN_OR_RETURN(codec_, ChunkCodec::FromJson(codecs.at(1)));
+  return absl::OkStatus();
+}
+
+// Of real numbers only; complex ones read as 0.
+void ZarrArrayReader::SetFill(const json& fill) {
+  double value = 0;
+  if (fill.is_number()) {
+    value = fill;
+  } else if (fill.is_string()) {
+    const std::string text = fill;
+    value = text == "NaN" ? NAN : text == "Infinity" ? INFINITY : text == "-Infinity" ? -INFINITY : 0;
+  }
+  const auto put = [&](auto number) {
+    std::memcpy(fill_.data(), &number, sizeof number);
+    if (big_endian_) std::reverse(fill_.data(), fill_.data() + sizeof number);
+  };
+  const auto integer = static_cast<int64_t>(std::isfinite(value) ? std::clamp(value, -9e18, 9e18) : 0);
+  if (data_type_ == "float32") {
+    put(static_cast<float>(value));
+  } else if (data_type_ == "float64") {
+    put(value);
+  } else if (data_type_ == "float16") {
+    put(static_cast<uint16_t>(std::isnan(value) ? 0x7E00 : std::isinf(value) ? (value < 0 ? 0xFC00 : 0x7C00) : 0));
+  } else if (size_ <= 8 && data_type_[0] != 'c') {
+    std::memcpy(fill_.data(), &integer, static_cast<size_t>(size_));
+    if (big_endian_) std::reverse(fill_.data(), fill_.data() + size_);
+  }
+}
+
+absl::Status ZarrArrayReader::ParseV3(const json& array) {
+  if (array.at("zarr_format") != 3 || array.at("node_type") != "array") return absl::UnimplementedError("no array of Zarr v3");
+  data_type_ = array.at("data_type").is_string() ? array.at("data_type").get<std::string>() : array.at("data_type").dump();
+  size_ = SizeOfType(data_type_);
+  if (size_ == 0) return absl::UnimplementedError(absl::StrCat("data_type ", data_type_));
+  if (array.at("chunk_grid").at("name") != "regular") return absl::UnimplementedError("chunk_grid that is not regular");
+  const json& keys = array.at("chunk_key_encoding");
+  const bool plain = keys.at("name") == "v2";
+  if (!plain && keys.at("name") != "default") return absl::UnimplementedError("chunk_key_encoding");
+  separator_ = keys.value("configuration", json::object()).value("separator", plain ? "." : "/");
+  if (separator_ != "/" && separator_ != ".") return absl::UnimplementedError("chunk_key_encoding");
+  prefix_ = plain ? "" : "c";
+  const json* codecs = &array.at("codecs");
+  const json& file = array.at("chunk_grid").at("configuration").at("chunk_shape");
+  const json* chunk = &file;
+  if (codecs->size() == 1 && codecs->at(0).is_object() && codecs->at(0).value("name", "") == "sharding_indexed") {
+    const json& sharding = codecs->at(0).at("configuration");
+    if (sharding.value("index_location", "end") != "end" || sharding.at("index_codecs").size() != 2 ||
+        sharding.at("index_codecs").at(1).at("name") != "crc32c") {
+      return absl::UnimplementedError("shard index");
+    }
+    sharded_ = true;
+    chunk = &sharding.at("chunk_shape");
+    codecs = &sharding.at("codecs");
+  }
+  OCTAVO_RETURN_IF_ERROR(SetShape(array.at("shape"), file, *chunk));
+  OCTAVO_RETURN_IF_ERROR(SetCodecs(*codecs));
+  SetFill(array.value("fill_value", json()));
+  return absl::OkStatus();
+}
+
+absl::Status ZarrArrayReader::ParseV2(const json& array) {
+  if (array.at("zarr_format") != 2) return absl::UnimplementedError("no array of Zarr v2");
+  const std::string dtype = array.at("dtype").is_string() ? array.at("dtype").get<std::string>() : "";
+  data_type_ = dtype.size() < 3 ? "" : NameOfNumpy(dtype.substr(1));
+  size_ = SizeOfType(data_type_);
+  if (size_ == 0) return absl::UnimplementedError(absl::StrCat("dtype ", array.at("dtype").dump()));
+  big_endian_ = dtype[0] == '>';
+  if (array.value("order", "C") != "C") return absl::UnimplementedError("order F");
+  if (const json filters = array.value("filters", json()); !filters.is_null() && !filters.empty())
+    return absl::UnimplementedError(absl::StrCat("codecs (filters) ", filters.dump()));
+  separator_ = array.value("dimension_separator", ".");
+  if (separator_ != "/" && separator_ != ".") return absl::UnimplementedError("dimension_separator");
+  if (const json compressor = array.value("compressor", json()); !compressor.is_null()) {
+    const std::string id = compressor.at("id");
+    OCTAVO_ASSIGN_OR_RETURN(codec_, ChunkCodec::FromJson(id == "zlib" ? "gzip" : id));  // the decoder tells the two apart
+  }
+  OCTAVO_RETURN_IF_ERROR(SetShape(array.at("shape"), array.at("chunks"), array.at("chunks")));
+  SetFill(array.value("fill_value", json()));
+  return absl::OkStatus();
+}
+
+std::string ZarrArrayReader::FileOf(const int64_t at[3]) const {
+  std::vector<int64_t> key(static_cast<size_t>(std::max<int64_t>(0, rank_ - 3)), 0);
+  for (int64_t d = std::max<int64_t>(0, 3 - rank_); d < 3; ++d) key.push_back(at[d]);
+  std::string name = absl::StrJoin(key, separator_);
+  if (!prefix_.empty()) name = key.empty() ? prefix_ : absl::StrCat(prefix_, separator_, name);
+  if (name.empty()) name = "0";
+  return absl::StrCat(path_, "/", name);
+}
+
+absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3], void* out) const {
+  int64_t first[3], files[3];
+  for (int d = 0; d < 3; ++d) {
+    first[d] = start[d] / file_[d];
+    files[d] = CeilDiv(start[d] + count[d], file_[d]) - first[d];
+  }
+  const Box box{start, count, static_cast<char*>(out)};
+  std::vector<absl::Status> results(static_cast<size_t>(files[0] * files[1] * files[2]));
+  tbb::parallel_for(size_t{0}, results.size(), [&](size_t k) {
+    const auto i = static_cast<int64_t>(k);
+    const int64_t at[3] = {first[0] + i / (files[1] * files[2]), first[1] + i / files[2] % files[1], first[2] + i % files[2]};
+    results[k] = ReadFile(at, box);
+  });
+  for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+// Calls copy(offset in the chunk, address in the box, elements) for each run that both have.
+template <class Copy>
+void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box, const Copy& copy) {
+  int64_t lo[3], hi[3];
+  for (int d = 0; d < 3; ++d) {
+    lo[d] = std::max(begin[d], box.start[d]);
+    hi[d] = std::min(begin[d] + extent[d], box.start[d] + box.count[d]);
+    if (lo[d] >= hi[d]) return;
+  }
+  for (int64_t y = lo[0]; y < hi[0]; ++y) {
+    for (int64_t x = lo[1]; x < hi[1]; ++x) {
+      copy(((y - begin[0]) * extent[1] + x - begin[1]) * extent[2] + lo[2] - begin[2],
+           ((y - box.start[0]) * box.count[1] + x - box.start[1]) * box.count[2] + lo[2] - box.start[2], hi[2] - lo[2]);
+    }
+  }
+}
+
+void ZarrArrayReader::Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const {
+  Intersect(begin, extent, box, [&](int64_t, int64_t to, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) std::memcpy(box.out + (to + i) * size_, fill_.data(), static_cast<size_t>(size_));
+  });
+}
+
+absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) const {
+  const std::string path = FileOf(at);
+  const int64_t begin[3] = {at[0] * file_[0], at[1] * file_[1], at[2] * file_[2]};
+  const auto named = [&](const absl::Status& status) { return Annotate(status, path); };
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd && errno == ENOENT) {
+    if (missing_ == MissingChunk::kDamage) return named(absl::DataLossError("the chunk is missing"));
+    Fill(begin, file_, box);
+    return absl::OkStatus();
+  }
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return named(ErrnoStatus(errno, "opening", path));
+  if (!S_ISREG(info.st_mode)) return named(absl::DataLossError("is no regular file"));
+  if (!sharded_) return named(ReadChunk(fd.get(), path, 0, info.st_size, begin, box));
+  const int64_t ny = file_[0] / chunk_[0], nx = file_[1] / chunk_[1], nz = file_[2] / chunk_[2];
+  const int64_t count = ny * nx * nz, index_bytes = 16 * count + 4;
+  if (info.st_size < index_bytes) return named(absl::DataLossError("the shard is too short"));
+  std::vector<char> index(static_cast<size_t>(index_bytes));
+  if (absl::Status status = ReadAllAt(fd.get(), path, index.data(), index.size(), info.st_size - index_bytes); !status.ok()) return named(status);
+  uint32_t crc = 0;
+  std::copy_n(index.data() + 16 * count, 4, reinterpret_cast<char*>(&crc));
+  if (crc != Crc32c(index.data(), static_cast<size_t>(16 * count))) return named(absl::DataLossError("the shard's index is damaged"));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t inner[3] = {begin[0] + i / (nx * nz) * chunk_[0], begin[1] + i / nz % nx * chunk_[1], begin[2] + i % nz * chunk_[2]};
+    bool wanted = true;
+    for (int d = 0; d < 3; ++d) wanted = wanted && inner[d] < box.start[d] + box.count[d] && inner[d] + chunk_[d] > box.start[d];
+    if (!wanted) continue;
+    uint64_t where[2];
+    std::copy_n(index.data() + 16 * i, 16, reinterpret_cast<char*>(where));
+    if (where[0] == std::numeric_limits<uint64_t>::max() && where[1] == where[0] && missing_ == MissingChunk::kFill) {
+      Fill(inner, chunk_, box);
+      continue;
+    }
+    const auto limit = static_cast<uint64_t>(info.st_size - index_bytes);
+    if (where[0] > limit || where[1] > limit - where[0])
+      return named(absl::DataLossError(absl::StrCat("inner chunk ", i, " is missing or outside the shard")));
+    if (absl::Status status = ReadChunk(fd.get(), path, static_cast<int64_t>(where[0]), static_cast<int64_t>(where[1]), inner, box); !status.ok())
+      return named(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t offset, int64_t bytes, const int64_t begin[3],
+                                        const Box& box) const {
+  Scratch& scratch = scratch_.local();
+  const int64_t chunk_bytes = chunk_[0] * chunk_[1] * chunk_[2] * size_;
+  scratch.encoded.resize(static_cast<size_t>(bytes));
+  OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
+  scratch.coder.chunk.resize(static_cast<size_t>(chunk_bytes));
+  OCTAVO_RETURN_IF_ERROR(
+      scratch.coder.Decode(codec_, absl::string_view(scratch.encoded.data(), scratch.encoded.size()), scratch.coder.chunk.data(), chunk_bytes));
+  Intersect(begin, chunk_, box, [&](int64_t from, int64_t to, int64_t n) {
+    std::memcpy(box.out + to * size_, scratch.coder.chunk.data() + from * size_, static_cast<size_t>(n * size_));
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace octavo::storage

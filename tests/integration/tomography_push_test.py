@@ -1,0 +1,238 @@
+"""Projections that clients push to a tomography job: in any order, over several connections, with previews; the result is that of the file."""
+
+import os
+import queue
+import shutil
+import threading
+import unittest
+
+import grpc
+import numpy as np
+
+from harness import DATA, Daemon, DaemonTest, octavo
+from octavo.v1 import job_pb2, source_pb2, source_pb2_grpc, tomography_pb2, types_pb2
+from push_test import CuttingProxy
+
+TOOTH = os.path.join(DATA, "tomo")
+CENTER = 294.8
+
+
+def tooth():
+    """Projections [181, 2, 640], flats, darks (f32), angles in radians."""
+    load = lambda name: np.load(os.path.join(TOOTH, f"tooth_{name}.npy"))
+    return load("proj"), load("white"), load("dark"), np.deg2rad(load("theta_deg"))
+
+
+def phantom(angles=24, rows=2, columns=32, seed=5):
+    """Small u16 counts of a disc, flats and darks."""
+    theta = np.arange(angles) * np.pi / angles
+    s = np.arange(columns) - (columns - 1) / 2
+    path = 2 * np.sqrt(np.maximum(0, (columns / 4) ** 2 - (s[None, :] - 3 * np.cos(theta)[:, None]) ** 2))
+    counts = 100 + 40000 * np.exp(-0.02 * path)
+    noise = np.random.default_rng(seed)
+    projections = np.round(counts[:, None, :] + noise.integers(0, 20, (angles, rows, columns))).astype("<u2")
+    return projections, np.full((3, rows, columns), 40100, "<u2"), np.full((2, rows, columns), 100, "<u2"), theta
+
+
+def push_spec(projections, flats, darks, **fields):
+    types = {"uint8": types_pb2.U8, "uint16": types_pb2.U16, "int16": types_pb2.I16, "float32": types_pb2.F32}
+    return source_pb2.PushedProjections(rows=projections.shape[1], columns=projections.shape[2], frames=len(projections) + len(flats) + len(darks),
+                                        dtype=types[str(projections.dtype)], **fields)
+
+
+def job(**fields):
+    center = fields.pop("center", None)
+    spec = tomography_pb2.TomographyJob(**fields)
+    if center is not None:
+        spec.center.pixels.append(center)
+    return job_pb2.JobSpec(tomography=spec)
+
+
+class RawPush:
+    """A client that does what it likes with the protocol."""
+
+    def __init__(self, address, name):
+        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self.requests = queue.Queue()
+        self.requests.put(source_pb2.PushProjectionsRequest(job=name))
+        self.call = source_pb2_grpc.SourceServiceStub(self.channel).PushProjections(iter(self.requests.get, None))
+
+    def send(self, sequence, array, **fields):
+        fields.setdefault("rows", len(array))
+        self.requests.put(source_pb2.PushProjectionsRequest(sequence=sequence, data=np.ascontiguousarray(array).tobytes(), **fields))
+
+    def until(self, wanted):
+        for answer in self.call:
+            if wanted(answer):
+                return answer
+        raise AssertionError("the stream ended")
+
+    def error(self):
+        try:
+            for _ in self.call:
+                pass
+        except grpc.RpcError as error:
+            return octavo.errors.from_rpc_error(error)
+        raise AssertionError("the stream ended without an error")
+
+    def close(self):
+        self.requests.put(None)
+        self.call.cancel()
+        self.channel.close()
+
+
+class TomographyPush(DaemonTest):
+    def tearDown(self):
+        for name in [j.name for j in self.client.jobs() if j.state in (job_pb2.JOB_QUEUED, job_pb2.JOB_RUNNING)]:
+            self.client.cancel_job(name)
+            self.client.wait_job(name, check=False)
+        super().tearDown()
+
+    def raw(self, name):
+        client = RawPush(self.daemon.address, name)
+        self.addCleanup(client.close)
+        return client
+
+    def read(self, end):
+        return self.client.read(end.volumes[0])
+
+    @unittest.skipUnless(os.path.exists(os.path.join(TOOTH, "tooth.h5")), f"no {TOOTH}")
+    def test_the_tooth_with_previews_equals_the_file(self):
+        projections, flats, darks, angles = tooth()
+        shutil.copy(os.path.join(TOOTH, "tooth.h5"), self.daemon.root)
+        from_file = self.client.wait_job(self.client.submit_job(job(file=dict(path="tooth.h5"), center=CENTER)).name)
+        expected = self.read(from_file)
+
+        pushed = self.client.submit_job(job(push=push_spec(projections, flats, darks), center=CENTER))
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+        middle = [f for f in frames if f.kind != "projection" or f.sequence % 2 == 0]  # every other angle: enough for a coarse image
+        rest = [f for f in frames if f.kind == "projection" and f.sequence % 2 == 1]
+        np.random.default_rng(1).shuffle(middle)
+        previews = self.client.subscribe(pushed.name, ["bscan"], axis="y", index=1, timeout=120)
+        result = self.client.push_projections(pushed.name, middle, end=False)
+        self.assertFalse(result.done)
+        self.assertEqual((result.status.flats, result.status.darks, result.status.frames), (10, 10, len(middle)))
+        self.assertEqual(sum(count for _, count in result.missing), len(rest))
+        best = 0.0
+        for frame in previews:  # until what is in makes the picture, and before the scan is over
+            preview = np.asarray(frame.array, np.float64)
+            self.assertFalse(frame.complete)
+            best = np.corrcoef(preview.ravel(), expected[1].ravel())[0, 1]
+            if best > 0.7:
+                break
+        self.assertGreater(best, 0.7)
+        self.assertEqual(self.client.job(pushed.name).state, job_pb2.JOB_RUNNING)
+        previews.close()
+
+        result = self.client.push_projections(pushed.name, reversed(rest))
+        self.assertTrue(result.done)
+        self.assertEqual((result.status.frames, result.status.gaps, result.status.duplicate_frames, result.status.connections), (len(frames), 0, 0, 2))
+        end = self.client.wait_job(pushed.name)
+        actual = self.read(end)
+        self.assertEqual(actual.shape, expected.shape)
+        np.testing.assert_array_equal(actual, expected)  # angles in degrees times pi/180 here and there are the same doubles
+
+    def test_a_broken_connection_is_taken_up_again(self):
+        projections, flats, darks, angles = phantom()
+        whole = self.client.submit_job(job(push=push_spec(projections, flats, darks)))
+        self.client.push_projections(whole.name, octavo.projection_frames(projections, angles, flats, darks))
+        expected = self.read(self.client.wait_job(whole.name))
+
+        proxy = CuttingProxy(self.daemon.address)
+        self.addCleanup(proxy.close)
+        broken = self.client.submit_job(job(push=push_spec(projections, flats, darks, credit_messages=2)))
+
+        def frames():
+            for frame in octavo.projection_frames(projections, angles, flats, darks):
+                if frame.sequence in (7, 15):
+                    proxy.cut()
+                yield frame
+
+        with octavo.Client(proxy.address) as client:
+            result = client.push_projections(broken.name, frames())
+        self.assertTrue(result.done)
+        self.assertGreaterEqual(result.status.connections, 2)
+        self.assertEqual((result.status.frames, result.status.missing_frames), (29, 0))
+        np.testing.assert_array_equal(self.read(self.client.wait_job(broken.name)), expected)
+
+    def test_gaps_duplicates_and_an_early_end(self):
+        projections, flats, darks, angles = phantom()
+        name = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+        sent = frames[:12] + frames[3:5] + frames[14:28]
+        result = self.client.push_projections(name, sent)
+        self.assertTrue(result.done)
+        self.assertEqual((result.status.frames, result.status.gaps, result.status.missing_frames, result.status.duplicate_frames), (26, 1, 2, 2))
+        self.assertEqual(result.missing, [(12, 2), (28, 1)])
+        end = self.client.wait_job(name)
+        self.assertTrue(any("3 of 29 frames never came, the first is 12" in line.text for line in end.log), end.log)
+        # The same as of a job that was never to get them
+        kept = [f for f in frames if f.sequence not in (12, 13, 28)]
+        fewer = source_pb2.PushedProjections(rows=2, columns=32, frames=len(kept), dtype=types_pb2.U16)
+        other = self.client.submit_job(job(push=fewer)).name
+        self.client.push_projections(other, [octavo.ProjectionFrame(i, f.array, f.kind, f.angle_rad) for i, f in enumerate(kept)])
+        np.testing.assert_array_equal(self.read(end), self.read(self.client.wait_job(other)))
+
+    def test_a_job_that_waits_for_its_device_takes_projections(self):
+        projections, flats, darks, angles = phantom()
+        first = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name
+        second = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name
+        self.assertTrue(self.client.push_projections(second, octavo.projection_frames(projections, angles, flats, darks)).done)
+        self.assertTrue(self.client.push_projections(first, octavo.projection_frames(projections, angles, flats, darks)).done)
+        np.testing.assert_array_equal(self.read(self.client.wait_job(first)), self.read(self.client.wait_job(second)))
+
+    def test_errors_name_the_field_and_end_only_the_stream(self):
+        projections, flats, darks, angles = phantom()
+        name = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name
+        for request, field in ((dict(rows=3), "rows"), (dict(rows=1), "data"), (dict(first_row=2), "first_row"), (dict(angle_rad=float("nan")), "angle_rad"),
+                               (dict(kind=7), "kind"), (dict(job=name), "job")):
+            with self.subTest(field=field):
+                client = self.raw(name)
+                client.until(lambda a: a.credit > 0)
+                client.send(0, projections[0], **request)
+                error = client.error()
+                self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertIn(field, str(error))
+        client = self.raw(name)
+        client.until(lambda a: a.credit > 0)
+        newer = self.raw(name)
+        newer.until(lambda a: a.credit > 0)
+        error = client.error()
+        self.assertEqual((error.code, error.reason), (grpc.StatusCode.ABORTED, "REPLACED"))
+        self.assertEqual(self.raw("jobs/none").error().code, grpc.StatusCode.NOT_FOUND)
+        self.client.cancel_job(name)
+        self.assertTrue(newer.until(lambda a: a.done).done)  # told at once
+        self.client.wait_job(name, check=False)
+        error = self.raw(name).error()
+        self.assertEqual((error.code, error.reason), (grpc.StatusCode.FAILED_PRECONDITION, "JOB_STATE"))
+
+    def test_silence_fails_the_job(self):
+        projections, flats, darks, angles = phantom()
+        name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout_s=0.3))).name
+        end = self.client.wait_job(name, check=False)
+        self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_FAILED, "SOURCE_STALLED"))
+        self.assertIn("0 of 29 frames", end.reason)
+
+
+class LittleMemory(unittest.TestCase):
+    def test_frames_that_do_not_fit_are_refused_and_memory_comes_back(self):
+        projections, flats, darks, angles = phantom()
+        daemon = Daemon("--device.projection_bytes", "8192")
+        self.addCleanup(daemon.remove)
+        with daemon.client() as client:
+            client.wait_job(self.done(client, projections[:24], angles))  # 24 x 2 x 32 x 2 = 6144 bytes
+            with self.assertRaises(octavo.OctavoError) as caught:
+                client.submit_job(job(push=push_spec(np.zeros((33, 2, 64), "<u2"), [], [])))
+            self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "HOST_MEMORY"))
+            client.wait_job(self.done(client, projections[:24], angles))
+        self.assertEqual(daemon.stop(), 0)
+
+    @staticmethod
+    def done(client, projections, angles):
+        name = client.submit_job(job(push=push_spec(projections, [], []), preparation=dict(no_logarithm=True))).name
+        client.push_projections(name, octavo.projection_frames(projections, angles))
+        return name
+
+
+if __name__ == "__main__":
+    unittest.main()

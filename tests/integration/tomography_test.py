@@ -1,0 +1,307 @@
+"""Tomography jobs against the daemon: files, arrays, TomoPy's results, real scans, the command line, memory, fairness."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import unittest
+
+import grpc
+import numpy as np
+
+from harness import BUILD, DATA, Daemon, DaemonTest, octavo
+from octavo.v1 import job_pb2, types_pb2
+
+TOMO = os.path.join(DATA, "tomo")
+FIXTURES = os.path.join(TOMO, "tomopy_fixtures")
+needs_data = unittest.skipUnless(os.path.isdir(TOMO), f"no test data in {TOMO} (OCTAVO_TEST_DATA)")
+
+
+def shepp_logan(size, angles, axis, half=None):
+    """Image (row 0 on top) and exact sinogram [angle, column] of the modified phantom of half width `half`, attenuation per pixel."""
+    ellipses = [(1, .69, .92, 0, 0, 0), (-.8, .6624, .874, 0, -.0184, 0), (-.2, .11, .31, .22, 0, -18), (-.2, .16, .41, -.22, 0, 18), (.1, .21, .25, 0, .35, 0),
+                (.1, .046, .046, 0, .1, 0), (.1, .046, .046, 0, -.1, 0), (.1, .046, .023, -.08, -.605, 0), (.1, .023, .023, 0, -.606, 0), (.1, .023, .046, .06, -.605, 0)]
+    half = half or size / 2
+    at = (np.arange(size) - (size - 1) / 2) / half
+    x, y = at[None, :], -at[:, None]
+    image, sinogram = np.zeros((size, size)), np.zeros((len(angles), size))
+    s = ((np.arange(size) - axis) / half)[None, :]
+    theta = np.asarray(angles)[:, None]
+    for value, a, b, x0, y0, phi in ellipses:
+        phi = np.deg2rad(phi)
+        u, v = (x - x0) * np.cos(phi) + (y - y0) * np.sin(phi), -(x - x0) * np.sin(phi) + (y - y0) * np.cos(phi)
+        image += value * ((u / a) ** 2 + (v / b) ** 2 <= 1)
+        r2 = (a * np.cos(theta - phi)) ** 2 + (b * np.sin(theta - phi)) ** 2
+        d = s - x0 * np.cos(theta) - y0 * np.sin(theta)
+        sinogram += value * 2 * a * b / r2 * np.sqrt(np.maximum(r2 - d * d, 0)) * half
+    return image, sinogram.astype(np.float32)
+
+
+def psnr(image, truth):
+    return 10 * np.log10((truth.max() - truth.min()) ** 2 / np.mean((image - truth) ** 2))
+
+
+def held_bytes(client):
+    return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
+
+
+class Tomography(DaemonTest):
+    def command(self, *arguments, check=True):
+        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
+                                timeout=120)
+        if check:
+            self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def made(self, work, **fields):
+        job = self.client.wait_job(self.client.submit_job(work, **fields).name)
+        return job, self.client.read(job.volumes[0])
+
+    def save(self, name, array):
+        np.save(os.path.join(self.daemon.root, name), array)
+        return name
+
+    def sinograms(self, name, size=127, count=90, axis=None, rows=1, half=None):
+        angles = np.linspace(0, np.pi, count, endpoint=False)
+        image, sinogram = shepp_logan(size, angles, (size - 1) / 2 if axis is None else axis, half)
+        self.save(name, np.repeat(sinogram[:, None, :], rows, axis=1))
+        return image, angles
+
+    ready = octavo.preparation(already_sinograms=True)
+
+    def test_quality_and_an_axis_off_the_middle(self):
+        # The object stays within what the detector sees from everywhere.
+        truth, angles = self.sinograms("middle.npy", size=143, half=63.5)
+        self.sinograms("off.npy", size=143, half=63.5, axis=66.37)
+        for algorithm, iterations, bar in (("sirt", 20, 19.0), ("mlem", 20, 23.0), ("cgls", 10, 23.0), ("fbp", 1, 23.0)):
+            with self.subTest(algorithm=algorithm):
+                fields = dict(algorithm=algorithm, iterations=iterations, angles=angles, prepare=self.ready)
+                _, volume = self.made(octavo.tomography("middle.npy", **fields))
+                _, off = self.made(octavo.tomography("off.npy", center=66.37, **fields))
+                _, padded = self.made(octavo.tomography("middle.npy", padding=30, **fields))
+                got, moved = psnr(volume[0], truth), psnr(off[0], truth)
+                print(f"{algorithm}: PSNR {got:.2f} dB, axis off the middle {moved:.2f} dB, padded {psnr(padded[0], truth):.2f} dB")
+                self.assertGreater(got, bar)
+                self.assertGreater(moved, got - 0.3)
+                self.assertGreater(psnr(padded[0], truth), got - 2.0)  # SIRT with more unknowns comes slower
+
+    @needs_data
+    def test_tomopy_form_repeats_tomopy(self):
+        tomo, angles = np.load(os.path.join(FIXTURES, "proj.npy")), np.load(os.path.join(FIXTURES, "angle.npy"))
+        for algorithm in ("sirt", "mlem"):
+            wanted = np.load(os.path.join(FIXTURES, algorithm + "_accel.npy"))
+            made = octavo.recon(tomo, angles, algorithm=algorithm, num_iter=4, accelerated=True, device="cpu" if self.host() else "gpu", pool_size=2,
+                                form="tomopy", client=self.client)
+            self.assertEqual((made.shape, made.dtype), (wanted.shape, np.float32))
+            off = np.abs(made - wanted) > 0.01 * np.abs(wanted).max()
+            print(f"{algorithm}: {100 * off.mean():.3f} % of the pixels differ by more than 1 %")
+            self.assertLess(off.mean(), 0.005)
+            swapped = octavo.recon(tomo.swapaxes(0, 1), angles, sinogram_order=True, algorithm=algorithm, num_iter=4, form="tomopy", client=self.client)
+            np.testing.assert_array_equal(swapped, made)
+
+    @needs_data
+    def test_recon_agrees_with_tomopys_ray_based_results(self):
+        tomo, angles = np.load(os.path.join(FIXTURES, "proj.npy")), np.load(os.path.join(FIXTURES, "angle.npy"))
+        for algorithm in ("sirt", "mlem"):
+            wanted = np.load(os.path.join(FIXTURES, algorithm + ".npy"))
+            made = octavo.recon(tomo, angles, center=24.0, algorithm=algorithm, num_iter=4, client=self.client)
+            likeness = np.corrcoef(made.ravel(), wanted.ravel())[0, 1]
+            others = [np.corrcoef(np.rot90(m, k, (1, 2)).ravel(), wanted.ravel())[0, 1] for m in (made, made[:, ::-1]) for k in range(4)]
+            print(f"{algorithm}: correlation {likeness:.4f}, best orientation {np.argmax(others)}: {max(others):.4f}")
+            self.assertEqual(np.argmax(others), 0)
+            self.assertGreater(likeness, 0.9)
+        self.assertEqual([b for b in self.client.buffers.list()], [])
+        self.assertEqual(self.client.volumes(), [])
+
+    def host(self):
+        return self.client.devices()[0].backend == "host"
+
+    def test_recon_refuses_with_a_reason(self):
+        tomo, angles = np.ones((8, 2, 16), np.float32), np.linspace(0, np.pi, 8, endpoint=False)
+        for fields, text in ((dict(algorithm="art"), "art"), (dict(algorithm="pml_quad"), "counterpart"), (dict(algorithm="sirt", reg_par=[1]), "reg_par"),
+                             (dict(algorithm="sirt", ind_block=[1]), "ind_block"), (dict(algorithm="sirt", interpolation="SPLINE"), "interpolation"),
+                             (dict(algorithm="fbp", accelerated=True), "accelerated"), (dict(algorithm="sirt", num_gridx=16, num_gridy=8), "square"),
+                             (dict(algorithm="sirt", num_iter=1.5), "num_iter"), (dict(algorithm="sirt", device="tpu"), "device"),
+                             (dict(algorithm="sirt", center=[1, 2, 3]), "center"), (dict(algorithm="fbp", filter_name="none"), "filter"),
+                             (dict(algorithm="sirt", device="gpu" if self.host() else "cpu"), "none of it")):
+            with self.subTest(**{k: str(v) for k, v in fields.items()}), self.assertRaisesRegex(ValueError, text):
+                octavo.recon(tomo, angles, client=self.client, **fields)
+
+    def test_start_image_and_stop(self):
+        truth, angles = self.sinograms("start.npy", size=64, count=60, rows=2)
+        tomo = np.load(os.path.join(self.daemon.root, "start.npy"))
+        first = octavo.recon(tomo, angles, algorithm="sirt", num_iter=5, client=self.client)
+        again = octavo.recon(tomo, angles, algorithm="sirt", num_iter=5, init_recon=first, client=self.client)
+        whole = octavo.recon(tomo, angles, algorithm="sirt", num_iter=10, client=self.client)
+        np.testing.assert_allclose(again, whole, atol=1e-5 * np.abs(whole).max())
+        job, _ = self.made(octavo.tomography("start.npy", algorithm="sirt", iterations=500, angles=angles, prepare=self.ready, stop_residual=0.1))
+        self.assertEqual(job.tomography.stop, "residual")
+        self.assertLess(job.tomography.iterations, 500)
+        self.assertLess(job.tomography.relative_residual, 0.11)
+
+    def test_a_result_that_the_device_cannot_hold_goes_to_disk_in_chunks(self):
+        daemon = Daemon("--device.memory_bytes", str(12 << 20))
+        try:
+            with daemon.client() as client:
+                angles = np.linspace(0, np.pi, 40, endpoint=False)
+                _, sinogram = shepp_logan(128, angles, 63.5)
+                data = sinogram[:, None, :] * np.linspace(0.5, 1.5, 300, dtype=np.float32)[None, :, None]
+                np.save(os.path.join(daemon.root, "large.npy"), data)
+                work = octavo.tomography("large.npy", algorithm="fbp", angles=angles, prepare=self.ready)
+                job = client.wait_job(client.submit_job(work).name)
+                volume = client.volume(job.volumes[0])
+                self.assertGreater(volume.bytes, 12 << 20)
+                self.assertEqual(volume.tier, types_pb2.DISK)
+                self.assertGreater(job.tomography.batches, 4)
+                self.assertEqual(held_bytes(client), 0)
+                array = client.read(volume.name)
+                one = client.wait_job(client.submit_job(octavo.tomography("large.npy", algorithm="fbp", angles=angles, rows=(150, 153),
+                                                                                   prepare=self.ready)).name)
+                np.testing.assert_allclose(client.read(one.volumes[0]), array[150:153], atol=1e-5 * np.abs(array).max())
+                result = client.commit(volume.name, "large_result", format="npy")
+                np.testing.assert_array_equal(np.load(result.uri), array)
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    client.submit_job(octavo.tomography("large.npy", algorithm="fbp", angles=angles, prepare=self.ready, place="device"))
+                self.assertEqual(caught.exception.reason, "EXCEEDS_BUDGET")
+        finally:
+            daemon.remove()
+
+    def test_cancel_and_fairness(self):
+        _, angles = self.sinograms("long.npy", size=96, count=60, rows=4)
+        before = held_bytes(self.client)
+        long = octavo.tomography("long.npy", algorithm="sirt", iterations=1000000, angles=angles, prepare=self.ready)
+        short = octavo.tomography("long.npy", algorithm="fbp", angles=angles, prepare=self.ready)
+        with self.daemon.client() as other:
+            blocker = self.client.submit_job(long)
+            mine = [self.client.submit_job(short, group="a") for _ in range(3)]
+            theirs = [other.submit_job(short, group="b") for _ in range(3)]
+            for job in self.client.watch_job(blocker.name):
+                if job.step_count > 2 and job.state == job_pb2.JOB_RUNNING:
+                    self.assertGreater(held_bytes(self.client), before)
+                    self.client.cancel_job(blocker.name)
+            self.assertEqual(job.state, job_pb2.JOB_CANCELLED)
+            ends = [self.client.wait_job(j.name) for j in mine + theirs]
+            order = sorted(ends, key=lambda j: j.started.monotonic_ns)
+            groups = [j.spec.group for j in order]
+            self.assertEqual(groups, ["a", "b"] * 3 if groups[0] == "a" else ["b", "a"] * 3)
+            for j in ends:
+                self.client.discard(j.volumes[0])
+        self.assertEqual(held_bytes(self.client), before)
+
+    def test_a_slice_is_seen_while_it_converges(self):
+        _, angles = self.sinograms("live.npy", size=96, count=60, rows=3)
+        blocker = self.client.submit_job(octavo.tomography("live.npy", algorithm="sirt", iterations=1000000, angles=angles, prepare=self.ready))
+        job = self.client.submit_job(octavo.tomography("live.npy", algorithm="sirt", iterations=300, angles=angles, prepare=self.ready))
+        frames = []
+        reader = threading.Thread(target=lambda: frames.extend(
+            self.client.subscribe(job.name, ["bscan"], axis="y", index=1, delivery="drop_oldest")))
+        reader.start()
+        mips = []
+        projections = threading.Thread(target=lambda: mips.extend(self.client.subscribe(job.name, ["mip"], delivery="lossless")))
+        projections.start()
+        self.client.cancel_job(blocker.name)
+        end = self.client.wait_job(job.name)
+        reader.join(60)
+        slices = frames
+        volume = self.client.read(end.volumes[0])
+        self.assertTrue(any(not f.complete for f in slices), "no preview")
+        np.testing.assert_array_equal(slices[-1].array, volume[1])
+        projections.join(60)
+        np.testing.assert_array_equal(mips[-1].array, volume.max(axis=2))
+
+    def test_bad_input_is_told_by_field(self):
+        _, angles = self.sinograms("fine.npy", size=64, count=40, rows=2)
+        for fields, field in ((dict(rows=(0, 9)), "tomography.rows.end"), (dict(center=[1.0, 2.0, 3.0]), "tomography.center.pixels"),
+                              (dict(relaxation=2.5, algorithm="sirt"), "tomography.relaxation"), (dict(center=float("nan")), "tomography.center.pixels[0]"),
+                              (dict(try_centers=(40, 30, 1)), "tomography.try_centers.end"), (dict(angles=angles[:-1]), None),
+                              (dict(prepare=octavo.preparation(rings=[dict(method="large_stripe", snr=-1)])), "tomography.preparation.rings[0].snr")):
+            with self.subTest(field=field), self.assertRaises(octavo.OctavoError) as caught:
+                self.client.submit_job(octavo.tomography("fine.npy", **{"angles": angles, "prepare": self.ready, **fields}))
+            self.assertEqual(caught.exception.code, grpc.StatusCode.INVALID_ARGUMENT, caught.exception.message)
+            if field:
+                self.assertEqual(caught.exception.field, field)
+        for path, code in (("none.npy", "NOT_FOUND"), ("/etc/passwd", "INVALID_ARGUMENT"), ("../x.npy", "INVALID_ARGUMENT")):
+            with self.subTest(path=path), self.assertRaises(octavo.OctavoError) as caught:
+                self.client.submit_job(octavo.tomography(path, angles=angles))
+            self.assertEqual(caught.exception.code.name, code)
+        plan = self.client.plan_job(octavo.tomography("fine.npy", algorithm="sirt", iterations=7, angles=angles, prepare=self.ready))
+        self.assertIn("SIRT, 7 iterations: 2 slices of 64 x 64 from 40 angles", plan.plan)
+        self.assertTrue(plan.report.admitted)
+
+    @needs_data
+    def test_the_tooth(self):
+        shutil.copy(os.path.join(TOMO, "tooth.h5"), self.daemon.root)
+        found = {}
+        for method in ("vo", "entropy", "phase_correlation"):
+            job, volume = self.made(octavo.tomography("tooth.h5", algorithm="fbp", center=method))
+            found[method] = job.tomography.centers[0]
+            self.assertEqual(volume.shape, (2, 640, 640))
+        print("axis of the tooth, pixel index:", {k: round(v, 3) for k, v in found.items()})
+        for method, center in found.items():
+            self.assertTrue(294.53 - 0.5 - 1 <= center <= 295.63 + 1, f"{method}: {center}")
+        # Sharp and of the right scale: the SIRT of it explains the data.
+        job, volume = self.made(octavo.tomography("tooth.h5", algorithm="sirt", iterations=30, center=found["vo"], min=0))
+        print(f"tooth, SIRT: relative residual {job.tomography.relative_residual:.4f}")
+        self.assertLess(job.tomography.relative_residual, 0.1)
+        job, wrong = self.made(octavo.tomography("tooth.h5", algorithm="sirt", iterations=30, center=found["vo"] + 6, min=0))
+        self.assertGreater(job.tomography.relative_residual, 0.02)
+
+    @needs_data
+    def test_rings_of_the_dendrite(self):
+        sinogram = np.load(os.path.join(TOMO, "dendrite_sino_x1000.npy")) / np.float32(1000)
+        angles = np.load(os.path.join(TOMO, "dendrite_angles_rad.npy"))
+        self.save("dendrite.npy", sinogram[:, None, :])
+
+        def energy(image):  # of what is constant around the axis: means of rings, less their neighbours
+            size = image.shape[0]
+            radius = np.hypot(*np.meshgrid(np.arange(size) - (size - 1) / 2, np.arange(size) - (size - 1) / 2)).astype(int)
+            inside = radius < 0.45 * size
+            means = np.bincount(radius[inside], image[inside]) / np.bincount(radius[inside])
+            return float(np.mean((means[3:-2] - (means[1:-4] + means[5:]) / 2) ** 2))
+        energies = {}
+        for method in ("", "sorting", "all_stripe", "fourier_wavelet"):
+            prepare = octavo.preparation(already_sinograms=True, rings=[method] if method else [])
+            _, volume = self.made(octavo.tomography("dendrite.npy", algorithm="fbp", center=627.25, angles=angles, prepare=prepare))
+            energies[method or "none"] = energy(volume[0])
+        print("ring energy of the dendrite:", {k: f"{v / energies['none']:.3f}" for k, v in energies.items()})
+        for method in ("sorting", "all_stripe", "fourier_wavelet"):
+            self.assertLess(energies[method], 0.7 * energies["none"])
+
+    @needs_data
+    def test_neutrons_over_a_full_turn(self):
+        raw = np.load(os.path.join(TOMO, "neutron360_sino_u16.npy")).astype(np.float32)
+        transmission = raw / raw[:, :30].mean(axis=1, keepdims=True)
+        transmission[transmission <= 0] = transmission[transmission > 0].min()
+        angles = np.linspace(0, 2 * np.pi, len(raw))
+        self.save("neutron.npy", transmission[:, None, :])
+        half = octavo.tomography("neutron.npy", algorithm="fbp", center="vo", angles=angles, projections=(0, len(raw) // 2 + 1))
+        job, _ = self.made(half)
+        center = job.tomography.centers[0]
+        print(f"axis of the neutron scan: {center:.2f}")
+        self.assertLess(abs(center - 245.5), 1.5)
+        job, volume = self.made(octavo.tomography("neutron.npy", algorithm="sirt", iterations=20, center=center, angles=angles))
+        print(f"neutrons, SIRT: relative residual {job.tomography.relative_residual:.4f}")
+        self.assertLess(job.tomography.relative_residual, 0.2)
+
+    @needs_data
+    def test_command_line(self):
+        shutil.copy(os.path.join(TOMO, "tooth.h5"), self.daemon.root)
+        picture = os.path.join(self.daemon.directory, "tooth.png")
+        text = self.command("recon", "tooth.h5", "--algorithm", "sirt", "--iterations", "5", "--center", "auto", "-o", "tooth.npy", "--png", picture).stdout
+        self.assertIn("DONE", text)
+        self.assertIn("axis at column 29", text)
+        with open(picture, "rb") as file:
+            self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
+        volume = np.load(os.path.join(self.daemon.root, "tooth.npy"))
+        self.assertEqual((volume.shape, volume.dtype), ((2, 640, 640), np.float32))
+        self.assertIn("wants", self.command("recon", "tooth.h5", "--plan").stdout)
+        self.command("recon", "tooth.h5", "--try-centers", "290:300:2", "--rings", "sorting", "--rows", "0:1", "-o", "tries.tiff")
+        self.assertEqual(self.command("recon", "tooth.h5", "--algorithm", "none", check=False).returncode, 2)
+        self.assertEqual(self.command("recon", "nothing.h5", check=False).returncode, 1)
+        jobs = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
+        self.assertEqual(jobs[0]["kind"], "tomography")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,360 @@
+// Tomography jobs on projections of discs, whose truth is known: batches, axes, cancel, memory, progress.
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+
+#include "gpu/tomography.h"
+#include "server/engine/job_kinds.h"
+#include "server/engine/job_queue.h"
+#include "tests/support/backend_param.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::IsError;
+using testing::IsOk;
+
+constexpr double kPi = 3.14159265358979323846;
+constexpr int64_t kAngles = 60, kRows = 7, kColumns = 64;
+constexpr double kAxis = 29.25;
+
+class TomographyJobTest : public testing::BackendTest {
+ protected:
+  TomographyJobTest() {
+    frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
+    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
+                                                          .device_of = [this](int) { return &device_; },
+                                                          .frames_of = [this](int) { return frames_; },
+                                                          .ledger = &ledger_,
+                                                          .volumes = &store_,
+                                                          .publisher = &publisher_,
+                                                          .clock = &clock_,
+                                                          .server_id = "testtest",
+                                                          .spiller = {},
+                                                          .changed = [this] { Changed(); }});
+    for (int64_t i = 0; i < kAngles; ++i) angles_.push_back(kPi * static_cast<double>(i) / kAngles);
+    // Discs that move from row to row: [angle, row, column], minus logarithm.
+    for (int64_t a = 0; a < kAngles; ++a) {
+      for (int64_t r = 0; r < kRows; ++r) {
+        const double angle = angles_[static_cast<size_t>(a)], x = 8 - static_cast<double>(r), y = 3 + 0.5 * static_cast<double>(r);
+        for (int64_t c = 0; c < kColumns; ++c) {
+          const double s = static_cast<double>(c) - kAxis;
+          const auto disc = [&](double radius, double cx, double cy, double value) {
+            const double d = s - cx * std::cos(angle) - cy * std::sin(angle);
+            return 2 * value * std::sqrt(std::max(0.0, radius * radius - d * d));
+          };
+          sinograms_.push_back(static_cast<float>(disc(20, 1, 0, 0.01) + disc(5, x, y, 0.02)));
+        }
+      }
+    }
+    Write("scan.npy", "<f4", sinograms_.data(), sinograms_.size() * 4, {kAngles, kRows, kColumns});
+  }
+
+  void Write(const std::string& name, const std::string& type, const void* data, size_t bytes, const std::vector<int64_t>& shape) {
+    std::string dict = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (";
+    for (const int64_t extent : shape) dict += std::to_string(extent) + ", ";
+    dict += "), }";
+    dict.resize((dict.size() + 10 + 63) / 64 * 64 - 11, ' ');
+    dict += '\n';
+    std::ofstream file(folder_.path() + "/" + name, std::ios::binary);
+    file.write("\x93NUMPY\x01\x00", 8);
+    file.put(static_cast<char>(dict.size() & 255)).put(static_cast<char>(dict.size() >> 8));
+    file << dict;
+    file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  }
+
+  void Changed() {
+    std::lock_guard lock(mutex_);
+    ++changes_;
+    changed_.notify_all();
+  }
+  template <class F>
+  void Await(F when) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      const int64_t seen = changes_;
+      lock.unlock();
+      if (when()) return;
+      lock.lock();
+      changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return changes_ != seen; });
+    }
+  }
+
+  TomographySpec Spec(TomographyAlgorithm algorithm, int64_t iterations) const {
+    TomographySpec spec;
+    spec.input = ProjectionFileSpec{.path = "scan.npy", .options = {}};
+    spec.angles_rad = angles_;
+    spec.preparation.config.minus_log = false;
+    spec.preparation.ignore_fields = true;
+    spec.reconstruction.algorithm = algorithm;
+    spec.reconstruction.iterations = iterations;
+    spec.center.pixels = {kAxis};
+    spec.json = "{}";
+    return spec;
+  }
+  JobEnvironment Environment() {
+    return {.volumes = &store_,
+            .ledger = &ledger_,
+            .buffers = nullptr,
+            .spiller = nullptr,
+            .file_roots = {folder_.path()},
+            .projection_memory = nullptr,
+            .clock = &clock_};
+  }
+  absl::StatusOr<JobStatus> Submit(const TomographySpec& work) {
+    const auto spec = std::make_unique<JobSpec>();
+    spec->work = work;
+    OCTAVO_ASSIGN_OR_RETURN(auto made, MakeJobWork(*spec, Environment()));
+    return queue_->Submit(*spec, std::move(made), nullptr);
+  }
+  JobStatus Wait(const std::string& name) {
+    JobStatus end;
+    Await([&] {
+      end = *queue_->Get(name);
+      return IsFinal(end.state);
+    });
+    return end;
+  }
+  JobStatus Run(const TomographySpec& spec) {
+    const auto job = Submit(spec);
+    EXPECT_THAT(job, IsOk());
+    if (!job.ok()) return {};
+    JobStatus end = Wait(job->name);
+    EXPECT_EQ(end.state, JobState::kDone) << end.reason;
+    return end;
+  }
+  std::vector<float> VolumeOf(const JobStatus& job) {
+    if (job.volumes.empty()) return {};
+    const auto pinned = store_.Pin(job.volumes[0]);
+    EXPECT_THAT(pinned, IsOk());
+    std::vector<float> values(static_cast<size_t>(pinned->status.bytes / 4));
+    const Stream stream = *device_.NewStream(StreamPriority::kNormal);
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), values.data(), pinned->slot->volume.data(), pinned->status.bytes), IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    return values;
+  }
+  /// What the reconstructor makes of all rows at once.
+  std::vector<float> Direct(TomographyConfig config) {
+    config.angles_rad = angles_;
+    config.detectors = kColumns;
+    config.slices = kRows;
+    config.centers = {kAxis};
+    const auto reconstructor = Reconstructor::Create(config, device_);
+    EXPECT_THAT(reconstructor, IsOk());
+    std::vector<float> images(static_cast<size_t>(kRows * kColumns * kColumns));
+    const DeviceBuffer in = *device_.Allocate(std::ssize(sinograms_) * 4), out = *device_.Allocate(std::ssize(images) * 4);
+    const Stream stream = *device_.NewStream(StreamPriority::kNormal);
+    EXPECT_THAT(device_.CopyToDevice(stream.ref(), in.data(), sinograms_.data(), in.bytes()), IsOk());
+    EXPECT_THAT(
+        (*reconstructor)->Run(stream.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kRows}, nullptr, out.as<float>(), nullptr),
+        IsOk());
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), images.data(), out.data(), out.bytes()), IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    return images;
+  }
+
+  const SystemClock clock_;
+  testing::TempFolder folder_;
+  std::vector<double> angles_;
+  std::vector<float> sinograms_;
+  Ledger ledger_{{int64_t{1} << 30}};
+  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  Publisher publisher_{&clock_};
+  std::shared_ptr<FramePool> frames_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t changes_ = 0;
+  std::unique_ptr<JobQueue> queue_;
+};
+
+TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls}) {
+    TomographySpec spec = Spec(algorithm, 4);
+    const std::vector<float> wanted = Direct(spec.reconstruction);
+    for (const int64_t batch : {0, 1, 3}) {
+      spec.slices_per_batch = batch;
+      const JobStatus job = Run(spec);
+      const std::vector<float> made = VolumeOf(job);
+      ASSERT_EQ(made.size(), wanted.size());
+      double largest = 0, off = 0;
+      for (size_t i = 0; i < made.size(); ++i) {
+        largest = std::max<double>(largest, std::abs(wanted[i]));
+        off = std::max<double>(off, std::abs(made[i] - wanted[i]));
+      }
+      EXPECT_LE(off, 1e-5 * largest) << "batches of " << batch;
+      const auto volume = store_.Get(job.volumes[0]);
+      EXPECT_EQ(volume->shape[0], kRows);
+      EXPECT_EQ(volume->axes[0], "z");
+      EXPECT_LT(volume->display_lo, volume->display_hi);
+      const auto& report = std::get<TomographyReport>(job.finding);
+      EXPECT_EQ(report.batches, batch == 0 ? 1 : (kRows + batch - 1) / batch);
+      EXPECT_EQ(report.centers, std::vector<double>{kAxis});
+      EXPECT_EQ(std::isnan(report.residual_norm), algorithm == TomographyAlgorithm::kFbp);
+      ASSERT_THAT(store_.Discard(volume->name, "test"), IsOk());
+    }
+  }
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
+  const JobStatus job = Run(Spec(TomographyAlgorithm::kSirt, 12));
+  std::vector<double> norms;
+  for (const JobStep& step : job.history) {
+    if (step.stage == "reconstruct" && std::isfinite(step.residual_norm)) norms.push_back(step.residual_norm);
+  }
+  ASSERT_GE(norms.size(), 12u);
+  EXPECT_TRUE(std::is_sorted(norms.rbegin(), norms.rend()));
+  EXPECT_LT(norms.back(), 0.5 * norms.front());
+  EXPECT_EQ(job.fraction, 1);
+}
+
+TEST_P(TomographyJobTest, CountsBecomeSinograms) {
+  // 16-bit counts with fields; the same slices within what rounding to counts loses.
+  constexpr double kWhite = 40000, kDark = 120;
+  std::vector<uint16_t> counts, white(static_cast<size_t>(3 * kRows * kColumns), static_cast<uint16_t>(kWhite)),
+      dark(static_cast<size_t>(2 * kRows * kColumns), static_cast<uint16_t>(kDark));
+  for (const float value : sinograms_) counts.push_back(static_cast<uint16_t>(std::lround(kDark + (kWhite - kDark) * std::exp(-value))));
+  Write("counts.npy", "<u2", counts.data(), counts.size() * 2, {kAngles, kRows, kColumns});
+  Write("white.npy", "<u2", white.data(), white.size() * 2, {3, kRows, kColumns});
+  Write("dark.npy", "<u2", dark.data(), dark.size() * 2, {2, kRows, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  const std::vector<float> wanted = Direct(spec.reconstruction);
+  ProjectionFileSpec counts_file{.path = "counts.npy", .options = {}};
+  counts_file.options.flats = "white.npy";
+  counts_file.options.darks = "dark.npy";
+  spec.input = counts_file;
+  spec.preparation = {};
+  spec.rows = {.begin = 1, .end = 6, .step = 2};
+  spec.slices_per_batch = 2;
+  const std::vector<float> made = VolumeOf(Run(spec));
+  ASSERT_EQ(std::ssize(made), 3 * kColumns * kColumns);
+  double squares = 0, all = 0;
+  for (int64_t i = 0; i < std::ssize(made); ++i) {
+    const int64_t slice = 1 + 2 * (i / (kColumns * kColumns));
+    const float there = wanted[static_cast<size_t>(slice * kColumns * kColumns + i % (kColumns * kColumns))];
+    squares += std::pow(made[static_cast<size_t>(i)] - there, 2);
+    all += there * there;
+  }
+  EXPECT_LT(std::sqrt(squares / all), 0.01);
+}
+
+TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.center = {};
+  spec.center.find = true;
+  spec.center.search.method = CenterMethod::kEntropy;
+  spec.center.search_begin = 20;
+  spec.center.search_end = 40;
+  const auto report = std::get<TomographyReport>(Run(spec).finding);
+  ASSERT_EQ(report.centers.size(), 1u);
+  EXPECT_NEAR(report.centers[0], kAxis, 0.5);
+  EXPECT_EQ(report.center_method, "entropy");
+  EXPECT_EQ(report.scores.size(), report.tried_centers.size());
+
+  spec.center = {};
+  spec.try_centers = TryCentersSpec{.begin = 27.25, .end = 31.25, .step = 0.5, .row = 3};
+  spec.slices_per_batch = 4;
+  const JobStatus tried = Run(spec);
+  const auto volume = store_.Get(tried.volumes[0]);
+  ASSERT_EQ(volume->shape[0], 9);
+  EXPECT_EQ(volume->spacing_um[0], 0.5);
+  EXPECT_EQ(std::get<TomographyReport>(tried.finding).centers.size(), 9u);
+  // The slice in the middle is that of the right axis.
+  const std::vector<float> slices = VolumeOf(tried), wanted = Direct(spec.reconstruction);
+  double off = 0, largest = 0;
+  for (int64_t i = 0; i < kColumns * kColumns; ++i) {
+    off = std::max<double>(
+        off, std::abs(slices[static_cast<size_t>(4 * kColumns * kColumns + i)] - wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
+    largest = std::max<double>(largest, std::abs(wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
+  }
+  EXPECT_LT(off, 1e-4 * largest);
+}
+
+TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 1'000'000);
+  spec.slices_per_batch = 2;
+  const auto job = Submit(spec);
+  ASSERT_THAT(job, IsOk());
+  Await([&] { return queue_->Get(job->name)->step_count > 3; });
+  EXPECT_GT(ledger_.UseOf(0).granted(), 0);
+  ASSERT_THAT(queue_->Cancel(job->name), IsOk());
+  const JobStatus end = Wait(job->name);
+  EXPECT_EQ(end.state, JobState::kCancelled);
+  EXPECT_TRUE(end.volumes.empty());
+  Await([&] { return ledger_.UseOf(0).granted() == 0; });
+}
+
+TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
+  // A volume of 24 slices with room for a few of them beside the result.
+  std::vector<float> many;
+  for (int64_t a = 0; a < kAngles; ++a) {
+    for (int64_t r = 0; r < 24; ++r) {
+      const float* row = sinograms_.data() + (a * kRows + r % kRows) * kColumns;
+      many.insert(many.end(), row, row + kColumns);
+    }
+  }
+  Write("many.npy", "<f4", many.data(), many.size() * 4, {kAngles, 24, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2);
+  spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
+  const auto all = Run(spec);
+  const std::vector<float> wanted = VolumeOf(all);
+  const int64_t large = std::get<TomographyReport>(all.finding).slices_per_batch;
+  ASSERT_THAT(store_.Discard(all.volumes[0], "test"), IsOk());
+
+  const int64_t leave = 24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;
+  const auto taken = ledger_.Reserve(0, "somebody", "", {{.what = "most", .bytes = ledger_.UseOf(0).free() - leave, .count = 1}}, nullptr);
+  ASSERT_THAT(taken, IsOk());
+  const auto small = Run(spec);
+  EXPECT_LT(std::get<TomographyReport>(small.finding).slices_per_batch, large);
+  const std::vector<float> made = VolumeOf(small);
+  ASSERT_EQ(made.size(), wanted.size());
+  for (size_t i = 0; i < made.size(); ++i) ASSERT_NEAR(made[i], wanted[i], 1e-6);
+  ledger_.Release((*taken)[0]);
+}
+
+TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
+  const auto refused = [&](auto change, const std::string& field) {
+    TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2);
+    change(spec);
+    const auto job = Submit(spec);
+    EXPECT_FALSE(job.ok()) << field;
+    EXPECT_EQ(InfoOf(job.status()).field, field) << job.status();
+  };
+  refused([](TomographySpec& s) { s.rows = {.begin = 7, .end = 0, .step = 0}; }, "tomography.rows.begin");
+  refused([](TomographySpec& s) { s.rows = {.begin = 0, .end = 8, .step = 0}; }, "tomography.rows.end");
+  refused([](TomographySpec& s) { s.center.pixels = {1, 2}; }, "tomography.center.pixels");
+  refused([](TomographySpec& s) { s.center.row = 99; }, "tomography.center.row");
+  refused([](TomographySpec& s) { s.reconstruction.relaxation = 3; }, "tomography.relaxation");
+  refused([](TomographySpec& s) { s.preparation.config.rings = {{.method = RingMethod::kLargeStripe, .snr = -1}}; },
+          "tomography.preparation.rings[0].snr");
+  refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "none.npy", .options = {}}; }, "tomography.file.path");
+  refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "/etc/passwd", .options = {}}; }, "tomography.file.path");
+  refused([](TomographySpec& s) { s.reconstruction.form = TomographyForm::kTomopy; }, "tomography.center");
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_P(TomographyJobTest, NegativeDataFailTheJobAndLeaveNothing) {
+  std::vector<float> bad = sinograms_;
+  bad[5] = -1;
+  Write("bad.npy", "<f4", bad.data(), bad.size() * 4, {kAngles, kRows, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kMlem, 2);
+  spec.input = ProjectionFileSpec{.path = "bad.npy", .options = {}};
+  const auto job = Submit(spec);
+  ASSERT_THAT(job, IsOk());
+  const JobStatus end = Wait(job->name);
+  EXPECT_EQ(end.state, JobState::kFailed);
+  EXPECT_THAT(end.reason, HasSubstr("negative"));
+  Await([&] { return ledger_.UseOf(0).granted() == 0; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TomographyJobTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+
+}  // namespace
+}  // namespace octavo::engine
