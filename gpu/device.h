@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/buffer.h"
+#include "gpu/digest.h"
 #include "gpu/stream.h"
 
 namespace octavo {
@@ -71,11 +72,9 @@ class Device {
   virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
-  /// Enqueues a copy from this device's memory into that of another device of the same backend, directly where the machine has a
-  /// way between them. `stream` is one of this device.
-  virtual absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
-  /// Enqueues, on a stream of this device, a copy from another device of the same backend (or this one).
-  virtual absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) = 0;
+  /// Enqueues, on a stream of this device, a copy between its memory and that of another device of the same backend, in either
+  /// direction: directly where the machine has a way between them, else through the host. Does not synchronise; both ranges as above.
+  virtual absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
   virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
                                      const Box3& box) = 0;
@@ -84,6 +83,8 @@ class Device {
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
   /// Enqueues the sum64 digest (gpu/digest.h) of `bytes` at `src` into the device word `out`.
   virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
+  /// The same of a part of a larger whole: digests of parts add up. InvalidArgument unless the numbers of `place` are multiples of 8.
+  virtual absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) = 0;
 
   /// Enqueues writing the time at which `stream` comes here to `out` in page-locked host memory: nanoseconds of the device's own
   /// clock (see ReadClock). A device that has none writes 0. Does not synchronise.

@@ -4,9 +4,20 @@
 #include <cstring>
 #include <string>
 
+#include "absl/status/status.h"
+
 #include "gpu/math/digest.h"
 
 namespace octavo {
+
+/// How the bytes of a part stand in the whole that is digested: `run_bytes` of it, from `first_byte` on, then the next ones
+/// `stride_bytes` farther, and so on. All multiples of 8; run_bytes 0: all in one run.
+struct DigestPlace {
+  int64_t first_byte = 0, run_bytes = 0, stride_bytes = 0;
+};
+
+/// InvalidArgument unless all of it are multiples of 8 and not negative, and runs do not overlap.
+absl::Status CheckPlace(const DigestPlace& place);
 
 /// sum64: position-dependent sum over the little-endian 8-byte words of an array (the last one zero-padded) of a mixed
 /// word, modulo 2^64. Additive, so that parts can be summed in any order, on any device: the digest of a whole is the sum

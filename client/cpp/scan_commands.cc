@@ -18,6 +18,7 @@ namespace {
 /// What the flags of submit and plan say.
 struct SpecFlags {
   int spread = -1;  // not asked for
+  bool striped = false;
   std::string spec_file, source = "simulated", path, raw_type, title, mode, on_full, on_tier_full, disposition, destination, format, dtype, value,
                          window, k, interp, background, device, request_id, fixed_pattern, camera, pixel_format, trigger, queue, insert;
   std::vector<std::string> labels;
@@ -92,6 +93,7 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_flag("--aip", f.aip, "compute the en face mean too");
   app->add_option("--device", f.device, "auto | devices/N");
   app->add_option("--spread", f.spread, "devices that share the B-scans; 0 = all healthy ones")->check(CLI::Range(0, 1024));
+  app->add_flag("--striped", f.striped, "volumes stay on the devices that computed them, B-scans in turn; with --spread");
   app->add_option("--request-id", f.request_id, "a retry with the same id returns the first scan");
 }
 
@@ -193,6 +195,7 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (!f.queue.empty()) spec.mutable_queue()->set_name(f.queue);
   if (!f.insert.empty()) spec.mutable_queue()->set_insert(Parse<v1::Queue::Insert>(f.insert, v1::Queue::Insert_Parse, "--insert"));
   if (!f.device.empty()) spec.set_device(f.device);
+  if (f.striped) spec.mutable_spread()->set_striped(true);
   if (f.spread >= 0) spec.mutable_spread()->set_count(static_cast<uint32_t>(f.spread));
   if (!f.request_id.empty()) spec.set_request_id(f.request_id);
   return spec;

@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "gpu/cuda/cuda_status.h"
 #include "gpu/cuda/cuda_stream.h"
+#include "gpu/cuda/digest_part.h"
 #include "gpu/cuda/kernels.h"
 #include "gpu/cuda/shared_memory.h"
 #include "gpu/registered_memory.h"
@@ -157,15 +158,8 @@ class CudaDevice final : public Device, public ShareableMemory, public PageLocke
     return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToDevice);
   }
   // Which devices the addresses belong to the driver knows.
-  absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return Copy(stream, dst, src, bytes, cudaMemcpyDefault);
-  }
-  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
-    if (from.info().backend != info_.backend) return absl::InvalidArgumentError("copies between devices of two backends are not offered");
-    const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(),
-                cudaMemcpyPeerAsync(dst, ordinal_, src, static_cast<CudaDevice&>(from).ordinal_, static_cast<size_t>(bytes), Of(stream)));
-    return absl::OkStatus();
   }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
@@ -198,6 +192,17 @@ class CudaDevice final : public Device, public ShareableMemory, public PageLocke
     const DeviceGuard guard(ordinal_);
     OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out, 0, sizeof *out, Of(stream)));
     LaunchDigest(Of(stream), src, bytes, out);
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
+  }
+
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
+    OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out, 0, sizeof *out, Of(stream)));
+    // One run of all is a run that never ends.
+    const int64_t run = place.run_bytes == 0 ? bytes / 8 + 1 : place.run_bytes / 8;
+    LaunchDigestOfPart(Of(stream), src, bytes, place.first_byte / 8, run, place.stride_bytes / 8, out);
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }

@@ -121,11 +121,7 @@ class HostDevice final : public Device, public ShareableMemory {
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
-  absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
-  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
-    if (from.info().backend != info_.backend) return absl::InvalidArgumentError("copies between devices of two backends are not offered");
-    return Copy(stream, dst, src, bytes);
-  }
+  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
 
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
@@ -156,16 +152,20 @@ class HostDevice final : public Device, public ShareableMemory {
     return absl::OkStatus();
   }
 
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override { return DigestOfPart(stream, src, bytes, {}, out); }
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
+    OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
     Of(stream).Enqueue(Task([=] {
-      constexpr int64_t kPart = 1 << 20;  // a multiple of 8: parts add up
+      // A multiple of 8: parts add up.
+      const int64_t part = place.run_bytes == 0 ? int64_t{1} << 20 : place.run_bytes;
       const auto* data = static_cast<const char*>(src);
       *out = tbb::parallel_reduce(
-          tbb::blocked_range<int64_t>(0, (bytes + kPart - 1) / kPart), uint64_t{0},
+          tbb::blocked_range<int64_t>(0, (bytes + part - 1) / part), uint64_t{0},
           [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
-            for (int64_t part = range.begin(); part != range.end(); ++part) {
-              sum += DigestBytes(data + part * kPart, std::min(kPart, bytes - part * kPart), part * kPart);
+            for (int64_t p = range.begin(); p != range.end(); ++p) {
+              const int64_t at = place.first_byte + (place.run_bytes == 0 ? p * part : p * place.stride_bytes);
+              sum += DigestBytes(data + p * part, std::min(part, bytes - p * part), at);
             }
             return sum;
           },

@@ -15,4 +15,9 @@ OCTAVO_HD inline uint64_t DigestWord(uint64_t word, uint64_t index) {
   return x ^ (x >> 31);
 }
 
+/// Index within the whole of word `i` of a part that stands in it in runs (gpu/digest.h, DigestPlace); all in words.
+OCTAVO_HD inline uint64_t DigestIndex(int64_t i, int64_t first, int64_t run, int64_t stride) {
+  return static_cast<uint64_t>(run == 0 ? first + i : first + i / run * stride + i % run);
+}
+
 }  // namespace octavo::math

@@ -45,7 +45,7 @@ struct ChargedRun {
 
 }  // namespace
 
-absl::StatusOr<BufferStatus> BufferStore::Apply(const BufferApplySpec& spec, const Caller& caller) {
+absl::StatusOr<BufferStatus> BufferStore::ApplyNow(const BufferApplySpec& spec, const Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
@@ -204,8 +204,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
     OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, from->order));
     OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica->order));
-    OCTAVO_RETURN_IF_ERROR(order_.device(replica->device)
-                               .CopyFromDevice(stream, replica->memory.data(), order_.device(from->device), from->memory.data(), chain->out.bytes()));
+    OCTAVO_RETURN_IF_ERROR(order_.device(replica->device).CopyAcross(stream, replica->memory.data(), from->memory.data(), chain->out.bytes()));
     OCTAVO_RETURN_IF_ERROR(order_.End(replica->device, stream, {&from->order}, {&replica->order}, {from, replica}, lost(replica)));
     totals_.forwarded_bytes += chain->out.bytes();
     from = replica;

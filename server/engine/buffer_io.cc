@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +14,7 @@
 #include "server/engine/buffer_errors.h"
 #include "server/engine/buffer_store.h"
 #include "server/engine/checksum.h"
+#include "server/engine/forwarder.h"
 
 namespace octavo::engine {
 namespace {
@@ -39,6 +41,19 @@ class BufferWriter final : public BufferStore::Writer {
   }
 
   absl::Status Chunk(const std::vector<std::pair<const char*, size_t>>& pieces) override {
+    absl::Status answer = Take(pieces);
+    store_->CountRefusal(answer);
+    return answer;
+  }
+
+  absl::StatusOr<BufferStatus> Finish() override {
+    auto answer = End();
+    store_->CountRefusal(answer.status());
+    return answer;
+  }
+
+ private:
+  absl::Status Take(const std::vector<std::pair<const char*, size_t>>& pieces) {
     int64_t bytes = 0;
     for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.second);
     if (bytes > BufferStore::kMostChunk)
@@ -62,7 +77,7 @@ class BufferWriter final : public BufferStore::Writer {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<BufferStatus> Finish() override {
+  absl::StatusOr<BufferStatus> End() {
     if (received_ < total_) {
       return BadField("SHORT_STREAM", "data", absl::StrCat("ended after ", received_, " bytes; header.total_bytes is ", total_));
     }
@@ -81,9 +96,6 @@ class BufferWriter final : public BufferStore::Writer {
     store_->Tell(BufferEventKind::kChanged, status, "");
     return status;
   }
-
- private:
-  Device& DeviceOf(size_t target) const { return store_->order_.device(buffer_->replicas[targets_[target]]->device); }
 
   absl::Status NextBlock() {
     staging_bytes_ = std::min(block_bytes_, total_ - received_);
@@ -106,12 +118,16 @@ class BufferWriter final : public BufferStore::Writer {
   /// The replicas are this write's from here on.
   absl::Status Start() {
     MutexLock lock(store_->mutex_);
+    std::vector<Forwarder::Stop> stops;
     for (const size_t target : targets_) {
       BufferReplica& replica = *buffer_->replicas[target];
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, store_->order_.Begin(replica.device));
       OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica.order));
       streams_.push_back(stream);
+      stops.push_back({.device = replica.device, .stream = stream, .memory = replica.memory.as<char>()});
     }
+    OCTAVO_ASSIGN_OR_RETURN(Forwarder forwarder, Forwarder::Create(&store_->order_, std::move(stops)));
+    forwarder_.emplace(std::move(forwarder));
     for (const size_t target : targets_) {
       BufferReplica& replica = *buffer_->replicas[target];
       was_partial_ |= replica.state == BufferState::kPartial || replica.state == BufferState::kLost;
@@ -124,21 +140,9 @@ class BufferWriter final : public BufferStore::Writer {
   /// Uploads what is staged to the first target; each other one copies it from the one before.
   absl::Status Apply() {
     if (!started_) OCTAVO_RETURN_IF_ERROR(Start());
-    const int64_t at = static_cast<int64_t>(spec_.byte_offset) + applied_;
-    SharedEvent arrived;
-    for (size_t i = 0; i < targets_.size(); ++i) {
-      BufferReplica& replica = *buffer_->replicas[targets_[i]];
-      char* to = replica.memory.as<char>() + at;
-      if (i == 0) {
-        OCTAVO_RETURN_IF_ERROR(DeviceOf(i).CopyToDevice(streams_[i], to, staging_.get(), staged_));
-      } else {
-        const BufferReplica& before = *buffer_->replicas[targets_[i - 1]];
-        OCTAVO_RETURN_IF_ERROR(arrived->EnqueueWait(streams_[i]));
-        OCTAVO_RETURN_IF_ERROR(DeviceOf(i).CopyFromDevice(streams_[i], to, DeviceOf(i - 1), before.memory.as<char>() + at, staged_));
-      }
-      OCTAVO_ASSIGN_OR_RETURN(arrived, store_->order_.Mark(replica.device, streams_[i]));
-      if (i == 0) in_flight_.emplace_back(arrived, staging_);
-    }
+    // If it breaks off half-way, what is in flight still uses the memory: Close keeps it.
+    OCTAVO_ASSIGN_OR_RETURN(SharedEvent uploaded, forwarder_->Upload(staging_.get(), static_cast<int64_t>(spec_.byte_offset) + applied_, staged_));
+    in_flight_.emplace_back(std::move(uploaded), staging_);
     applied_ += staged_;
     staging_ = nullptr;
     return absl::OkStatus();
@@ -188,11 +192,12 @@ class BufferWriter final : public BufferStore::Writer {
   std::shared_ptr<void> staging_;
   int64_t staging_bytes_ = 0, staged_ = 0;
   std::vector<StreamRef> streams_;
+  std::optional<Forwarder> forwarder_;
   std::deque<std::pair<SharedEvent, std::shared_ptr<void>>> in_flight_;
   bool started_ = false, closed_ = false, was_partial_ = false;
 };
 
-absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(const BufferWriteSpec& spec, const Caller& caller) {
+absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(const BufferWriteSpec& spec, const Caller& caller) {
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
@@ -372,6 +377,7 @@ class LargeReader final : public BufferStore::Reader {
           store_->order_.device(source.device).CopyBoxToHost(stream, part.memory.get(), source.data, walk_.shape, walk_.element_bytes, piece));
       OCTAVO_RETURN_IF_ERROR(store_->order_.End(source.device, stream, {&memory}, {}, {source.keep, part.memory}, nullptr));
       part.event = memory.reads_since.back();
+      store_->totals_.read_bytes += part.bytes;
     }
     ahead_ = std::move(part);
     if (walk_.done()) guard_.Done();  // the copy is ordered before whatever is written from now on
@@ -388,7 +394,7 @@ class LargeReader final : public BufferStore::Reader {
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const BufferReadSpec& spec, const Caller& caller) {
+absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(const BufferReadSpec& spec, const Caller& caller) {
   const bool volume = absl::StartsWith(spec.name, "volumes/");
   ArrayType type;
   std::vector<ReadPlace> sources;
@@ -497,6 +503,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const
         order_.device(source.device).CopyBoxToHost(stream, reader->parts_[i].memory.get(), source.data, walk.shape, walk.element_bytes, walk.box));
     OCTAVO_RETURN_IF_ERROR(order_.End(source.device, stream, {&memory}, {}, {source.keep, reader->parts_[i].memory}, nullptr));
     reader->parts_[i].event = memory.reads_since.back();
+    totals_.read_bytes += bytes;
   }
   return reader;
 }

@@ -72,6 +72,59 @@ BufferStore::~BufferStore() {
   (void)Drain();
 }
 
+// -- calls of clients, counted when they are refused
+
+void BufferStore::CountRefusal(const absl::Status& answer) {
+  if (answer.ok()) return;
+  const std::string reason = InfoOf(answer).reason;
+  MutexLock lock(mutex_);
+  ++totals_.refusals[reason.empty() ? absl::StatusCodeToString(answer.code()) : reason];
+}
+
+absl::StatusOr<BufferStatus> BufferStore::Create(const BufferSpec& spec, const Caller& caller) {
+  auto answer = CreateNow(spec, caller);
+  CountRefusal(answer.status());
+  return answer;
+}
+
+absl::StatusOr<BufferStatus> BufferStore::Change(const Update& update, const Caller& caller) {
+  auto answer = ChangeNow(update, caller);
+  CountRefusal(answer.status());
+  return answer;
+}
+
+absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
+                                  bool detach) {
+  absl::Status answer = DestroyNow(name, etag, lease_token, caller, detach);
+  CountRefusal(answer);
+  return answer;
+}
+
+absl::StatusOr<BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
+                                               const std::string& lease_token, const Caller& caller) {
+  auto answer = SyncNow(name, source, targets, lease_token, caller);
+  CountRefusal(answer.status());
+  return answer;
+}
+
+absl::StatusOr<BufferStatus> BufferStore::Apply(const BufferApplySpec& spec, const Caller& caller) {
+  auto answer = ApplyNow(spec, caller);
+  CountRefusal(answer.status());
+  return answer;
+}
+
+absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(const BufferWriteSpec& spec, const Caller& caller) {
+  auto answer = OpenWriteNow(spec, caller);
+  CountRefusal(answer.status());
+  return answer;
+}
+
+absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const BufferReadSpec& spec, const Caller& caller) {
+  auto answer = OpenReadNow(spec, caller);
+  CountRefusal(answer.status());
+  return answer;
+}
+
 // -- what is asked
 
 absl::StatusOr<ArrayType> BufferStore::CheckType(Scalar scalar, uint64_t lanes, const std::vector<uint64_t>& shape) const {
@@ -226,7 +279,7 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
   return buffer;
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Create(const BufferSpec& spec, const Caller& caller) {
+absl::StatusOr<BufferStatus> BufferStore::CreateNow(const BufferSpec& spec, const Caller& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const ArrayType type, CheckType(spec.scalar, spec.lanes, spec.shape));
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
   if (spec.is_private && caller.key.empty()) return InvalidField("private", "is given, but the call carries no key in the metadata octavo-owner-key");
@@ -351,7 +404,7 @@ std::vector<BufferStatus> BufferStore::List(const Caller& caller) {
   return list;
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Change(const Update& update, const Caller& caller) {
+absl::StatusOr<BufferStatus> BufferStore::ChangeNow(const Update& update, const Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(update.ttl_seconds));
   BufferStatus status;
   {
@@ -386,8 +439,8 @@ void BufferStore::Remove(const std::string& name, const std::string& reason, con
   Tell(BufferEventKind::kGone, status, text);
 }
 
-absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
-                                  bool detach) {
+absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
+                                     bool detach) {
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
@@ -400,8 +453,8 @@ absl::Status BufferStore::Destroy(const std::string& name, const std::string& et
   return absl::OkStatus();
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
-                                               const std::string& lease_token, const Caller& caller) {
+absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
+                                                  const std::string& lease_token, const Caller& caller) {
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(name, caller).status());
@@ -433,8 +486,7 @@ absl::StatusOr<BufferStatus> BufferStore::Sync(const std::string& name, uint32_t
       OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, from->order));
       OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica->order));
       replica->state = BufferState::kPartial;  // unless all of the following works
-      OCTAVO_RETURN_IF_ERROR(
-          order_.device(replica->device).CopyFromDevice(stream, replica->memory.data(), order_.device(from->device), from->memory.data(), bytes));
+      OCTAVO_RETURN_IF_ERROR(order_.device(replica->device).CopyAcross(stream, replica->memory.data(), from->memory.data(), bytes));
       OCTAVO_RETURN_IF_ERROR(
           order_.End(replica->device, stream, {&from->order}, {&replica->order}, {from, replica}, [this, replica](const absl::Status& s) {
             if (s.ok()) return;
@@ -565,7 +617,20 @@ BufferStore::Totals BufferStore::Count() {
   MutexLock lock(mutex_);
   Totals totals = totals_;
   totals.buffers = static_cast<int64_t>(buffers_.size());
-  for (const auto& buffer : buffers_) totals.bytes += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
+  totals.quota_bytes = context_.quota_bytes;
+  std::map<std::string, int64_t> owned;
+  for (int d = 0; d < order_.devices(); ++d) totals.replicas_on[d] = totals.bytes_on[d] = 0;
+  for (const auto& buffer : buffers_) {
+    const int64_t bytes = buffer->status.type.bytes();
+    for (const auto& replica : buffer->replicas) {
+      ++totals.replicas_on[replica->device];
+      totals.bytes_on[replica->device] += bytes;
+    }
+    totals.bytes += bytes * static_cast<int64_t>(buffer->replicas.size());
+    owned[buffer->status.owner] += bytes * static_cast<int64_t>(buffer->replicas.size());
+  }
+  totals.owners = std::ssize(owned);
+  for (const auto& [owner, bytes] : owned) totals.largest_owner_bytes = std::max(totals.largest_owner_bytes, bytes);
   return totals;
 }
 

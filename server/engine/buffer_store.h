@@ -132,8 +132,12 @@ class BufferStore {
   std::shared_ptr<void> Watch(const Caller& caller, Told told);
 
   struct Totals {
-    int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0;
-    std::map<std::string, int64_t> gone;  // by reason: "destroyed", "expired"
+    int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0, read_bytes = 0;
+    std::map<std::string, int64_t> gone;           // by reason: "destroyed", "expired"
+    std::map<std::string, int64_t> refusals;       // calls that were answered with an error, by its reason
+    std::map<int, int64_t> replicas_on, bytes_on;  // now, by device
+    int64_t owners = 0, largest_owner_bytes = 0;   // now
+    int64_t quota_bytes = 0;
   };
   Totals Count();
   /// Expires what is overdue. Called by the store's own thread too.
@@ -161,6 +165,16 @@ class BufferStore {
     int64_t gone_ns = 0;
   };
 
+  absl::StatusOr<BufferStatus> CreateNow(const BufferSpec& spec, const Caller& caller);
+  absl::StatusOr<BufferStatus> ChangeNow(const Update& update, const Caller& caller);
+  absl::Status DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller, bool detach);
+  absl::StatusOr<BufferStatus> SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
+                                       const Caller& caller);
+  absl::StatusOr<BufferStatus> ApplyNow(const BufferApplySpec& spec, const Caller& caller);
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWriteNow(const BufferWriteSpec& spec, const Caller& caller);
+  absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const BufferReadSpec& spec, const Caller& caller);
+  /// Counts what a client is answered if it is an error.
+  void CountRefusal(const absl::Status& answer);
   absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TouchLocked(Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

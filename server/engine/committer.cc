@@ -14,6 +14,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/engine/stripes.h"
 
 namespace octavo::engine {
 namespace {
@@ -238,7 +239,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
     if (cursor != nullptr) return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
-    return device->CopyToHost(stream.ref(), memory[buffer].get(), pinned.slot->volume.as<uint8_t>() + y * plane_bytes, count * plane_bytes);
+    return CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot, volume, y * plane_bytes, count * plane_bytes);
   };
   const auto tell = [&](const char* stage, bool force) {
     progress.stage = stage;

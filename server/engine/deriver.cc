@@ -80,6 +80,7 @@ struct Deriver::Work {
   std::string chain;                      // of the scan
   std::vector<Ledger::ChargeId> charges;  // [0]: the new volume; [1]: what lies between
   std::shared_ptr<VolumeSlot> slot;
+  bool granted = false;  // what lies between is charged to the scan; so is `slot`, if there is one
 };
 
 // What each operation makes of the volume before it; nothing is allocated on the device.
@@ -268,11 +269,15 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
     return absl::OkStatus();
   }
   // Planning takes as long as its tables are large: it is the worker's too.
-  context_.workers->Post([this, spec, done = std::move(done)] {
+  auto task = [this, spec, done = std::move(done)] {
     bool told = false;
     auto result = [&]() -> absl::StatusOr<VolumeStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Work> work, Plan(spec));
       work->chain = spec.chain;
+      if (spec.memory != nullptr) {
+        work->granted = true;
+        work->slot = spec.memory->TryTake(spec.chain);
+      }
       return Run(*work, [&](const VolumeStatus& planned) {
         if (!spec.asynchronous) return;
         told = true;
@@ -282,7 +287,12 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
     }();
     Finish(spec, result);
     if (!told) done(std::move(result));
-  });
+  };
+  if (spec.memory != nullptr) {
+    spec.memory->Post(context_.workers, spec.memory, std::move(task));
+  } else {
+    context_.workers->Post(std::move(task));
+  }
   return absl::OkStatus();
 }
 
@@ -317,14 +327,16 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*step.chain, *context_.device_of(work.source.device)));
     between += scratch;
   }
-  OCTAVO_ASSIGN_OR_RETURN(work.charges,
-                          context_.ledger->Reserve(work.source.device, source.scan, source.title,
-                                                   {{.what = "derived volume", .bytes = ClientMemory::Bytes(result.bytes) + 256, .count = 1},
-                                                    {.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1}},
-                                                   nullptr));
+  std::vector<AdmissionReport::Item> needs;
+  if (work.slot == nullptr) needs.push_back({.what = "derived volume", .bytes = ClientMemory::Bytes(result.bytes) + 256, .count = 1});
+  if (!work.granted) needs.push_back({.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1});
+  if (!needs.empty()) {
+    OCTAVO_ASSIGN_OR_RETURN(work.charges, context_.ledger->Reserve(work.source.device, source.scan, source.title, needs, nullptr));
+  }
   Device& device = *context_.device_of(work.source.device);
   const auto pool = std::make_shared<SlotPool>(context_.ledger);
   const absl::Status status = [&]() -> absl::Status {
+    if (work.slot != nullptr) return absl::OkStatus();
     auto slot = std::make_unique<VolumeSlot>();
     slot->charge = work.charges[0];
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, result.bytes));

@@ -15,6 +15,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device.h"
 #include "gpu/repeats.h"
+#include "server/engine/chain_memory.h"
 #include "server/engine/ledger.h"
 #include "server/engine/pattern/cartesian.h"
 #include "server/engine/scan_spec.h"
@@ -42,9 +43,10 @@ struct DeriveSpec {
   std::string name;  // of the source
   std::vector<Operation> operations;
   std::string request_id;
-  std::string request_digest;  // of the request body: tells a retry from another request with the same id
-  bool asynchronous = false;   // `done` is called when the work is planned and has its memory: the volume is being acquired then
-  std::string chain;           // of the scan's chains, if it is one of those
+  std::string request_digest;           // of the request body: tells a retry from another request with the same id
+  bool asynchronous = false;            // `done` is called when the work is planned and has its memory: the volume is being acquired then
+  std::string chain;                    // of the scan's chains, if it is one of those
+  std::shared_ptr<ChainMemory> memory;  // granted with the scan for that; null: none, or the scan has ended
 };
 
 /// How the voxels of a volume stand for values.
@@ -68,7 +70,7 @@ class Deriver {
   explicit Deriver(Context context) : context_(std::move(context)) {}
 
   /// Errors that can be told at once are returned (and `done` is not called); else `done` is called once from a worker. Memory
-  /// for the result and for what lies between is reserved before anything starts, all or nothing.
+  /// for the result and for what lies between is reserved before anything starts, all or nothing, unless the scan was granted it.
   absl::Status Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done);
   int64_t Pending();
 

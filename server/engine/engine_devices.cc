@@ -126,7 +126,7 @@ bool EngineImpl::Idle() {
          std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
 }
 
-absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(const ResolvedScan& scan) {
+absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(ResolvedScan& scan) {
   std::vector<DeviceLoad> loads;
   const auto sessions = Sessions();
   for (size_t d = 0; d < devices_.size(); ++d) {
@@ -137,6 +137,11 @@ absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(const ResolvedScan& scan
     }
     loads.push_back(std::move(load));
   }
+  const auto healthy = std::count_if(loads.begin(), loads.end(), [](const DeviceLoad& load) { return load.health.ok(); });
+  if (const Spread& spread = scan.spec.spread; spread.striped) {
+    const int64_t named = spread.devices.empty() ? spread.count : std::ssize(spread.devices);
+    scan.stripe_devices = named > 0 ? named : healthy;
+  }
   DeviceWish wish{.device = scan.spec.device, .spread = scan.spec.spread};
   for (const auto& device : devices_) {  // what one needs, they all need
     if (!device->Health().ok()) continue;
@@ -144,7 +149,9 @@ absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(const ResolvedScan& scan
     wish.peer_bytes = BytesOf(ScanSession::PeerNeeds(scan, *device));
     break;
   }
-  return ChooseDevices(wish, loads);
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<int> chosen, ChooseDevices(wish, loads));
+  if (scan.stripe_devices > 0) scan.stripe_devices = std::ssize(chosen);
+  return chosen;
 }
 
 void EngineImpl::LookAtDevices() {

@@ -144,7 +144,7 @@ class EngineImpl final : public Engine {
 
   // -- engine_devices.cc
   // The devices that a scan would run on now, home first.
-  absl::StatusOr<std::vector<int>> DevicesFor(const ResolvedScan& scan);
+  absl::StatusOr<std::vector<int>> DevicesFor(ResolvedScan& scan);
   // Devices that were lost since the last look: their scans end, whoever watches is told.
   void LookAtDevices();
 

@@ -49,7 +49,7 @@ absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, Admissio
 }
 
 absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::string* plan) {
-  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
+  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
   OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
@@ -173,14 +173,15 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
   const std::string name = absl::StrCat("scans/", NewId(config_.server_id));
   AdmissionReport admission;
   // Slots of the same layout that an ended scan left are taken over.
-  auto grant = ledger_.ReserveReusing(index, name, spec.title, ScanSession::Needs(scan, device), slot_cache_.Find(ScanSession::LayoutOf(scan, index)),
-                                      &admission);
+  const bool striped = scan.stripe_devices > 1;
+  auto grant = ledger_.ReserveReusing(index, name, spec.title, ScanSession::Needs(scan, device),
+                                      striped ? std::vector<Ledger::ChargeId>{} : slot_cache_.Find(ScanSession::LayoutOf(scan, index)), &admission);
   AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
   OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, grant->charges, report));
   scan.spec.device = DeviceName(index);
-  scan.spec.spread = {.given = !peers.empty()};
+  scan.spec.spread = {.given = !peers.empty(), .striped = striped};
   for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(DeviceName(chosen[i]));
   SessionContext context{.device = &device,
                          .device_index = index,

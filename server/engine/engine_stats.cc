@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "server/engine/engine_impl.h"
+#include "server/engine/names.h"
 
 namespace octavo::engine {
 
@@ -40,6 +41,21 @@ Stats EngineImpl::Snapshot() {
   stats.lease_waits = leases.waits;
   stats.lease_wait_seconds = leases.wait_seconds;
   stats.devices = ListDevices();
+  const BufferStore::Totals buffers = buffers_->Count();
+  stats.buffers = {.count = buffers.buffers,
+                   .owners = buffers.owners,
+                   .largest_owner_bytes = buffers.largest_owner_bytes,
+                   .quota_bytes = buffers.quota_bytes,
+                   .replicas = {},
+                   .bytes = {},
+                   .written_bytes = buffers.uploaded_bytes,
+                   .read_bytes = buffers.read_bytes,
+                   .forwarded_bytes = buffers.forwarded_bytes,
+                   .operations = buffers.operations,
+                   .gone = buffers.gone,
+                   .refusals = buffers.refusals};
+  for (const auto& [device, n] : buffers.replicas_on) stats.buffers.replicas[DeviceName(device)] = n;
+  for (const auto& [device, bytes] : buffers.bytes_on) stats.buffers.bytes[DeviceName(device)] = bytes;
   return stats;
 }
 

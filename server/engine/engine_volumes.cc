@@ -42,6 +42,14 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> EngineImpl::ReadVolume(const std::
         absl::DataLossError(absl::StrCat(name, " was in the memory of ", DeviceName(pinned.device), ", which is lost: ", health.message())),
         {.reason = "LOST", .field = "name", .numbers = {{"device", DeviceName(pinned.device)}}});
   }
+  for (size_t s = 0; pinned.slot != nullptr && s < pinned.slot->stripes.size(); ++s) {
+    const int device = pinned.slot->stripes[s].device;
+    if (const absl::Status health = devices_[At(device)]->Health(); !health.ok()) {
+      return WithInfo(
+          absl::DataLossError(absl::StrCat(name, " was partly in the memory of ", DeviceName(device), ", which is lost: ", health.message())),
+          {.reason = "LOST", .field = "name", .numbers = {{"device", DeviceName(device)}}});
+    }
+  }
   return MakeVolumeReader(std::move(pinned), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
 }
 
@@ -137,16 +145,18 @@ void EngineImpl::MakeChains(const VolumeStatus& volume) {
     }
     if (!chained_.insert(volume.name).second) return;  // held again, after a commit or from another tier
   }
+  const auto session = Find(volume.scan);
+  const std::shared_ptr<ChainMemory> memory = session.ok() ? (*session)->chain_memory() : nullptr;
   for (const VolumeChain& chain : volume.origin->spec.chains->chains) {
     const auto skipped = [name = volume.name, chain = chain.name](const absl::Status& status) {
       if (!status.ok())
         Log(LogLevel::kWarning, "volume without its chain", {{"volume", name}, {"chain", chain}, {"error", std::string(status.message())}});
     };
-    if (deriver_.Pending() >= kMostChainsWaiting) {
+    if (memory == nullptr && deriver_.Pending() >= kMostChainsWaiting) {
       skipped(absl::ResourceExhaustedError("too many wait already"));
       continue;
     }
-    DeriveSpec spec{.name = volume.name, .chain = chain.name};
+    DeriveSpec spec{.name = volume.name, .chain = chain.name, .memory = memory};
     spec.operations.assign(chain.operations.begin(), chain.operations.end());
     skipped(deriver_.Derive(spec, [skipped](const absl::StatusOr<VolumeStatus>& made) { skipped(made.status()); }));
   }

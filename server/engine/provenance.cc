@@ -153,7 +153,8 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
       meta.display_hi = volume.display_hi;
     }
     meta.acquisition = AcquisitionJson(spec);
-    if (!volume.spread_devices.empty()) meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", "home"}};
+    if (!volume.spread_devices.empty())
+      meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
   }
   if (!volume.job.empty()) {
     json parameters = json::parse(volume.job_parameters, nullptr, /*allow_exceptions=*/false);

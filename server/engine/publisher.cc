@@ -302,7 +302,7 @@ std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec) {
 }
 
 void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape,
-                            bool has_aip, bool has_angiogram) {
+                            bool has_aip, bool has_angiogram, bool striped) {
   MutexLock lock(mutex_);
   const int64_t now = clock_->Now().monotonic_ns;
   for (auto it = scans_.begin(); it != scans_.end();) {
@@ -321,6 +321,7 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
   entry.shape = shape;
   entry.has_aip = has_aip;
   entry.has_angiogram = has_angiogram;
+  entry.striped = striped;
 }
 
 void Publisher::ScanEnded(const std::string& scan) {
@@ -477,6 +478,14 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
                         {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
       }
       for (const TopicKey& key : KeysOf(spec)) {
+        const bool across =
+            (key.product == Product::kBscan && key.axis != FrameAxis::kY) || (key.product == Product::kMip && key.axis != FrameAxis::kZ);
+        if (scan.striped && across) {
+          return WithInfo(absl::FailedPreconditionError(absl::StrCat("axis: goes across the devices of ", spec.scan,
+                                                                     ", whose volumes are striped; allowed are B-scans along y "
+                                                                     "and MIPs along z, or a scan with spread and without striped")),
+                          {.reason = "STRIPED", .field = "axis", .numbers = {}});
+        }
         const size_t dim = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
         if (key.product == Product::kBscan && key.plane_index >= scan.shape[dim]) {
           return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ", scan.shape[dim] - 1)),

@@ -46,9 +46,9 @@ class Publisher {
   using Loader = std::function<void(FramePtr header, std::function<void(FramePtr)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
 
-  /// `shape` [y, x, z] bounds plane indices.
+  /// `shape` [y, x, z] bounds plane indices. `striped`: volumes lie on several devices, so only what lies on one of them is published.
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape, bool has_aip,
-                   bool has_angiogram = false);
+                   bool has_angiogram = false, bool striped = false);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 
@@ -90,7 +90,7 @@ class Publisher {
   struct Scan {
     std::map<std::string, std::string> labels;
     std::array<int64_t, 3> shape{};
-    bool has_aip = false, has_angiogram = false, ended = false;
+    bool has_aip = false, has_angiogram = false, striped = false, ended = false;
     int64_t ended_ns = 0;
     std::map<TopicKey, Topic> topics;
   };

@@ -303,6 +303,22 @@ absl::Status ResolveRetention(ScanSpec& spec) {
   return absl::OkStatus();
 }
 
+// Where records go within a device's part is written down for every pattern.
+absl::Status ResolveStripes(ResolvedScan& scan) {
+  ScanSpec& spec = scan.spec;
+  if (spec.chains != nullptr) return InvalidField("spread.striped", "is set with chains: operations work on whole volumes; allowed is one of them");
+  if (spec.products.angiography != 0) {
+    return InvalidField("spread.striped", "is set with products.angiography: repeats may lie on different devices; allowed is one of them");
+  }
+  if (spec.pattern.plan != nullptr) return absl::OkStatus();
+  auto plan = MakePlan(spec.pattern, RecordRateHz(spec));
+  if (!plan.ok()) {
+    return InvalidField("spread.striped", absl::StrCat("needs to know the place of each record: ", plan.status().message()));
+  }
+  spec.pattern.plan = std::make_shared<const PatternPlan>(*std::move(plan));
+  return absl::OkStatus();
+}
+
 absl::Status SetGeometry(ResolvedScan& scan) {
   const Pattern& p = scan.spec.pattern;
   scan.shape[0] = p.rows();
@@ -316,6 +332,7 @@ absl::Status SetGeometry(ResolvedScan& scan) {
                                      " A-scans of ", ascan_bytes, " bytes)"));
   }
   scan.volume_bytes = scan.shape[0] * scan.shape[1] * ascan_bytes;
+  if (scan.spec.spread.striped) OCTAVO_RETURN_IF_ERROR(ResolveStripes(scan));
   if (scan.spec.retention.hold_raw && scan.spec.spread.given) {
     return InvalidField("retention.hold_raw", "is set with spread: raw spectra are held on one device; allowed is one of them");
   }

@@ -21,6 +21,7 @@ struct ResolvedScan {
   int64_t shape[3] = {0, 0, 0};  // [y, x, z]
   double spacing_um[3] = {1, 1, 1};
   int64_t volume_bytes = 0;
+  int64_t stripe_devices = 0;             // > 1: volumes are striped over so many (spec.spread.striped)
   double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white
 };
 

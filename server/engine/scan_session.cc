@@ -16,6 +16,7 @@
 #include "server/engine/reprocess.h"
 #include "server/engine/ring_port.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/volume_operation.h"
 
 namespace octavo::engine {
 namespace {
@@ -26,8 +27,27 @@ constexpr std::chrono::milliseconds kPatience(1);
 constexpr int64_t kPreparedFrameBytes = 64 << 20;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
+// Of one device's part of a striped volume.
+SlotLayout BytesOfStripe(const ResolvedScan& scan) {
+  const int64_t ascans = ScanSession::StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1];
+  return {.device = 0,
+          .volume = Padded(ascans * scan.shape[2] * SizeOf(scan.chain.output)),
+          .mip = Padded(ascans * SizeOf(ProjectionOf(scan.chain.output))),
+          .aip = scan.spec.products.aip ? Padded(ascans * 4) : 0,
+          .digest = kAlign};
+}
+
+// What is charged with the slot on its home device: of a striped volume its first stripe and the whole projections.
 SlotLayout BytesOfSlot(const ResolvedScan& scan, int device = 0) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
+  if (scan.stripe_devices > 1) {
+    const SlotLayout stripe = BytesOfStripe(scan);
+    return {.device = device,
+            .volume = stripe.sum(),
+            .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
+            .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
+            .digest = 0};
+  }
   return {.device = device,
           .volume = ClientMemory::Bytes(Padded(scan.volume_bytes)),
           .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
@@ -95,6 +115,7 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
                 {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
+  for (auto& item : ChainMemory::Needs(scan, device, slots)) needs.push_back(std::move(item));  // the last: see Allocate
   return needs;
 }
 
@@ -141,8 +162,45 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
   return session;
 }
 
+StripeRule ScanSession::StripesOf(const ResolvedScan& scan) {
+  const Pattern& p = scan.spec.pattern;
+  const int64_t bscans = std::max<int64_t>(1, std::ssize(p.plan->kind[0].segments));
+  // So many neighbours at once that every device has its share of each block, in one piece: small pieces do not fill a link.
+  int64_t run = std::max<int64_t>(1, scan.chain.max_records_per_block * bscans / scan.volume_records / scan.stripe_devices);
+  // Digests of parts add up where they begin at whole words.
+  while (run * scan.shape[1] * scan.shape[2] * SizeOf(scan.chain.output) % 8 != 0) ++run;
+  return {.bscans = run, .devices = scan.stripe_devices};
+}
+
+int64_t ScanSession::StripeBytes(const ResolvedScan& scan) { return BytesOfStripe(scan).sum(); }
+
+absl::Status ScanSession::AllocateStripe(Device& device, VolumeStripe* stripe) const {
+  const SlotLayout bytes = BytesOfStripe(scan_);
+  OCTAVO_ASSIGN_OR_RETURN(stripe->volume, device.Allocate(bytes.volume));
+  OCTAVO_ASSIGN_OR_RETURN(stripe->mip, device.Allocate(bytes.mip));
+  if (bytes.aip > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(stripe->aip, device.Allocate(bytes.aip));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(stripe->digest, device.Allocate(bytes.digest));
+  return absl::OkStatus();
+}
+
 absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
   const SlotLayout bytes = BytesOfSlot(scan_);
+  if (striped()) {
+    OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
+    if (bytes.aip > 0) {
+      OCTAVO_ASSIGN_OR_RETURN(slot->aip, device.Allocate(bytes.aip));
+    }
+    slot->stripe_bscans = StripesOf(scan_).bscans;
+    slot->stripes.push_back({.device = context_.device_index});
+    OCTAVO_RETURN_IF_ERROR(AllocateStripe(device, &slot->stripes.back()));
+    for (const SessionPeer& peer : context_.peers) {
+      slot->stripes.push_back({.device = peer.index});
+      OCTAVO_RETURN_IF_ERROR(AllocateStripe(*peer.device, &slot->stripes.back()));
+    }
+    return absl::OkStatus();
+  }
   OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, bytes.volume));
   OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
   if (bytes.aip > 0) {
@@ -152,9 +210,18 @@ absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, DeviceBuffer* tables) const {
+absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, int64_t lane, DeviceBuffer* tables) const {
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
-    const auto& table = scan_.spec.pattern.plan->kind[k].placement;
+    std::vector<int32_t> table = scan_.spec.pattern.plan->kind[k].placement;
+    if (striped()) {  // within the device's own part; what goes elsewhere has no place here
+      const StripeRule rule = StripesOf(scan_);
+      const int64_t columns = scan_.shape[1];
+      for (int32_t& place : table) {
+        if (place < 0) continue;
+        const int64_t y = place / columns;
+        place = rule.DeviceOf(y) == lane ? static_cast<int32_t>(rule.LocalOf(y) * columns + place % columns) : -1;
+      }
+    }
     const auto table_bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
     OCTAVO_ASSIGN_OR_RETURN(tables[k], device.Allocate(table_bytes));
     OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, tables[k].data(), table.data(), table_bytes));
@@ -171,13 +238,15 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   const int64_t block_bytes = upload_records_ * record_bytes_;
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   const SlotLayout bytes = LayoutOf(scan_, context_.device_index);
-  slots_ = std::make_shared<SlotPool>(context_.ledger, context_.slot_cache, bytes);
+  // Slots on several devices are not kept for other scans.
+  SlotCache* const cache = striped() ? nullptr : context_.slot_cache;
+  slots_ = std::make_shared<SlotPool>(context_.ledger, cache, bytes);
   OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
   std::vector<std::unique_ptr<VolumeSlot>> slots;
   for (size_t i = 0; i < slot_count; ++i) {
-    std::unique_ptr<VolumeSlot> slot = context_.slot_cache == nullptr ? nullptr : context_.slot_cache->Take(charges[i]);
+    std::unique_ptr<VolumeSlot> slot = cache == nullptr ? nullptr : cache->Take(charges[i]);
     if (slot != nullptr) {
       // It held somebody else's volumes.
       for (const DeviceBuffer* part : {&slot->volume, &slot->mip, &slot->aip, &slot->digest}) {
@@ -189,6 +258,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     slot = std::make_unique<VolumeSlot>();
     slot->charge = charges[i];
     OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
+    for (size_t s = 1; s < slot->stripes.size(); ++s) slot->stripes[s].charge = context_.peers[s - 1].charges[i];
     slots.push_back(std::move(slot));
   }
   std::vector<std::unique_ptr<VolumeSlot>> raw_slots;
@@ -232,14 +302,15 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(compute_.ref(), repeat_rows_.data(), rows.data(), p.rows() * 4));
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
   }
-  OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), placement_));
+  OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), 0, placement_));
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
     spans_[k] = SpansOf(scan_.spec.pattern, k);
   }
   OCTAVO_RETURN_IF_ERROR(AllocatePeers());
   // A slot of the ring may be taken in parts; more of them than this would wait for the device.
   const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + static_cast<int64_t>(slot_count) + 2;
-  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * 16));
+  digest_words_ = static_cast<size_t>(std::max<int64_t>(2, scan_.stripe_devices));
+  OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * static_cast<int64_t>(digest_words_) * 8));
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));
@@ -255,11 +326,22 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(device_clock_, device_.ReadClock());
   // The publisher keeps the newest frames: enough for those, so that none is allocated while the scan runs.
   context_.frames->Prepare(FrameBytes(scan_), static_cast<int>(PreparedFrames(scan_)));
+  const size_t of_chains = scan_.spec.chains == nullptr ? 0 : scan_.spec.chains->chains.size() * slot_count + 1;
+  OCTAVO_ASSIGN_OR_RETURN(auto chain_memory, ChainMemory::Create(scan_, device_, static_cast<int64_t>(slot_count), context_.ledger,
+                                                                 {charges.end() - static_cast<std::ptrdiff_t>(of_chains), charges.end()}));
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : slots) slots_->Add(std::move(slot));
   for (auto& slot : raw_slots) raw_slots_->Add(std::move(slot));
-  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count + raw_slots.size()), charges.end());
-  for (const SessionPeer& peer : context_.peers) charges_.insert(charges_.end(), peer.charges.begin(), peer.charges.end());
+  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count + raw_slots.size()),
+                  charges.end() - static_cast<std::ptrdiff_t>(of_chains));
+  if (chain_memory != nullptr) chain_memory->Begin();
+  {
+    MutexLock lock(update_mutex_);
+    chain_memory_ = std::move(chain_memory);
+  }
+  for (const SessionPeer& peer : context_.peers) {
+    charges_.insert(charges_.end(), peer.charges.begin() + (striped() ? static_cast<std::ptrdiff_t>(slot_count) : 0), peer.charges.end());
+  }
   volume_records_ = scan_.volume_records;
   wanted_records_ = RecordsWanted(scan_);
   overrun_ = scan_.spec.overrun;
@@ -270,7 +352,7 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
     status_.plan = processor_->Describe();
   }
   context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]}, scan_.spec.products.aip,
-                                  scan_.spec.products.angiography != 0);
+                                  scan_.spec.products.angiography != 0, striped());
   allocated_ = true;
   return absl::OkStatus();
 }
@@ -427,6 +509,11 @@ absl::Status ScanSession::Update(ResolvedScan updated) {
   status_.spec.processing = updated.spec.processing;
   status_.plan = next_processor_->Describe();
   return absl::OkStatus();
+}
+
+std::shared_ptr<ChainMemory> ScanSession::chain_memory() {
+  MutexLock lock(update_mutex_);
+  return chain_memory_;
 }
 
 void ScanSession::Stop(const char* reason_code, const std::string& reason) {

@@ -23,6 +23,7 @@
 #include "gpu/spectral.h"
 #include "server/engine/assembly.h"
 #include "server/engine/block_ring.h"
+#include "server/engine/chain_memory.h"
 #include "server/engine/frame_pool.h"
 #include "server/engine/ledger.h"
 #include "server/engine/publisher.h"
@@ -31,6 +32,7 @@
 #include "server/engine/record_groups.h"
 #include "server/engine/resolve.h"
 #include "server/engine/source.h"
+#include "server/engine/stripes.h"
 #include "server/engine/volume_store.h"
 
 namespace octavo::engine {
@@ -39,7 +41,7 @@ namespace octavo::engine {
 struct SessionPeer {
   Device* device = nullptr;
   int index = 0;
-  std::vector<Ledger::ChargeId> charges;  // as reserved for PeerNeeds
+  std::vector<Ledger::ChargeId> charges;  // as reserved for PeerNeeds; of a striped scan first those of the volumes' parts
 };
 
 /// What a session needs from the engine around it. All must outlive the session.
@@ -75,6 +77,9 @@ class ScanSession {
   static int64_t VolumeSlots(const ResolvedScan& scan);
   static SlotLayout LayoutOf(const ResolvedScan& scan, int device);
   static int64_t PinnedBytes(const ResolvedScan& scan);
+  /// Where the B-scans of a striped scan's volumes go; needs scan.stripe_devices.
+  static StripeRule StripesOf(const ResolvedScan& scan);
+  static int64_t StripeBytes(const ResolvedScan& scan);  // of a volume on each further device
 
   /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On failure the charges are released.
   static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
@@ -95,6 +100,8 @@ class ScanSession {
   ResolvedScan Resolved();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
+  /// What its chains may use; null: no chains, or the scan is over.
+  std::shared_ptr<ChainMemory> chain_memory();
   /// Whether the scan runs on devices/<device>, as home or as a peer.
   bool Uses(int device) const;
   /// A device of the scan cannot be used any more: the scan ends at once, FAILED with DEVICE_LOST.
@@ -131,7 +138,8 @@ class ScanSession {
   ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context);
   absl::Status Allocate(const std::vector<Ledger::ChargeId>& charges);
   absl::Status AllocateSlot(Device& device, VolumeSlot* slot) const;
-  absl::Status AllocatePlacement(Device& device, StreamRef stream, DeviceBuffer* tables) const;
+  absl::Status AllocatePlacement(Device& device, StreamRef stream, int64_t lane, DeviceBuffer* tables) const;
+  absl::Status AllocateStripe(Device& device, VolumeStripe* stripe) const;
   absl::Status AllocatePeers();
   void Begin();
   absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
@@ -182,6 +190,15 @@ class ScanSession {
   absl::Status FinishShares();
   void NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last);
   absl::Status SendRows(Peer& peer);
+  // -- of a scan whose volumes are striped
+  bool striped() const { return scan_.stripe_devices > 1; }
+  Peer* LanePeer(size_t lane);
+  StreamRef LaneStream(size_t lane);
+  SpectralTarget LaneTarget(const VolumeSlot& slot, size_t lane);
+  absl::Status SendProjections(Peer& peer, size_t lane);
+  absl::Status FillMissing(const ActiveVolume& volume);
+  absl::Status DigestStripes(StreamRef stream, const ActiveVolume& volume, size_t event);
+  absl::Status ExtractBscan(const VolumeSlot& slot, int64_t y);
   absl::Status BeginVolumeOnPeers();
   absl::Status EndVolumeOnPeers(const std::shared_ptr<ActiveVolume>& volume);
   absl::Status JoinPeers();  // the home stream goes on when the peers are where they are now
@@ -227,13 +244,15 @@ class ScanSession {
   DeviceBuffer placement_[2];             // of even and odd volumes; empty: the raster rule
   std::vector<BscanSpan> spans_[2];       // their B-scans in the order of the scan
   std::vector<std::unique_ptr<Peer>> peers_;
+  std::unique_ptr<Peer> home_;         // of a striped scan
   std::vector<int64_t> span_rows_[2];  // the stored row of each of spans_; if spread
   int64_t spread_rows_ = 1;            // neighbouring rows that one device takes
   Event begun_;                        // the home device has prepared the volume
   std::shared_ptr<SlotPool> slots_;
   std::shared_ptr<SlotPool> raw_slots_;    // with retention.hold_raw
   std::unique_ptr<RawRecorder> recorder_;  // the same
-  PinnedBuffer digests_;                   // two u64 per event: of the volume and of its raw records
+  PinnedBuffer digests_;                   // digest_words_ u64 per event: of the volume (or its stripes) and of its raw records
+  size_t digest_words_ = 2;
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;
@@ -262,6 +281,7 @@ class ScanSession {
   ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
   std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);  // its charges end with it
   std::vector<std::shared_ptr<SpectralProcessor>> next_peer_processors_ ABSL_GUARDED_BY(update_mutex_);
+  std::shared_ptr<ChainMemory> chain_memory_ ABSL_GUARDED_BY(update_mutex_);
 
   Mutex retire_mutex_;
   CondVar retire_cv_;

@@ -338,6 +338,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     status.value = scan_.spec.processing.value;
     if (!context_.peers.empty()) status.spread_devices.push_back(DeviceName(context_.device_index));
     for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(DeviceName(peer.index));
+    status.stripe_bscans = volume->slot->stripe_bscans;
     status.bytes = scan_.volume_bytes;
     if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
     status.index = index;
@@ -417,13 +418,9 @@ absl::Status ScanSession::EndVolume(const SourceBlock& block) {
     return absl::OkStatus();
   }
   // A B-scan that waited for its end.
-  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), TargetOf(scan_, *volume->slot)));
+  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), LaneTarget(*volume->slot, 0)));
   OCTAVO_RETURN_IF_ERROR(EndVolumeOnPeers(volume));
-  const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
-  for (const auto& [first, count] : volume->assembly.missing()) {
-    OCTAVO_RETURN_IF_ERROR(
-        device_.Fill(compute_.ref(), volume->slot->volume.as<uint8_t>() + first * ascan_bytes, count * ascan_bytes, FillPattern(scan_.chain.output)));
-  }
+  OCTAVO_RETURN_IF_ERROR(FillMissing(*volume));
   VolumeStatus& status = volume->status;
   status.complete = volume->assembly.missing_ascans() == 0;
   status.missing_ascans = volume->assembly.missing_ascans();
@@ -478,7 +475,20 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
       const int64_t extent = scan_.shape[static_cast<int>(axis)];
       const int64_t index = key.plane_index < 0 ? extent / 2 : key.plane_index;
       if (index >= extent) continue;
-      OCTAVO_RETURN_IF_ERROR(ExtractPlane(products_.ref(), device_, view, axis, index, scratch_.data()));
+      if (striped() && axis == Axis::kY) {
+        OCTAVO_RETURN_IF_ERROR(ExtractBscan(*volume.slot, index));
+      } else if (striped()) {  // across devices: refused when a subscription names the scan
+        item->frames.push_back({.key = key, .frame = {}, .lost = true});
+        continue;
+      } else {
+        OCTAVO_RETURN_IF_ERROR(ExtractPlane(products_.ref(), device_, view, axis, index, scratch_.data()));
+      }
+    } else if (striped() && key.product == Product::kMip && axis != Axis::kZ) {
+      item->frames.push_back({.key = key, .frame = {}, .lost = true});
+      continue;
+    } else if (striped() && key.product == Product::kMip && !scan_.spec.products.mip) {
+      OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, volume.slot->mip.data(), projection, complete, item));  // it is made anyway
+      continue;
     } else if (key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip)) {
       OCTAVO_RETURN_IF_ERROR(Mip(products_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
     } else {
@@ -590,7 +600,9 @@ absl::Status ScanSession::PushRetire(Retiring item) {
   }
   const auto index = static_cast<size_t>(item.event);
   const StreamRef stream = ProductStream(item.volume != nullptr);
-  if (item.volume != nullptr) {
+  if (item.volume != nullptr && striped()) {
+    OCTAVO_RETURN_IF_ERROR(DigestStripes(stream, *item.volume, index));
+  } else if (item.volume != nullptr) {
     OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + 2 * index, item.volume->slot->digest.data(), 8));
     if (const auto& raw = item.volume->raw_slot; raw != nullptr) {

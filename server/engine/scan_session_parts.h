@@ -43,7 +43,8 @@ struct ScanSession::VolumeFrameJob {
   double display_lo = 0, display_hi = 255;
 };
 
-/// A device that takes some B-scans of the scan beside the home device.
+/// A device that takes some B-scans of the scan beside the home device; of a striped scan also the home device itself, whose streams,
+/// raw blocks and processor are the session's own.
 struct ScanSession::Peer {
   Peer(Device& of, int at) : device(of), index(at) {}
   Device& device;
@@ -72,6 +73,8 @@ struct ScanSession::Lane {
 
 math::RasterPlacement RasterOf(const ResolvedScan& scan);
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot);
+/// Of one device of a striped volume.
+SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeStripe& stripe);
 
 /// Header of a VOLUME frame, without payload.
 Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi);

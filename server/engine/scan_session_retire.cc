@@ -2,6 +2,7 @@
 // volumes to host memory for subscribers.
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -83,12 +84,13 @@ void ScanSession::Retire() {
 
 void ScanSession::SealVolume(Retiring& item) {
   ActiveVolume& volume = *item.volume;
-  volume.status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[2 * item.event]);
+  const uint64_t* sums = digests_.as<uint64_t>() + digest_words_ * static_cast<size_t>(item.event);
+  volume.status.digest = absl::StrFormat("sum64:%016x", striped() ? std::accumulate(sums, sums + digest_words_, uint64_t{0}) : sums[0]);
   const Retention& retention = volume.retention;
   context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
   if (retention.keep_last > 0) context_.store->KeepNewest(name_, retention.keep_last);
   if (volume.raw_slot != nullptr) {
-    volume.raw_status.digest = absl::StrFormat("sum64:%016x", digests_.as<uint64_t>()[2 * item.event + 1]);
+    volume.raw_status.digest = absl::StrFormat("sum64:%016x", sums[1]);
     context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
   }
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
@@ -127,7 +129,7 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
   const TopicKey key{.product = Product::kVolume};
   for (const auto& wanted : context_.publisher->WantedOf(name_)) {
     if (wanted.key != key) continue;
-    auto pinned = context_.store->Pin(volume.status.name);
+    auto pinned = context_.store->PinAnyTier(volume.status.name);
     MutexLock lock(copy_mutex_);
     if (!pinned.ok() || copies_.size() >= 5) {  // the copying falls behind: memory must not pile up behind it
       context_.publisher->Lost(name_, key);
@@ -185,7 +187,7 @@ absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePo
     OCTAVO_RETURN_IF_ERROR(cursor->Read(0, pinned.status.bytes, memory.get()));
     return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};
   }
-  OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, memory.get(), pinned.slot->volume.data(), pinned.status.bytes));
+  OCTAVO_RETURN_IF_ERROR(CopyVolumeBytes(device, stream, memory.get(), *pinned.slot, pinned.status, 0, pinned.status.bytes));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};
 }
@@ -232,6 +234,7 @@ void ScanSession::Finish() {
     finished_ = true;
     next_processor_ = nullptr;
     next_peer_processors_.clear();
+    chain_memory_ = nullptr;  // what is still being made keeps it
   }
   processor_ = nullptr;
   replaced_.clear();
@@ -240,6 +243,7 @@ void ScanSession::Finish() {
   for (auto* buffer : {&repeat_rows_, &angiogram_}) *buffer = DeviceBuffer();
   for (auto& table : placement_) table = DeviceBuffer();
   peers_.clear();
+  home_ = nullptr;
   begun_ = Event();
   ring_memory_.clear();
   if (Lender* lender = source_->lender(); lender != nullptr) lender->CloseMemory();

@@ -36,7 +36,10 @@ std::vector<AdmissionReport::Item> ScanSession::PeerNeeds(const ResolvedScan& sc
   std::vector<AdmissionReport::Item> needs = Needs(scan, device);
   std::vector<AdmissionReport::Item> kept;
   for (auto& item : needs) {
-    if (item.what == "volume slots") {
+    if (item.what == "volume slots" && scan.stripe_devices > 1) {
+      const int64_t slots = VolumeSlots(scan);
+      kept.push_back({.what = "parts of volumes", .bytes = slots * StripeBytes(scan), .count = slots});
+    } else if (item.what == "volume slots") {
       kept.push_back({.what = "B-scans on their way home", .bytes = item.bytes / item.count, .count = 1});
     } else if (item.what == "raw blocks" || item.what == "chain workspace" || item.what == "placement table") {
       kept.push_back(std::move(item));
@@ -47,11 +50,17 @@ std::vector<AdmissionReport::Item> ScanSession::PeerNeeds(const ResolvedScan& sc
 
 absl::Status ScanSession::AllocatePeers() {
   if (context_.peers.empty()) return absl::OkStatus();
+  if (striped()) {
+    home_ = std::make_unique<Peer>(device_, context_.device_index);
+    OCTAVO_ASSIGN_OR_RETURN(home_->copy, device_.NewStream(StreamPriority::kHigh));
+    OCTAVO_ASSIGN_OR_RETURN(home_->processed, device_.NewEvent());
+    OCTAVO_ASSIGN_OR_RETURN(home_->copied, device_.NewEvent());
+  }
   const int64_t block_bytes = upload_records_ * record_bytes_;
   for (const SessionPeer& of : context_.peers) {
     auto peer = std::make_unique<Peer>(*of.device, of.index);
     Device& device = peer->device;
-    OCTAVO_RETURN_IF_ERROR(AllocateSlot(device, &peer->part));
+    if (!striped()) OCTAVO_RETURN_IF_ERROR(AllocateSlot(device, &peer->part));
     for (int i = 0; i < kRawBuffers; ++i) {
       OCTAVO_ASSIGN_OR_RETURN(peer->raw[i], device.Allocate(block_bytes));
       OCTAVO_ASSIGN_OR_RETURN(peer->raw_free[i], device.NewEvent());
@@ -63,7 +72,7 @@ absl::Status ScanSession::AllocatePeers() {
     OCTAVO_ASSIGN_OR_RETURN(peer->processed, device.NewEvent());
     OCTAVO_ASSIGN_OR_RETURN(peer->copied, device.NewEvent());
     OCTAVO_ASSIGN_OR_RETURN(peer->processor, SpectralProcessor::Create(scan_.chain, device));
-    OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device, peer->compute.ref(), peer->placement));
+    OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device, peer->compute.ref(), std::ssize(peers_) + 1, peer->placement));
     peers_.push_back(std::move(peer));
   }
   OCTAVO_ASSIGN_OR_RETURN(begun_, device_.NewEvent());
@@ -80,7 +89,7 @@ absl::Status ScanSession::AllocatePeers() {
     bscans_per_block = upload_records_ * std::ssize(spans_[0]) / scan_.volume_records;
   }
   // So many neighbours at once that every device has its share of each block, in one piece: small pieces do not fill a link.
-  spread_rows_ = std::max<int64_t>(1, bscans_per_block / std::ssize(lane_records_));
+  spread_rows_ = striped() ? StripesOf(scan_).bscans : std::max<int64_t>(1, bscans_per_block / std::ssize(lane_records_));
   return absl::OkStatus();
 }
 
@@ -173,12 +182,15 @@ absl::Status ScanSession::ProcessShares(int64_t first_record, int64_t records, c
                                                    .table = table == nullptr ? nullptr : table + first,
                                                    .spans = spans_[kind].data(),
                                                    .span_count = std::ssize(spans_[kind])},
-                                                  TargetOf(scan_, share.lane == 0 ? *volume.slot : peers_[share.lane - 1]->part)));
-    if (share.lane > 0) NoteRows(*peers_[share.lane - 1], volume.index, first, first + count);
+                                                  LaneTarget(*volume.slot, share.lane)));
+    if (Peer* peer = LanePeer(share.lane); peer != nullptr) NoteRows(*peer, volume.index, first, first + count);
   }
   // Means of repeats grow until the volume ends: copied then, once.
   if (scan_.chain.repeats > 1) return absl::OkStatus();
-  for (const auto& peer : peers_) OCTAVO_RETURN_IF_ERROR(SendRows(*peer));
+  if (home_ != nullptr) OCTAVO_RETURN_IF_ERROR(SendProjections(*home_, 0));
+  for (size_t l = 1; l < lane_records_.size(); ++l) {
+    OCTAVO_RETURN_IF_ERROR(striped() ? SendProjections(*peers_[l - 1], l) : SendRows(*peers_[l - 1]));
+  }
   return absl::OkStatus();
 }
 
@@ -213,7 +225,7 @@ absl::Status ScanSession::SendRows(Peer& peer) {
   const auto send = [&](const DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes_per_ascan) {
     for (const auto& [row, count] : peer.rows) {
       const int64_t first = row * scan_.shape[1] * bytes_per_ascan, bytes = count * scan_.shape[1] * bytes_per_ascan;
-      OCTAVO_RETURN_IF_ERROR(peer.device.CopyToPeer(peer.copy.ref(), to.as<uint8_t>() + first, from.as<uint8_t>() + first, bytes));
+      OCTAVO_RETURN_IF_ERROR(peer.device.CopyAcross(peer.copy.ref(), to.as<uint8_t>() + first, from.as<uint8_t>() + first, bytes));
     }
     return absl::OkStatus();
   };
@@ -241,11 +253,16 @@ absl::Status ScanSession::BeginVolumeOnPeers() {
   OCTAVO_RETURN_IF_ERROR(begun_.Record(compute_.ref()));
   const int64_t plane = scan_.shape[0] * scan_.shape[1];
   const DType projection = ProjectionOf(scan_.chain.output);
+  if (home_ != nullptr) {
+    home_->kept_row = -1;
+    home_->rows.clear();
+  }
   for (const auto& peer : peers_) {
     OCTAVO_RETURN_IF_ERROR(peer->copied.EnqueueWait(peer->compute.ref()));  // the rows of the volume before have gone
     OCTAVO_RETURN_IF_ERROR(peer->processor->BeginVolume(peer->compute.ref()));
     peer->kept_row = -1;
     peer->rows.clear();
+    if (striped()) continue;
     OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.mip.data(), plane * SizeOf(projection), FillPattern(projection)));
     if (peer->part.aip) {
       OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.aip.data(), plane * 4, FillPattern(DType::kF32)));
@@ -257,17 +274,20 @@ absl::Status ScanSession::BeginVolumeOnPeers() {
 absl::Status ScanSession::EndVolumeOnPeers(const std::shared_ptr<ActiveVolume>& volume) {
   if (peers_.empty()) return absl::OkStatus();
   active_ = volume;  // the last rows still go into it
-  for (const auto& peer : peers_) {
-    OCTAVO_RETURN_IF_ERROR(peer->processor->EndVolume(peer->compute.ref(), TargetOf(scan_, peer->part)));
+  for (size_t l = 0; l < lane_records_.size(); ++l) {
+    Peer* const peer = LanePeer(l);
+    if (peer == nullptr) continue;
+    if (l > 0) OCTAVO_RETURN_IF_ERROR(peer->processor->EndVolume(peer->compute.ref(), LaneTarget(*volume->slot, l)));
     if (peer->kept_row >= 0) peer->rows.emplace_back(std::exchange(peer->kept_row, -1), 1);
     if (scan_.chain.repeats > 1) EachOnce(&peer->rows);
-    OCTAVO_RETURN_IF_ERROR(SendRows(*peer));
+    OCTAVO_RETURN_IF_ERROR(striped() ? SendProjections(*peer, l) : SendRows(*peer));
   }
   active_ = nullptr;
   return JoinPeers();
 }
 
 absl::Status ScanSession::JoinPeers() {
+  if (home_ != nullptr) OCTAVO_RETURN_IF_ERROR(home_->copied.EnqueueWait(compute_.ref()));
   for (const auto& peer : peers_) OCTAVO_RETURN_IF_ERROR(peer->copied.EnqueueWait(compute_.ref()));
   for (const auto& peer : peers_) {
     OCTAVO_RETURN_IF_ERROR(peer->processed.Record(peer->compute.ref()));
@@ -277,6 +297,7 @@ absl::Status ScanSession::JoinPeers() {
 }
 
 void ScanSession::SynchronizePeers() {
+  if (home_ != nullptr) (void)home_->copy.ref().Synchronize();
   for (const auto& peer : peers_) {
     for (const Stream* stream : {&peer->upload, &peer->compute, &peer->copy}) {
       if (*stream) (void)stream->ref().Synchronize();

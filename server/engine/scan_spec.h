@@ -178,6 +178,7 @@ struct Spread {
   bool given = false;
   int64_t count = 0;                 // 0 = all
   std::vector<std::string> devices;  // devices/<n>, home first; empty = chosen
+  bool striped = false;              // volumes stay on the devices that computed them
 };
 
 struct VolumeChains;  // volume_operation.h

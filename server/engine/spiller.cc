@@ -14,6 +14,7 @@
 #include "gpu/shareable.h"
 #include "server/engine/resolve.h"
 #include "server/engine/spill_about.h"
+#include "server/engine/stripes.h"
 
 namespace octavo::engine {
 namespace {
@@ -151,7 +152,7 @@ absl::Status Spiller::ForEachPiece(const PinnedVolume& pinned, const std::functi
   }
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&, device = device](int64_t at, int which) {
-    return device->CopyToHost(stream.ref(), memory[which].get(), pinned.slot->volume.as<uint8_t>() + at, std::min(kPiece, bytes - at));
+    return CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot, pinned.status, at, std::min(kPiece, bytes - at));
   };
   const bool two = memory[1] != nullptr;
   OCTAVO_RETURN_IF_ERROR(fetch(0, 0));

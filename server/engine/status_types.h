@@ -110,6 +110,7 @@ struct VolumeStatus {
   std::vector<std::pair<int64_t, int64_t>> missing;  // first 32 ranges: first, count
   std::string device;
   std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
+  int64_t stripe_bscans = 0;                // > 0: striped over spread_devices, so many neighbouring B-scans on each in turn (stripes.h)
   int64_t bytes = 0;
   std::string digest;
   std::map<std::string, std::string> labels;

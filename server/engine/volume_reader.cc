@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/stripes.h"
 
 namespace octavo::engine {
 namespace {
@@ -68,7 +69,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     if (cursor_ != nullptr) {
       OCTAVO_RETURN_IF_ERROR(ReadBox(*cursor_, pinned_.status.shape, element_bytes_, piece, memory.get()));
     } else {
-      OCTAVO_RETURN_IF_ERROR(device_->CopyBoxToHost(stream_, memory.get(), pinned_.slot->volume.data(), pinned_.status.shape, element_bytes_, piece));
+      OCTAVO_RETURN_IF_ERROR(CopyVolumeBox(*device_, stream_, memory.get(), *pinned_.slot, pinned_.status, piece));
       OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
     }
     if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {

@@ -6,6 +6,14 @@
 
 namespace octavo::engine {
 
+std::vector<Ledger::ChargeId> VolumeSlot::charges() const {
+  std::vector<Ledger::ChargeId> all = {charge};
+  for (const VolumeStripe& stripe : stripes) {
+    if (stripe.charge != 0) all.push_back(stripe.charge);
+  }
+  return all;
+}
+
 SlotCache::SlotCache(Ledger* ledger, int64_t most_bytes) : ledger_(ledger), most_bytes_(most_bytes) {
   ledger_->SetReclaim([this](const std::vector<Ledger::ChargeId>& charges) { Drop(charges); });
 }
@@ -97,7 +105,7 @@ void SlotPool::Return(VolumeSlot* slot) {
   {
     MutexLock lock(mutex_);
     if (!closed_) {
-      ledger_->Unhold(owned->charge);
+      for (const auto id : owned->charges()) ledger_->Unhold(id);
       free_.push_back(std::move(owned));
       returned_.NotifyAll();
       return;
@@ -112,9 +120,9 @@ void SlotPool::LetGo(std::unique_ptr<VolumeSlot> slot) {
     return;
   }
   // The memory goes first: a charge must never end before its bytes are free.
-  const Ledger::ChargeId charge = slot->charge;
+  const std::vector<Ledger::ChargeId> charges = slot->charges();
   slot.reset();
-  ledger_->Release(charge);
+  for (const auto id : charges) ledger_->Release(id);
 }
 
 void SlotPool::Close() {

@@ -14,6 +14,16 @@
 
 namespace octavo::engine {
 
+/// What lies on one device of a volume that is striped (stripes.h): its B-scans one after the other.
+struct VolumeStripe {
+  int device = 0;
+  DeviceBuffer volume;          // [its B-scans, x, z]
+  DeviceBuffer mip;             // [its B-scans, x]; on its way to VolumeSlot::mip
+  DeviceBuffer aip;             // the same; empty if not wanted
+  DeviceBuffer digest;          // one u64
+  Ledger::ChargeId charge = 0;  // 0: that of the slot
+};
+
 /// Device memory of one volume and of what is computed with it.
 struct VolumeSlot {
   DeviceBuffer volume;  // [y, x, z]
@@ -21,6 +31,12 @@ struct VolumeSlot {
   DeviceBuffer aip;     // [y, x] f32; empty if not wanted
   DeviceBuffer digest;  // one u64
   Ledger::ChargeId charge = 0;
+  /// Of a striped volume, home first; `volume` is empty then. Else none.
+  std::vector<VolumeStripe> stripes;
+  int64_t stripe_bscans = 0;  // neighbouring B-scans on one device
+
+  /// All it is charged, on all devices.
+  std::vector<Ledger::ChargeId> charges() const;
 };
 
 /// Bytes of the parts of a slot, as allocated. Slots of one layout can take each other's place.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
@@ -107,7 +108,7 @@ void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
     record.status.kept = kept;
     record.sealed_ns = record.living_ns = clock_->Now().monotonic_ns;
     missing_ascans_ += final_status.missing_ascans;
-    ledger_->Hold(record.slot->charge, record.status.name);
+    for (const auto id : record.slot->charges()) ledger_->Hold(id, record.status.name);
     status = StatusOf(record);
   }
   on_change_(status);
@@ -154,7 +155,16 @@ std::vector<VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
 
 absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, PinAnyTier(name));
-  if (pinned.slot != nullptr) return pinned;
+  if (pinned.slot != nullptr && pinned.slot->stripes.empty()) return pinned;
+  if (pinned.slot != nullptr) {
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is striped over ", absl::StrJoin(pinned.status.spread_devices, ", "),
+                                                   " and this needs it on one device; SpillVolume and RestoreVolume bring it together on ",
+                                                   pinned.status.device, " (ReadVolume and CommitVolume take it as it is)")),
+        {.reason = "STRIPED",
+         .field = "name",
+         .numbers = {{"device", pinned.status.device}, {"devices", absl::StrCat(pinned.slot->stripes.size())}, {"retryable", "false"}}});
+  }
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier), "); restore it to its device first (RestoreVolume)")),
                   {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
@@ -406,7 +416,8 @@ void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_p
       record.slot = nullptr;
       record.spilled = *std::move(spilled);
       record.status.tier = record.spilled->tier();
-      record.status.kept = true;  // no slot of a ring any more
+      record.status.stripe_bscans = 0;  // in one piece from now on
+      record.status.kept = true;        // no slot of a ring any more
       status = StatusOf(record);
     } else {
       gone.spilled = *std::move(spilled);

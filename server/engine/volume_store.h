@@ -56,9 +56,9 @@ class VolumeStore {
   absl::StatusOr<VolumeStatus> Get(const std::string& name);
   std::vector<VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
   /// Keeps the bytes readable on the device while the result lives. Held and committing volumes only. FailedPrecondition (SPILLED) if
-  /// they are in another tier: whoever works on the device restores first (Spiller::RestoreNow).
+  /// they are in another tier: whoever works on the device restores first (Spiller::RestoreNow); (STRIPED) if they lie on several devices.
   absl::StatusOr<PinnedVolume> Pin(const std::string& name);
-  /// The same, wherever the bytes are: for those who copy them to the host anyway.
+  /// The same, wherever the bytes are: for those who copy them to the host anyway (stripes.h).
   absl::StatusOr<PinnedVolume> PinAnyTier(const std::string& name);
   /// Marks a held volume: LIVE must not overwrite it, its time to live ends. ResourceExhausted (HOLD_SLOTS_FULL) if `limit` slots of its
   /// scan are kept already.

@@ -170,6 +170,25 @@ class Page final : public prometheus::Collectable {
       }
     }
     {
+      const auto& b = stats.buffers;
+      one("octavo_buffers", "Buffers that clients made", kGauge, static_cast<double>(b.count));
+      one("octavo_buffer_owners", "Clients that have buffers", kGauge, static_cast<double>(b.owners));
+      one("octavo_buffer_largest_owner_bytes", "Device memory in the buffers of the client that has most", kGauge,
+          static_cast<double>(b.largest_owner_bytes));
+      one("octavo_buffer_quota_bytes", "Device memory that the buffers of one client may take; 0 without a limit", kGauge,
+          static_cast<double>(b.quota_bytes));
+      each("octavo_buffer_replicas", "Replicas of buffers, by device", kGauge, "device", b.replicas);
+      each("octavo_buffer_bytes", "Bytes in replicas of buffers, by device", kGauge, "device", b.bytes);
+      one("octavo_buffer_written_bytes_total", "Bytes written to buffers by clients, once each however many replicas", kCounter,
+          static_cast<double>(b.written_bytes));
+      one("octavo_buffer_forwarded_bytes_total", "Bytes of buffers copied from device to device", kCounter, static_cast<double>(b.forwarded_bytes));
+      one("octavo_buffer_read_bytes_total", "Bytes of buffers and of volumes read through BufferService", kCounter,
+          static_cast<double>(b.read_bytes));
+      one("octavo_buffer_operations_total", "Operations on buffers", kCounter, static_cast<double>(b.operations));
+      each("octavo_buffers_finished_total", "Buffers that are gone, by reason", kCounter, "reason", b.gone);
+      each("octavo_buffer_refusals_total", "Calls of BufferService that were refused, by reason", kCounter, "reason", b.refusals);
+    }
+    {
       MetricFamily& healthy = family("octavo_device_healthy", "1 if the device can be used", kGauge);
       for (const auto& d : stats.devices) value(healthy, {{"device", d.name}, {"backend", d.backend}}, d.healthy ? 1 : 0);
     }

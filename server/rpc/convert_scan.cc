@@ -313,7 +313,8 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   out.device = in.device();
   out.spread = {.given = in.has_spread(),
                 .count = static_cast<int64_t>(in.spread().count()),
-                .devices = {in.spread().devices().begin(), in.spread().devices().end()}};
+                .devices = {in.spread().devices().begin(), in.spread().devices().end()},
+                .striped = in.spread().striped()};
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
   out.overrun = static_cast<engine::Overrun>(in.overrun());
   return out;
@@ -422,6 +423,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   if (in.spread.given) {
     out->mutable_spread()->set_count(static_cast<uint32_t>(in.spread.count));
     for (const auto& device : in.spread.devices) out->mutable_spread()->add_devices(device);
+    out->mutable_spread()->set_striped(in.spread.striped);
   }
   out->set_overrun(static_cast<v1::Overrun>(in.overrun));
 }

@@ -166,6 +166,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   }
   out->set_device(in.device);
   for (const auto& device : in.spread_devices) out->add_spread_devices(device);
+  out->set_stripe_bscans(static_cast<uint32_t>(in.stripe_bscans));
   out->set_bytes(in.bytes);
   out->set_digest(in.digest);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());

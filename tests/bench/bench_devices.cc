@@ -172,7 +172,7 @@ void Run(std::vector<std::unique_ptr<Device>>& devices, int64_t samples, int64_t
     Ok(workers[0]->device.Fill(workers[0]->compute.ref(), workers[0]->peer.data(), size, 0xA5A5A5A5u));
     Ok(workers[0]->compute.ref().Synchronize());
     const double copy = MedianSeconds(seconds / 2, [&] {
-      for (int k = 0; k < 16; ++k) Ok(from.device.CopyToPeer(from.compute.ref(), workers[0]->peer.data(), from.volume.data(), size));
+      for (int k = 0; k < 16; ++k) Ok(from.device.CopyAcross(from.compute.ref(), workers[0]->peer.data(), from.volume.data(), size));
       Ok(from.compute.ref().Synchronize());
     });
     if (Download(workers[0]->device, workers[0]->compute.ref(), workers[0]->peer.data(), size) != reference) Die("a peer copy is not exact");

@@ -2,7 +2,11 @@
 // for pieces of 64 KiB to 64 MiB, u16 and 12 bits packed, with and without MIP; each as a share of the link rate of the same run, and
 // of copies of that very size alone. Records are fresh and random; every timed output was poisoned before and is compared with the
 // double-precision model, and all of it, at most one step apart, with the host backend's where --compare-host is given.
-//   bench_stream [--backend host|cuda] [--samples N] [--seconds S] [--largest-mib M] [--compare-host 1]
+// --explain 1 instead takes apart what keeps a stream from the link's rate: copies of that very size alone, uploads beside a chain that
+// runs all the time on other records, two to four raw buffers, short and long rounds, sizes of whole pages and others.
+//   bench_stream [--backend host|cuda] [--samples N] [--seconds S] [--largest-mib M] [--compare-host 1] [--explain 1]
+
+#include "absl/strings/str_cat.h"
 
 #include "tests/bench/bench_support.h"
 
@@ -130,6 +134,93 @@ struct Pieces {
   }
 };
 
+/// One size of pieces taken apart.
+struct Explanation {
+  Device& device;
+  int64_t samples;
+  double seconds, link_gbs;
+
+  void Run(math::Packing packing, int64_t records, int64_t skew) {
+    constexpr size_t kMost = 4;
+    SpectralConfig c = StandardChain(samples, records, packing);
+    const RandomRecords raw = MakeRecords(c, records);
+    const auto bytes = static_cast<int64_t>(raw.bytes.size());
+    Stream upload = Take(device.NewStream(StreamPriority::kNormal)), compute = Take(device.NewStream(StreamPriority::kHigh));
+    PinnedBuffer pinned[kMost];
+    DeviceBuffer on_device[kMost], still = Take(device.Allocate(bytes));
+    Event uploaded[kMost], used[kMost];
+    for (size_t b = 0; b < kMost; ++b) {
+      pinned[b] = Take(device.AllocatePinned(bytes + skew));
+      std::memcpy(pinned[b].as<uint8_t>() + skew, raw.bytes.data(), raw.bytes.size());
+      on_device[b] = Take(device.Allocate(bytes));
+      uploaded[b] = Take(device.NewEvent());
+      used[b] = Take(device.NewEvent());
+    }
+    Ok(device.CopyToDevice(upload.ref(), still.data(), pinned[0].as<uint8_t>() + skew, bytes));
+    Ok(upload.ref().Synchronize());
+    auto processor = Take(SpectralProcessor::Create(c, device));
+    const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
+    const RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
+    const auto process = [&](const void* from, bool with_mip) {
+      Ok(processor->BeginBlock(compute.ref(), from, records));
+      Ok(processor->Process(compute.ref(), from, records, placement,
+                            {.volume = volume.data(), .volume_ascans = records, .mip = with_mip ? mip.data() : nullptr}));
+    };
+    const auto copy = [&](size_t b) { Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].as<uint8_t>() + skew, bytes)); };
+    const auto line = [&](const char* what, int64_t n, double share) {
+      std::printf("{\"name\": \"explain\", \"raw\": \"%s\", \"bytes\": %lld, \"skew\": %lld, \"what\": \"%s\", \"n\": %lld, \"value\": %.4f}\n",
+                  packing == math::Packing::kNone ? "u16" : "u12p", static_cast<long long>(bytes), static_cast<long long>(skew), what,
+                  static_cast<long long>(n), share);
+      std::fflush(stdout);
+    };
+    const auto share = [&](int blocks, double round) { return blocks * static_cast<double>(bytes) / round * 1e-9 / link_gbs; };
+    const int base = static_cast<int>(std::clamp<int64_t>((int64_t{768} << 20) / bytes, 48, 3000));
+    for (const int blocks : {base, 4 * base}) {
+      line("copies alone, of the link", blocks, share(blocks, MedianSeconds(seconds, [&] {
+                                                        for (int i = 0; i < blocks; ++i) copy(static_cast<size_t>(i) % 3);
+                                                        Ok(upload.ref().Synchronize());
+                                                      })));
+    }
+    const double resident = MedianSeconds(seconds, [&] {
+      for (int i = 0; i < base; ++i) process(still.data(), true);
+      Ok(compute.ref().Synchronize());
+    });
+    line("chain resident, us a block", base, resident / base * 1e6);
+    // Nothing waits for anything: what is missing here the memory system takes.
+    const int rounds = std::max(1, static_cast<int>(share(base, 1) > 0 ? base * static_cast<double>(bytes) * 1e-9 / link_gbs / resident * 1.2 : 1));
+    line("uploads beside a chain that never stops, of the link", base, share(base, MedianSeconds(seconds, [&] {
+                                                                               for (int r = 0; r < rounds; ++r) {
+                                                                                 for (int i = 0; i < base; ++i) process(still.data(), true);
+                                                                               }
+                                                                               for (int i = 0; i < base; ++i) copy(static_cast<size_t>(i) % 3);
+                                                                               Ok(upload.ref().Synchronize());
+                                                                             })));
+    Ok(compute.ref().Synchronize());
+    for (const bool with_mip : {false, true}) {
+      for (const size_t buffers : {size_t{2}, size_t{3}, kMost}) {
+        for (const int blocks : {base, 4 * base}) {
+          Ok(device.Fill(compute.ref(), volume.data(), records * c.depth, 0xA5A5A5A5u));
+          Ok(compute.ref().Synchronize());
+          const double round = MedianSeconds(seconds, [&] {
+            for (int i = 0; i < blocks; ++i) {
+              const size_t b = static_cast<size_t>(i) % buffers;
+              Ok(used[b].EnqueueWait(upload.ref()));
+              copy(b);
+              Ok(uploaded[b].Record(upload.ref()));
+              Ok(uploaded[b].EnqueueWait(compute.ref()));
+              process(on_device[b].data(), with_mip);
+              Ok(used[b].Record(compute.ref()));
+            }
+            Ok(compute.ref().Synchronize());
+          });
+          CheckAgainstModel(c, raw, records, Download(device, compute.ref(), volume.data(), records * c.depth));
+          line(absl::StrCat("streamed, ", buffers, " buffers", with_mip ? ", MIP" : "", ", of the link").c_str(), blocks, share(blocks, round));
+        }
+      }
+    }
+  }
+};
+
 }  // namespace
 }  // namespace octavo::bench
 
@@ -139,7 +230,7 @@ int main(int argc, char** argv) {
   std::string backend = "auto";
   int64_t samples = 1024, largest_mib = 64;
   double seconds = 0.3;
-  bool compare_host = false;
+  bool compare_host = false, explain = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i], value = argv[i + 1];
     if (flag == "--backend") backend = value;
@@ -147,6 +238,7 @@ int main(int argc, char** argv) {
     if (flag == "--seconds") seconds = std::atof(value.c_str());
     if (flag == "--largest-mib") largest_mib = std::atoll(value.c_str());
     if (flag == "--compare-host") compare_host = value != "0";
+    if (flag == "--explain") explain = value != "0";
   }
   auto opened = Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
@@ -159,6 +251,21 @@ int main(int argc, char** argv) {
   }
   std::printf("{\"name\": \"link\", \"backend\": \"%s\", \"piece_kib\": %lld, \"gb_per_s\": %.2f}\n", device.info().backend.c_str(),
               static_cast<long long>(largest_mib << 10), link);
+  if (explain) {
+    Explanation explanation{.device = device, .samples = samples, .seconds = seconds, .link_gbs = link};
+    const int64_t page = 4096;
+    for (const math::Packing packing : {math::Packing::kNone, math::Packing::kLowFirst12}) {
+      const int64_t record = RecordBytes(StandardChain(samples, 1, packing));
+      for (const int64_t mib : {int64_t{1}, int64_t{4}, int64_t{16}, int64_t{32}, int64_t{64}}) {
+        if (mib > largest_mib) continue;
+        const int64_t any = (mib << 20) / record, whole = (mib << 20) / (record * page) * page;
+        explanation.Run(packing, any, 0);
+        if (whole != any && whole > 0) explanation.Run(packing, whole, 0);
+      }
+      explanation.Run(packing, (std::min<int64_t>(16, largest_mib) << 20) / record, record);
+    }
+    return 0;
+  }
   Pieces pieces{
       .device = device, .samples = samples, .seconds = seconds, .link_gbs = link, .link_piece = largest_mib << 20, .compare_host = compare_host};
   for (const math::Packing packing : {math::Packing::kNone, math::Packing::kLowFirst12}) {

@@ -1,13 +1,20 @@
 // Seconds per slice of a reconstruction on each backend. The output that was timed is checked: pixels of it against one step in
 // double precision from the image of the iteration before, the other slices against the first, of which they are multiples.
+// With --devices N more: --batches B (2 for each device) batches of --slices slices are dealt to N devices, each with a reconstructor and
+// a thread of its own that takes the next batch, uploads it, reconstructs and downloads it; against one device that does as many
+// for itself in the same run. Every batch has data of its own, and its result is compared whole with the first device's, bit for bit.
 //   bench_tomo [--backend host|cuda] [--algorithm sirt|mlem|cgls|fbp] [--size N] [--angles N] [--slices N] [--iterations N] [--mask 0|1] [--peer 0|1]
+//              [--devices N] [--batches B]
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu/tomography.h"
@@ -113,9 +120,109 @@ struct Checker {
   }
 };
 
+/// Batches of slices dealt to several devices.
+struct Dealer {
+  const TomographyConfig& config;
+  const std::vector<float>& one;  // sinogram of slice 0, [angle, detector]
+  const int64_t batches;
+
+  // Exact in binary: the results of batches are multiples of each other, bit for bit, where the algorithm is linear.
+  static float Factor(int64_t batch) { return static_cast<float>(1 << batch % 5); }
+
+  /// In page-locked memory, as a reader would leave it and a writer take it.
+  struct Batch {
+    PinnedBuffer sinograms, images;
+  };
+  struct Worker {
+    Device* device = nullptr;
+    Stream stream;
+    DeviceBuffer in, out;
+    std::unique_ptr<Reconstructor> reconstructor;
+  };
+
+  Batch MakeBatch(Device& device, int64_t index) const {
+    const auto rays = static_cast<int64_t>(one.size());
+    Batch batch{.sinograms = Take(device.AllocatePinned(config.slices * rays * 4)),
+                .images = Take(device.AllocatePinned(config.slices * config.detectors * config.detectors * 4))};
+    for (int64_t s = 0; s < config.slices; ++s) {
+      const float factor = Factor(index) * static_cast<float>(SliceFactor(s));
+      for (int64_t i = 0; i < rays; ++i) batch.sinograms.as<float>()[s * rays + i] = factor * one[static_cast<size_t>(i)];
+    }
+    return batch;
+  }
+
+  std::unique_ptr<Worker> MakeWorker(Device& device) const {
+    auto w = std::make_unique<Worker>();
+    w->device = &device;
+    w->stream = Take(device.NewStream(StreamPriority::kNormal));
+    w->in = Take(device.Allocate(config.slices * static_cast<int64_t>(one.size()) * 4));
+    w->out = Take(device.Allocate(config.slices * config.detectors * config.detectors * 4));
+    w->reconstructor = Take(Reconstructor::Create(config, device));
+    return w;
+  }
+
+  void Reconstruct(Worker& w, const Batch& batch) const {
+    Ok(w.device->Fill(w.stream.ref(), w.out.data(), w.out.bytes(), 0xA5A5A5A5u));
+    Ok(w.device->CopyToDevice(w.stream.ref(), w.in.data(), batch.sinograms.data(), w.in.bytes()));
+    (void)Take(w.reconstructor->Run(w.stream.ref(), {.data = w.in.as<float>(), .angle_first = false, .slices = config.slices}, nullptr,
+                                    w.out.as<float>(), {}));
+    Ok(w.device->CopyToHost(w.stream.ref(), batch.images.data(), w.out.data(), w.out.bytes()));
+    Ok(w.stream.ref().Synchronize());
+  }
+
+  void Check(const Batch& batch, int64_t index, const std::vector<float>& reference) const {
+    const bool exact = config.algorithm != TomographyAlgorithm::kMlem;  // its floor of ratios is no multiple
+    for (size_t i = 0; i < reference.size(); ++i) {
+      const float wanted = Factor(index) * reference[i], got = batch.images.as<float>()[i];
+      if (exact ? got != wanted : !(std::abs(got - wanted) <= 1e-4f * (std::abs(wanted) + Factor(index)))) {
+        Die("batch " + std::to_string(index) + ": voxel " + std::to_string(i) + " is " + std::to_string(got) + ", on the first device " +
+            std::to_string(wanted));
+      }
+    }
+  }
+
+  void Run(std::vector<std::unique_ptr<Device>>& devices) const {
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (auto& device : devices) workers.push_back(MakeWorker(*device));
+    std::vector<Batch> all;
+    for (int64_t b = 0; b < batches; ++b) all.push_back(MakeBatch(*devices[0], b));
+    Reconstruct(*workers[0], all[0]);
+    const std::vector<float> reference(all[0].images.as<float>(), all[0].images.as<float>() + all[0].images.bytes() / 4);
+    const size_t count = workers.size();
+    double one_rate = 0;
+    for (size_t n = 1; n <= count; n = n < count ? std::min(2 * n, count) : n + 1) {
+      const int64_t share = std::max<int64_t>(1, batches * static_cast<int64_t>(n) / static_cast<int64_t>(count));
+      for (int64_t b = 0; b < share; ++b) std::memset(all[static_cast<size_t>(b)].images.data(), 0xA5, static_cast<size_t>(all[0].images.bytes()));
+      std::atomic<int64_t> next{0};
+      const auto start = Clock::now();
+      {
+        std::vector<std::jthread> threads;
+        for (size_t i = 0; i < n; ++i) {
+          threads.emplace_back([&, i] {
+            for (int64_t b; (b = next++) < share;) Reconstruct(*workers[i], all[static_cast<size_t>(b)]);
+          });
+        }
+      }
+      const double took = std::chrono::duration<double>(Clock::now() - start).count();
+      for (int64_t b = 0; b < share; ++b) Check(all[static_cast<size_t>(b)], b, reference);
+      const double rate = static_cast<double>(share * config.slices) / took;
+      if (n == 1) one_rate = rate;
+      std::printf(
+          "{\"name\": \"tomo devices\", \"backend\": \"%s\", \"device\": \"%s\", \"devices\": %zu, \"size\": %lld, \"angles\": %zu, "
+          "\"slices_a_batch\": %lld, \"batches\": %lld, \"iterations\": %lld, \"s\": %.3f, \"s_per_slice\": %.4f, \"of_one\": %.3f, "
+          "\"checked\": true}\n",
+          devices[0]->info().backend.c_str(), devices[0]->info().model.c_str(), n, static_cast<long long>(config.detectors), config.angles_rad.size(),
+          static_cast<long long>(config.slices), static_cast<long long>(share), static_cast<long long>(config.iterations), took, 1 / rate,
+          rate / one_rate);
+      std::fflush(stdout);
+    }
+  }
+};
+
 int Run(int argc, char** argv) {
   std::string backend = "auto", algorithm = "sirt";
   int64_t size = 0, angles = 0, slices = 0, iterations = 0;
+  int64_t devices = 1, batches = 0;
   bool mask = true, peer = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i], value = argv[i + 1];
@@ -127,8 +234,11 @@ int Run(int argc, char** argv) {
     if (flag == "--iterations") iterations = std::atoll(value.c_str());
     if (flag == "--mask") mask = value == "1";
     if (flag == "--peer") peer = value == "1";
+    if (flag == "--devices") devices = std::atoll(value.c_str());
+    if (flag == "--batches") batches = std::atoll(value.c_str());
   }
-  auto opened = Take(OpenDevices(backend));
+  auto opened = Take(OpenDevices(backend, static_cast<int>(devices)));
+  if (std::ssize(opened.devices) < devices) Die("there are " + std::to_string(opened.devices.size()) + " devices");
   Device& device = *opened.devices[0];
   const bool cuda = device.info().backend == "cuda";
   TomographyConfig c;
@@ -145,6 +255,11 @@ int Run(int argc, char** argv) {
   const double center = static_cast<double>(n - 1) / 2;
 
   const std::vector<float> one = Sinogram(c.angles_rad, n);
+  if (devices > 1) {
+    opened.devices.resize(static_cast<size_t>(devices));
+    Dealer{c, one, batches != 0 ? batches : 2 * devices}.Run(opened.devices);
+    return 0;
+  }
   const auto rays = static_cast<int64_t>(one.size());
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));
   const DeviceBuffer in = Take(device.Allocate(c.slices * rays * 4)), out = Take(device.Allocate(c.slices * pixels * 4)),

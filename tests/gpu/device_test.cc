@@ -111,6 +111,33 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
   EXPECT_NE(before, DigestBytes(words.data(), 800, 0));
 }
 
+// A whole dealt out in runs: what each part has in it adds up to the whole's.
+TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
+  constexpr int64_t kRun = 264, kParts = 3;
+  for (const int64_t bytes : {int64_t{8}, int64_t{264}, int64_t{265}, int64_t{3000}, int64_t{100001}}) {
+    const auto data = RandomBytes(static_cast<size_t>(bytes));
+    uint64_t sum = 0;
+    for (int64_t part = 0; part < kParts; ++part) {
+      std::vector<uint8_t> own;
+      for (int64_t at = part * kRun; at < bytes; at += kParts * kRun) {
+        own.insert(own.end(), data.begin() + at, data.begin() + std::min(at + kRun, bytes));
+      }
+      if (own.empty()) continue;
+      const DeviceBuffer buffer = Upload(own), out = Poisoned(8);
+      ASSERT_THAT(device_.DigestOfPart(stream_.ref(), buffer.data(), std::ssize(own),
+                                       {.first_byte = part * kRun, .run_bytes = kRun, .stride_bytes = kParts * kRun}, out.as<uint64_t>()),
+                  IsOk());
+      sum += Download<uint64_t>(out, 1)[0];
+    }
+    EXPECT_EQ(sum, DigestBytes(data.data(), bytes, 0)) << bytes;
+  }
+  const DeviceBuffer buffer = Poisoned(64), out = Poisoned(8);
+  for (const DigestPlace& bad :
+       {DigestPlace{.first_byte = 4}, DigestPlace{.run_bytes = 12, .stride_bytes = 24}, DigestPlace{.run_bytes = 16, .stride_bytes = 8}}) {
+    EXPECT_EQ(device_.DigestOfPart(stream_.ref(), buffer.data(), 64, bad, out.as<uint64_t>()).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_P(DeviceTest, AnEventNeverRecordedHasPassed) {
   ASSERT_OK_AND_ASSIGN(Event event, device_.NewEvent());
   ASSERT_OK_AND_ASSIGN(const bool passed, event.Query());

@@ -63,7 +63,7 @@ TEST_P(SeveralDevicesTest, CopiesBetweenThemKeepTheOrderOfEvents) {
     ASSERT_THAT(read.EnqueueWait(streams_[0].ref()), IsOk());
     ASSERT_THAT(devices_[0]->Delay(streams_[0].ref(), 2'000'000), IsOk());
     ASSERT_THAT(devices_[0]->Fill(streams_[0].ref(), buffers[0].data(), 4 * kWords, round), IsOk());
-    ASSERT_THAT(devices_[0]->CopyToPeer(streams_[0].ref(), buffers[1].data(), buffers[0].data(), 4 * kWords), IsOk());
+    ASSERT_THAT(devices_[0]->CopyAcross(streams_[0].ref(), buffers[1].data(), buffers[0].data(), 4 * kWords), IsOk());
     ASSERT_THAT(ready[0].Record(streams_[0].ref()), IsOk());
     ASSERT_THAT(ready[0].EnqueueWait(streams_[1].ref()), IsOk());
     ASSERT_THAT(devices_[1]->CopyOnDevice(streams_[1].ref(), log.as<uint32_t>() + 2 * round, buffers[1].data(), 4), IsOk());
@@ -87,8 +87,27 @@ TEST_P(SeveralDevicesTest, AWholePeerCopyIsExact) {
   ASSERT_THAT(devices_[0]->Fill(streams_[0].ref(), to.data(), bytes, 0xA5A5A5A5u), IsOk());
   ASSERT_THAT(streams_[0].ref().Synchronize(), IsOk());
   ASSERT_THAT(devices_[1]->CopyToDevice(streams_[1].ref(), from.data(), values.data(), bytes), IsOk());
-  ASSERT_THAT(devices_[1]->CopyToPeer(streams_[1].ref(), to.data(), from.data(), bytes), IsOk());
+  ASSERT_THAT(devices_[1]->CopyAcross(streams_[1].ref(), to.data(), from.data(), bytes), IsOk());
   ASSERT_THAT(streams_[1].ref().Synchronize(), IsOk());
+  EXPECT_EQ(Read(0, to, values.size()), values);
+}
+
+// The same from the other end: the device that receives enqueues it.
+TEST_P(SeveralDevicesTest, TheReceiverMayCopyToo) {
+  std::mt19937 random(std::random_device{}());
+  std::vector<uint32_t> values(300007);
+  for (auto& v : values) v = static_cast<uint32_t>(random());
+  const auto bytes = static_cast<int64_t>(4 * values.size());
+  ASSERT_OK_AND_ASSIGN(DeviceBuffer from, devices_[1]->Allocate(bytes));
+  ASSERT_OK_AND_ASSIGN(DeviceBuffer to, devices_[0]->Allocate(bytes));
+  ASSERT_OK_AND_ASSIGN(Event there, devices_[1]->NewEvent());
+  ASSERT_THAT(devices_[0]->Fill(streams_[0].ref(), to.data(), bytes, 0xA5A5A5A5u), IsOk());
+  ASSERT_THAT(devices_[1]->Delay(streams_[1].ref(), 20'000'000), IsOk());
+  ASSERT_THAT(devices_[1]->CopyToDevice(streams_[1].ref(), from.data(), values.data(), bytes), IsOk());
+  ASSERT_THAT(there.Record(streams_[1].ref()), IsOk());
+  ASSERT_THAT(there.EnqueueWait(streams_[0].ref()), IsOk());
+  ASSERT_THAT(devices_[0]->CopyAcross(streams_[0].ref(), to.data(), from.data(), bytes), IsOk());
+  ASSERT_THAT(streams_[0].ref().Synchronize(), IsOk());
   EXPECT_EQ(Read(0, to, values.size()), values);
 }
 

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+import urllib.request
 
 import grpc
 import numpy as np
@@ -331,6 +332,102 @@ class Volumes(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_scan(octavo.simulated(seed=4), octavo.raster(48, 20), chains={"bad": [{"slab": {"axis": 7}}]})
         self.assertEqual(caught.exception.field, "chains[0].operations[0].slab.axis")
+
+
+class GrantedChains(DaemonTest):
+    flags = ("--device.backend", "host", "--device.memory_bytes", str(96 << 20), "--device.frame_pool_bytes", str(16 << 20))
+
+    def test_memory_of_chains_is_granted_with_the_scan(self):
+        chains = {"double": [{"scale": {"scale": 2}}, {"flip": {"axes": [0]}}]}
+        pattern = octavo.raster(64, 32, volumes=3)
+        report = self.client.plan_scan(octavo.simulated(seed=4, fast=True), pattern, chains=chains).report
+        needs = {item.what: item for item in report.needs}
+        plain = self.client.plan_scan(octavo.simulated(seed=4, fast=True), pattern).report
+        self.assertEqual(needs["results of chain double"].count, 3)
+        self.assertGreaterEqual(needs["results of chain double"].bytes, 3 * report.volume_bytes)
+        self.assertEqual(report.wanted_bytes - plain.wanted_bytes, needs["results of chain double"].bytes + needs["scratch of chains"].bytes)
+        scan = self.client.submit_scan(octavo.simulated(seed=4, fast=False), pattern, chains=chains)
+        # All that is left of the device goes to somebody else: the scan has what it was granted.
+        device = self.client.devices()[0]
+        left = self.client.buffers.create((device.free_bytes // 4096, 4096), "u8", devices=[0])
+        made = list(self.client.chain(scan.name, "double"))
+        self.assertEqual(len(made), 3)
+        for volume in made:
+            self.assertEqual(list(volume.shape), list(self.client.volume(volume.derived_from).shape))
+        self.client.wait(scan.name)
+        self.client.buffers.destroy(left.name)
+        before = self.client.devices()[0]
+        for volume in self.client.volumes(scan.name):
+            self.client.discard(volume.name)
+        after = self.client.devices()[0]
+        self.assertGreater(before.held_bytes, 0)
+        self.assertEqual((after.reserved_bytes, after.free_bytes >= before.free_bytes + 6 * report.volume_bytes), (0, True))
+
+
+class Quota(DaemonTest):
+    flags = ("--device.backend", "host", "--device.host_devices", "2", "--device.buffer_quota_bytes", str(1 << 20), "--device.memory_bytes", str(64 << 20),
+             "--device.frame_pool_bytes", str(16 << 20))
+
+    def metrics(self):
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("octavo_buffer")}
+
+    def test_one_client_cannot_have_more_than_its_quota(self):
+        buffers = self.client.buffers
+        first = buffers.create((300 << 10,), "u8")  # on both devices: 600 KiB
+        before = self.metrics()
+        with self.assertRaises(octavo.OctavoError) as caught:
+            buffers.create((300 << 10,), "u8")
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA"))
+        numbers = {k: int(v) for k, v in caught.exception.numbers.items() if v.isdigit()}
+        self.assertEqual((numbers["held"], numbers["wanted"], numbers["quota"]), (600 << 10, 600 << 10, 1 << 20))
+        self.assertEqual([b.name for b in buffers.list()], [first.name])
+        after = self.metrics()
+        self.assertEqual(after['octavo_buffer_refusals_total{reason="QUOTA"}'], 1)
+        for name in before:
+            if "refusals" not in name:
+                self.assertEqual(after[name], before[name], name)
+        self.assertEqual([d.buffer_bytes for d in self.client.devices()], [300 << 10] * 2)
+        # What an operation makes counts too; on one device there is room.
+        with self.assertRaises(octavo.OctavoError) as caught:
+            buffers.write(first.name, np.zeros(300 << 10, np.uint8))
+            buffers.apply(first.name, {"scale": {"scale": 2}})
+        self.assertEqual(caught.exception.reason, "QUOTA")
+        second = buffers.create((300 << 10,), "u8", devices=[1])
+        # Another client has a quota of its own.
+        other = octavo.Client(self.daemon.address, client="somebody else")
+        theirs = other.buffers.create((400 << 10,), "u8")
+        self.assertEqual(self.metrics()["octavo_buffer_owners"], 2)
+        self.assertEqual(self.metrics()["octavo_buffer_largest_owner_bytes"], 900 << 10)
+        # Freed with the buffers.
+        buffers.destroy(first.name)
+        third = buffers.create((300 << 10,), "u8")
+        for client, name in ((self.client, second.name), (self.client, third.name), (other, theirs.name)):
+            client.buffers.destroy(name)
+        other.close()
+        self.assertEqual([d.buffer_bytes for d in self.client.devices()], [0, 0])
+
+    def test_the_metrics_count_what_is_done(self):
+        buffers = self.client.buffers
+        before = self.metrics()
+        array = np.arange(50 << 10, dtype=np.uint8)
+        buffer = buffers.put(array)
+        now = self.metrics()
+        self.assertEqual((now["octavo_buffers"], now["octavo_buffer_quota_bytes"]), (1, 1 << 20))
+        for d in range(2):
+            self.assertEqual(now[f'octavo_buffer_bytes{{device="devices/{d}"}}'], array.nbytes)
+            self.assertEqual(now[f'octavo_buffer_replicas{{device="devices/{d}"}}'], 1)
+        self.assertEqual(now["octavo_buffer_written_bytes_total"] - before["octavo_buffer_written_bytes_total"], array.nbytes)
+        self.assertEqual(now["octavo_buffer_forwarded_bytes_total"] - before["octavo_buffer_forwarded_bytes_total"], array.nbytes)
+        buffers.read(buffer.name, stacked=True)
+        self.assertEqual(self.metrics()["octavo_buffer_read_bytes_total"] - now["octavo_buffer_read_bytes_total"], 2 * array.nbytes)
+        with self.assertRaises(octavo.OctavoError):
+            buffers.read("buffers/none")
+        buffers.destroy(buffer.name)
+        after = self.metrics()
+        self.assertEqual(after['octavo_buffer_refusals_total{reason="NO_BUFFER"}'], 1)
+        self.assertGreaterEqual(after['octavo_buffers_finished_total{reason="destroyed"}'], 1)
+        self.assertEqual(after["octavo_buffers"], 0)
 
 
 if __name__ == "__main__":

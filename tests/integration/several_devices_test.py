@@ -6,13 +6,14 @@ import urllib.request
 import numpy as np
 
 from harness import DaemonTest, octavo
-from octavo.v1 import scan_pb2
+from octavo.v1 import scan_pb2, volume_pb2
 
 ASCANS, BSCANS = 48, 20
 
 
 class SeveralDevices(DaemonTest):
-    flags = ("--device.backend", "host", "--device.host_devices", "3", "--device.memory_bytes", str(256 << 20), "--device.frame_pool_bytes", str(16 << 20))
+    flags = ("--device.backend", "host", "--device.host_devices", "3", "--device.memory_bytes", str(256 << 20), "--device.frame_pool_bytes", str(16 << 20),
+             "--spill.host_bytes", str(64 << 20))
 
     def submit(self, volumes=1, fast=True, seed=1, **fields):
         return self.client.submit_scan(octavo.simulated(seed, fast=fast), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=128, **fields)
@@ -50,6 +51,68 @@ class SeveralDevices(DaemonTest):
             self.assertEqual((b.device, list(b.spread_devices)), ("devices/1", list(spread.spread_devices)))
             np.testing.assert_array_equal(self.client.read(a.name), self.client.read(b.name))
         # All of its memory but the volumes' comes back, on every device.
+        self.assertEqual([d.reserved_bytes for d in self.client.devices()], [0, 0, 0])
+
+    def test_striped_volumes_stay_where_they_were_made(self):
+        def discard_all():
+            for volume in self.client.volumes():
+                if volume.state == volume_pb2.HELD:
+                    self.client.discard(volume.name)
+
+        discard_all()
+        self.assertEqual([d.held_bytes for d in self.client.devices()], [0, 0, 0])
+        alone = self.client.wait(self.submit(volumes=3, device="devices/0").name)
+        truth = [self.client.read(v.name) for v in self.client.volumes(alone.name)]
+        digests = [v.digest for v in self.client.volumes(alone.name)]
+        discard_all()
+        striped = self.client.wait(self.submit(volumes=3, device="devices/1", spread=scan_pb2.Spread(striped=True)).name)
+        self.assertEqual((striped.state, striped.device, striped.spec.spread.striped), (scan_pb2.DONE, "devices/1", True))
+        volumes = self.client.volumes(striped.name)
+        self.assertEqual([v.digest for v in volumes], digests)
+        bytes_of = [d.held_bytes for d in self.client.devices()]
+        for held in bytes_of:  # a third each, and whole projections at home
+            self.assertGreater(held, 0)
+            self.assertLess(held, 3 * volumes[0].bytes * 2 // 3)
+        for volume, array in zip(volumes, truth):
+            self.assertGreater(volume.stripe_bscans, 0)
+            self.assertEqual((volume.spread_devices[0], len(volume.spread_devices)), ("devices/1", 3))
+            np.testing.assert_array_equal(self.client.read(volume.name), array)
+            np.testing.assert_array_equal(self.client.read(volume.name, (3, 5, 7), (14, 30, 20)), array[3:17, 5:35, 7:27])
+        # What needs it on one device says so, and changes nothing.
+        for call in (lambda: self.client.derive(volumes[0].name, {"mip": {"axis": 2}}), lambda: self.client.buffers.read(volumes[0].name),
+                     lambda: self.client.buffers.apply(volumes[0].name, {"mip": {"axis": 2}})):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                call()
+            self.assertEqual(caught.exception.reason, "STRIPED", caught.exception)
+        self.assertEqual([d.held_bytes for d in self.client.devices()], bytes_of)
+        # Streamed stripe by stripe to storage.
+        result = self.client.commit(volumes[2].name, "striped_{index}", "npy")
+        np.testing.assert_array_equal(np.load(result.uri), truth[2])
+        # Through another tier it comes together on its home device.
+        self.client.spill(volumes[0].name, "host")
+        np.testing.assert_array_equal(self.client.read(volumes[0].name), truth[0])
+        restored = self.client.restore(volumes[0].name)
+        self.assertEqual((restored.device, restored.stripe_bscans, restored.digest), ("devices/1", 0, digests[0]))
+        mip = self.client.derive(volumes[0].name, {"mip": {"axis": 2}})
+        np.testing.assert_array_equal(self.client.read(mip.name), truth[0].max(2, keepdims=True))
+        discard_all()
+        self.assertEqual([d.held_bytes + d.reserved_bytes for d in self.client.devices()], [0, 0, 0])
+
+    def test_striped_scans_refuse_what_crosses_devices(self):
+        for fields, field in ((dict(chains={"mip": [{"mip": {"axis": 2}}]}), "spread.striped"), (dict(retention=dict(hold_raw=True)), "retention.hold_raw")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.submit(spread=scan_pb2.Spread(striped=True), **fields)
+            self.assertEqual(caught.exception.field, field)
+        running = self.submit(volumes=0, fast=False, rate_hz=20000, spread=scan_pb2.Spread(striped=True), retention=dict(mode=scan_pb2.LIVE))
+        for products, axis in ((["bscan"], "x"), (["mip"], "y")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                next(iter(self.client.subscribe(running.name, products, axis=axis)))
+            self.assertEqual(caught.exception.reason, "STRIPED")
+        for frame in self.client.subscribe(running.name, ["mip", "bscan"], axis=""):
+            if frame.complete:
+                break
+        self.client.cancel(running.name)
+        self.client.wait(running.name)
         self.assertEqual([d.reserved_bytes for d in self.client.devices()], [0, 0, 0])
 
     def test_a_spread_scan_is_refused_as_a_whole(self):

@@ -152,6 +152,18 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_lease_refusals_total",
                            "octavo_lease_waits_total",
                            "octavo_lease_wait_seconds_total",
+                           "octavo_buffers",
+                           "octavo_buffer_owners",
+                           "octavo_buffer_largest_owner_bytes",
+                           "octavo_buffer_quota_bytes",
+                           "octavo_buffer_replicas",
+                           "octavo_buffer_bytes",
+                           "octavo_buffer_written_bytes_total",
+                           "octavo_buffer_forwarded_bytes_total",
+                           "octavo_buffer_read_bytes_total",
+                           "octavo_buffer_operations_total",
+                           "octavo_buffers_finished_total",
+                           "octavo_buffer_refusals_total",
                            "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";
   }

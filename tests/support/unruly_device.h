@@ -57,9 +57,9 @@ class UnrulyDevice final : public Device {
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return inner_.CopyOnDevice(stream, dst, src, bytes);
   }
-  absl::Status CopyToPeer(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
-    return inner_.CopyToPeer(stream, dst, src, bytes);
+    return inner_.CopyAcross(stream, dst, src, bytes);
   }
   absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
@@ -69,6 +69,10 @@ class UnrulyDevice final : public Device {
   absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.Digest(stream, src, bytes, out);
+  }
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
+    OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
+    return inner_.DigestOfPart(stream, src, bytes, place, out);
   }
   absl::Status Delay(StreamRef stream, int64_t ns) override { return inner_.Delay(stream, ns); }
   void InjectFault(const std::string& reason) override { inner_.InjectFault(reason); }
@@ -80,9 +84,6 @@ class UnrulyDevice final : public Device {
   PrepareOps& prepare() override { return inner_.prepare(); }
   SinogramOps& sinograms() override { return inner_.sinograms(); }
   ArrayOps& arrays() override { return inner_.arrays(); }
-  absl::Status CopyFromDevice(StreamRef stream, void* dst, Device& from, const void* src, int64_t bytes) override {
-    return inner_.CopyFromDevice(stream, dst, from, src, bytes);
-  }
   absl::Status Stamp(StreamRef stream, int64_t* out) override { return inner_.Stamp(stream, out); }
   absl::StatusOr<ClockReading> ReadClock() override { return inner_.ReadClock(); }
 

@@ -45,14 +45,14 @@ class FragileDevice final : public Device {
   absl::Status CopyToDevice(StreamRef s, void* d, const void* p, int64_t n) override { return real_->CopyToDevice(s, d, p, n); }
   absl::Status CopyToHost(StreamRef s, void* d, const void* p, int64_t n) override { return real_->CopyToHost(s, d, p, n); }
   absl::Status CopyOnDevice(StreamRef s, void* d, const void* p, int64_t n) override { return real_->CopyOnDevice(s, d, p, n); }
-  absl::Status CopyFromDevice(StreamRef s, void* d, Device& from, const void* p, int64_t n) override {
-    return real_->CopyFromDevice(s, d, *static_cast<FragileDevice&>(from).real_, p, n);
-  }
   absl::Status CopyBoxToHost(StreamRef s, void* d, const void* p, const int64_t shape[3], int64_t bytes, const Box3& box) override {
     return real_->CopyBoxToHost(s, d, p, shape, bytes, box);
   }
   absl::Status Fill(StreamRef s, void* d, int64_t n, uint32_t pattern) override { return real_->Fill(s, d, n, pattern); }
   absl::Status Digest(StreamRef s, const void* p, int64_t n, uint64_t* out) override { return real_->Digest(s, p, n, out); }
+  absl::Status DigestOfPart(StreamRef s, const void* p, int64_t n, const DigestPlace& place, uint64_t* out) override {
+    return real_->DigestOfPart(s, p, n, place, out);
+  }
   SpectralOps& spectral() override { return real_->spectral(); }
   ProjectOps& project() override { return real_->project(); }
   ResampleOps& resample() override { return real_->resample(); }
@@ -61,7 +61,7 @@ class FragileDevice final : public Device {
   TomographyOps& tomography() override { return real_->tomography(); }
   PrepareOps& prepare() override { return real_->prepare(); }
   SinogramOps& sinograms() override { return real_->sinograms(); }
-  absl::Status CopyToPeer(StreamRef s, void* d, const void* p, int64_t n) override { return real_->CopyToPeer(s, d, p, n); }
+  absl::Status CopyAcross(StreamRef s, void* d, const void* p, int64_t n) override { return real_->CopyAcross(s, d, p, n); }
   absl::Status Delay(StreamRef s, int64_t ns) override { return real_->Delay(s, ns); }
   void InjectFault(const std::string& reason) override { real_->InjectFault(reason); }
 

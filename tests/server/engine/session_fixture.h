@@ -19,6 +19,7 @@
 #include "server/engine/names.h"
 #include "server/engine/resolve.h"
 #include "server/engine/scan_session.h"
+#include "server/engine/stripes.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
 
@@ -143,9 +144,9 @@ class SessionRun {
   RunOutcome Outcome() {
     RunOutcome outcome{.scan = WaitForTheEnd(), .volumes = store_.List()};
     for (const VolumeStatus& volume : outcome.volumes) {
-      const auto pinned = store_.Pin(volume.name);
+      const auto pinned = store_.PinAnyTier(volume.name);
       if (!pinned.ok()) continue;
-      outcome.voxels.push_back(Read(pinned->slot->volume, volume.bytes));
+      outcome.voxels.push_back(ReadBox(*pinned, {.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}}));
       const int64_t plane = volume.shape[0] * volume.shape[1];
       outcome.mips.push_back(Read(pinned->slot->mip, plane * SizeOf(ProjectionOf(volume.dtype))));
       if (pinned->slot->aip) outcome.aips.push_back(Read(pinned->slot->aip, plane * 4));
@@ -157,6 +158,16 @@ class SessionRun {
     SessionRun run(std::move(devices));
     EXPECT_THAT(run.Start(scan, std::move(source)), octavo::testing::IsOk());
     return run.Outcome();
+  }
+
+  /// Wherever the volume lies.
+  std::vector<uint8_t> ReadBox(const PinnedVolume& pinned, const Box3& box) {
+    std::vector<uint8_t> got(static_cast<size_t>(box.count[0] * box.count[1] * box.count[2] * SizeOf(pinned.status.dtype)), 0xA5);
+    auto stream = devices_[0]->NewStream(StreamPriority::kNormal);
+    EXPECT_THAT(stream.status(), octavo::testing::IsOk());
+    EXPECT_THAT(CopyVolumeBox(*devices_[0], stream->ref(), got.data(), *pinned.slot, pinned.status, box), octavo::testing::IsOk());
+    EXPECT_THAT(stream->ref().Synchronize(), octavo::testing::IsOk());
+    return got;
   }
 
  private:

@@ -131,6 +131,113 @@ TEST_P(SpreadSessionTest, WhatIsLostIsMissingInTheSamePlaces) {
   }
 }
 
+// Volumes that stay where they are computed.
+ResolvedScan Striped(ResolvedScan scan, size_t devices) {
+  scan.stripe_devices = static_cast<int64_t>(devices);
+  return scan;
+}
+
+TEST_P(SpreadSessionTest, StripedVolumesAreThoseOfOneDevice) {
+  for (const Pattern& pattern : Patterns()) {
+    for (const int64_t block : {7, 50, 130}) {
+      for (const bool whole_bscans : {false, true}) {
+        const ResolvedScan scan = ResolvedKnown(pattern, [&](ScanSpec& spec) {
+          spec.acquisition.records_per_block = block;
+          spec.spread = {.given = true, .striped = true};
+          if (whole_bscans) spec.processing.background = BackgroundMode::kBscan;
+        });
+        const RunOutcome one = SessionRun::Run(Devices(1), scan, Records(scan));
+        ASSERT_EQ(one.voxels.size(), 2u);
+        EXPECT_EQ(one.volumes[0].stripe_bscans, 0);
+        for (size_t n = 2; n <= devices_.size(); ++n) {
+          SCOPED_TRACE(absl::StrCat(Name(pattern.kind), ", blocks of ", block, ", ", n, " devices", whole_bscans ? ", B-scans as a whole" : ""));
+          const RunOutcome several = SessionRun::Run(Devices(n), Striped(scan, n), Records(scan));
+          EXPECT_EQ(several.scan.state, ScanState::kDone) << several.scan.reason;
+          ExpectSame(several, one);
+          ASSERT_FALSE(several.volumes.empty());
+          EXPECT_GT(several.volumes[0].stripe_bscans, 0);
+          EXPECT_EQ(several.volumes[0].spread_devices.size(), n);
+        }
+      }
+    }
+  }
+}
+
+// The same as a raster without a plan makes it: striped scans have a table where others have a rule.
+TEST_P(SpreadSessionTest, ATableInsteadOfTheRuleChangesNothing) {
+  for (const bool whole_bscans : {false, true}) {
+    const auto resolved = [&](bool striped) {
+      return ResolvedKnown(Patterns()[0], [&](ScanSpec& spec) {
+        spec.spread = {.given = striped, .striped = striped};
+        if (whole_bscans) spec.processing.background = BackgroundMode::kBscan;
+      });
+    };
+    const ResolvedScan rule = resolved(false), table = resolved(true);
+    ASSERT_EQ(rule.volume_records, table.volume_records);
+    ExpectSame(SessionRun::Run(Devices(2), Striped(table, 2), Records(table)), SessionRun::Run(Devices(1), rule, Records(rule)));
+  }
+}
+
+TEST_P(SpreadSessionTest, WhatIsLostOfAStripedVolumeIsMissingInTheSamePlaces) {
+  for (const Pattern& pattern : Patterns()) {
+    const ResolvedScan scan = ResolvedKnown(pattern, [&](ScanSpec& spec) {
+      spec.acquisition.records_per_block = 23;
+      spec.spread = {.given = true, .striped = true};
+    });
+    const int64_t n = scan.volume_records;
+    const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 31}, {40, 5}, {20, 8}, {77, n - 90}, {n + 4, 60}, {n + 80, n - 80}};
+    SCOPED_TRACE(Name(pattern.kind));
+    ExpectSame(SessionRun::Run(Devices(2), Striped(scan, 2), std::make_unique<LossySource>(records_, pieces)),
+               SessionRun::Run(Devices(1), scan, std::make_unique<LossySource>(records_, pieces)));
+  }
+}
+
+TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
+  const size_t n = devices_.size();
+  const ResolvedScan scan = Striped(ResolvedKnown(Patterns()[1],
+                                                  [](ScanSpec& spec) {
+                                                    spec.acquisition.records_per_block = 50;
+                                                    spec.spread = {.given = true, .striped = true};
+                                                  }),
+                                    n);
+  SessionRun run(Devices(n));
+  ASSERT_THAT(run.Start(scan, Records(scan)), IsOk());
+  const RunOutcome outcome = run.Outcome();
+  ASSERT_EQ(outcome.voxels.size(), 2u);
+  const VolumeStatus& volume = outcome.volumes[0];
+  std::mt19937 random(std::random_device{}());
+  {
+    ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, run.store().PinAnyTier(volume.name));
+    EXPECT_THAT(run.store().Pin(volume.name), octavo::testing::IsError(absl::StatusCode::kFailedPrecondition, "striped over devices/0"));
+    ASSERT_EQ(pinned.slot->stripes.size(), n);
+    for (int i = 0; i < 40; ++i) {
+      Box3 box;
+      for (int d = 0; d < 3; ++d) {
+        box.start[d] = static_cast<int64_t>(random() % static_cast<uint64_t>(volume.shape[d]));
+        box.count[d] = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(volume.shape[d] - box.start[d]));
+      }
+      const auto got = run.ReadBox(pinned, box);
+      size_t at = 0;
+      for (int64_t y = box.start[0]; y < box.start[0] + box.count[0]; ++y) {
+        for (int64_t x = box.start[1]; x < box.start[1] + box.count[1]; ++x) {
+          for (int64_t z = box.start[2]; z < box.start[2] + box.count[2]; ++z) {
+            ASSERT_EQ(got[at++], outcome.voxels[0][static_cast<size_t>((y * volume.shape[1] + x) * volume.shape[2] + z)])
+                << y << " " << x << " " << z;
+          }
+        }
+      }
+    }
+  }
+  // Every device has its part, and gives it back.
+  for (size_t d = 0; d < n; ++d) {
+    EXPECT_GT(run.ledger().UseOf(static_cast<int>(d)).held, 0) << d;
+    EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).reserved, 0) << d;
+  }
+  EXPECT_LT(run.ledger().UseOf(1).held, 2 * scan.volume_bytes);
+  for (const VolumeStatus& held : outcome.volumes) ASSERT_THAT(run.store().Discard(held.name, "test").status(), IsOk());
+  for (size_t d = 0; d < n; ++d) EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).granted(), 0) << d;
+}
+
 // A rolling background is taken by each device over its own records; a source that never changes shows that it is one.
 TEST_P(SpreadSessionTest, ARollingBackgroundIsEachDevicesOwn) {
   class Constant final : public Source {
