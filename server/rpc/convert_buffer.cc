@@ -1,6 +1,10 @@
 #include "server/rpc/convert_buffer.h"
 
+#include <algorithm>
+#include <string>
+
 #include "absl/strings/str_cat.h"
+#include "grpcpp/server_context.h"
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"

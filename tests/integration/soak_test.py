@@ -1,4 +1,4 @@
-"""Random clients that create, hold, read, derive, commit, discard, lease and die, for OCTAVO_SOAK_SECONDS (five minutes; an hour by
+"""Random clients that create, hold, read, map, derive, commit, discard, lease and die, for OCTAVO_SOAK_SECONDS (five minutes; an hour by
 hand, then with an OCTAVO_SOAK_PAUSE): afterwards the ledger is back at its start, descriptors and threads are flat, and no digest ever changed.
 
 The same file is the client: `soak_test.py ADDRESS ROOT SEED` does random things until it is told to end or is killed."""
@@ -41,6 +41,7 @@ class RandomClient:
         self.root, self.seed, self.counted = root, seed, 0
         self.volumes = {}  # name → digest
         self.buffers = {}  # name → array
+        self.mapped = []   # (array that is the server's memory, digest)
 
     def scan(self):
         retention = dict(mode=self.random.choice([scan_pb2.CAPTURE, scan_pb2.LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl_seconds=60,
@@ -121,6 +122,20 @@ class RandomClient:
         del self.buffers[name]
         self.client.buffers.destroy(name)
 
+    def export(self):
+        """Maps a volume, or looks at one that was mapped before, whatever has become of it since, and lets some go."""
+        if self.mapped and self.random.random() < 0.5:
+            array, digest = self.random.choice(self.mapped)
+            assert sum64(array) == digest, f"a mapped volume was {digest}, is {sum64(array)}"
+        else:
+            name = self.some(self.volumes)
+            array = self.client.map(name)
+            assert sum64(array) == self.volumes[name], name
+            self.mapped.append((array, self.volumes[name]))
+        while len(self.mapped) > self.random.randint(0, 3):
+            array, _ = self.mapped.pop(self.random.randrange(len(self.mapped)))
+            self.client.unmap(array)
+
     def leave_lease(self):
         self.client.lease(self.some(self.volumes), session=self.session)  # given back by the session's end
 
@@ -131,7 +146,7 @@ class RandomClient:
 
     def run(self):
         steps = [self.scan] * 4 + [self.check] * 4 + [self.create] * 2 + [self.hold, self.move, self.derive, self.commit, self.discard, self.discard,
-                                                                         self.operate, self.overwrite, self.destroy, self.leave_lease]
+                                                                         self.operate, self.overwrite, self.destroy, self.leave_lease, self.export, self.export]
         done, refused = 0, {}
         for _ in range(self.random.randint(20, 200)):
             time.sleep(self.random.uniform(0, 2 * PAUSE))
@@ -140,6 +155,10 @@ class RandomClient:
                 done += 1
             except LookupError:
                 continue
+            except octavo.HandoffError as error:
+                if error.code not in EXPECTED and error.reason != "EXPORT_REVOKED":
+                    raise
+                refused[error.reason] = refused.get(error.reason, 0) + 1
             except octavo.OctavoError as error:
                 if error.code.name not in EXPECTED:
                     raise
@@ -184,9 +203,9 @@ class Soak(unittest.TestCase):
     def test_nothing_is_lost_or_left(self):
         print(f"seed {SEED}, {SECONDS:.0f} s", flush=True)
         rng = random.Random(SEED)
-        daemon = Daemon("--device.backend", os.environ.get("OCTAVO_DEVICE_BACKEND", "host"), "--device.memory_bytes", str(64 << 20),
+        daemon = Daemon("--device.backend", os.environ.get("OCTAVO_DEVICE_BACKEND", "host"), "--device.memory_bytes", str(160 << 20),
                         "--device.frame_pool_bytes", str(16 << 20), "--spill.host_bytes", str(16 << 20), "--session.heartbeat_seconds", "0.5",
-                        "--session.expiry_seconds", str(EXPIRY))
+                        "--session.expiry_seconds", str(EXPIRY), "--handoff.unix", "auto")
         self.addCleanup(daemon.remove)
         running, ended, killed, done, refused = {}, 0, 0, 0, collections.Counter()
         samples = []

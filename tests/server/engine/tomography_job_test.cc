@@ -282,7 +282,11 @@ TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
   spec.slices_per_batch = 2;
   const auto job = Submit(spec);
   ASSERT_THAT(job, IsOk());
-  Await([&] { return queue_->Get(job->name)->step_count > 3; });
+  Await([&] {
+    const auto now = queue_->Get(job->name);
+    return now->step_count > 3 || IsFinal(now->state);
+  });
+  ASSERT_EQ(queue_->Get(job->name)->state, JobState::kRunning) << queue_->Get(job->name)->reason;
   EXPECT_GT(ledger_.UseOf(0).granted(), 0);
   ASSERT_THAT(queue_->Cancel(job->name), IsOk());
   const JobStatus end = Wait(job->name);
