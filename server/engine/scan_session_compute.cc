@@ -356,6 +356,12 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     if (volume->slot->aip) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume->slot->aip.data(), plane * 4, FillPattern(DType::kF32)));
     }
+    for (size_t lane = 0; lane < volume->slot->stripes.size(); ++lane) {  // rows go home whole, whatever was missing in them
+      const VolumeStripe& stripe = volume->slot->stripes[lane];
+      Device& device = lane == 0 ? device_ : peers_[lane - 1]->device;
+      OCTAVO_RETURN_IF_ERROR(device.Fill(LaneStream(lane), stripe.mip.data(), stripe.mip.bytes(), FillPattern(projection)));
+      if (stripe.aip) OCTAVO_RETURN_IF_ERROR(device.Fill(LaneStream(lane), stripe.aip.data(), stripe.aip.bytes(), FillPattern(DType::kF32)));
+    }
   }
   OCTAVO_RETURN_IF_ERROR(BeginVolumeOnPeers());
   active_ = std::move(volume);
