@@ -338,7 +338,7 @@ class GrantedChains(DaemonTest):
     flags = ("--device.backend", "host", "--device.memory_bytes", str(96 << 20), "--device.frame_pool_bytes", str(16 << 20))
 
     def test_memory_of_chains_is_granted_with_the_scan(self):
-        chains = {"double": [{"scale": {"scale": 2}}, {"flip": {"axes": [0]}}]}
+        chains = {"double": [{"scale": {"multiply": 2}}, {"flip": {"axes": [0]}}]}
         pattern = octavo.raster(64, 32, volumes=3)
         report = self.client.plan_scan(octavo.simulated(seed=4, fast=True), pattern, chains=chains).report
         needs = {item.what: item for item in report.needs}
@@ -368,6 +368,11 @@ class Quota(DaemonTest):
     flags = ("--device.backend", "host", "--device.host_devices", "2", "--device.buffer_quota_bytes", str(1 << 20), "--device.memory_bytes", str(64 << 20),
              "--device.frame_pool_bytes", str(16 << 20))
 
+    def tearDown(self):
+        for buffer in self.client.buffers.list():
+            self.client.buffers.destroy(buffer.name)
+        super().tearDown()
+
     def metrics(self):
         page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("octavo_buffer")}
@@ -391,7 +396,7 @@ class Quota(DaemonTest):
         # What an operation makes counts too; on one device there is room.
         with self.assertRaises(octavo.OctavoError) as caught:
             buffers.write(first.name, np.zeros(300 << 10, np.uint8))
-            buffers.apply(first.name, {"scale": {"scale": 2}})
+            buffers.apply(first.name, {"scale": {"multiply": 2}})
         self.assertEqual(caught.exception.reason, "QUOTA")
         second = buffers.create((300 << 10,), "u8", devices=[1])
         # Another client has a quota of its own.

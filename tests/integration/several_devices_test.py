@@ -59,13 +59,14 @@ class SeveralDevices(DaemonTest):
                 if volume.state == volume_pb2.HELD:
                     self.client.discard(volume.name)
 
+        processing = octavo.processing(background="bscan")
         discard_all()
         self.assertEqual([d.held_bytes for d in self.client.devices()], [0, 0, 0])
-        alone = self.client.wait(self.submit(volumes=3, device="devices/0").name)
+        alone = self.client.wait(self.submit(volumes=3, device="devices/0", processing=processing).name)
         truth = [self.client.read(v.name) for v in self.client.volumes(alone.name)]
         digests = [v.digest for v in self.client.volumes(alone.name)]
         discard_all()
-        striped = self.client.wait(self.submit(volumes=3, device="devices/1", spread=scan_pb2.Spread(striped=True)).name)
+        striped = self.client.wait(self.submit(volumes=3, device="devices/1", spread=scan_pb2.Spread(striped=True), processing=processing).name)
         self.assertEqual((striped.state, striped.device, striped.spec.spread.striped), (scan_pb2.DONE, "devices/1", True))
         volumes = self.client.volumes(striped.name)
         self.assertEqual([v.digest for v in volumes], digests)
