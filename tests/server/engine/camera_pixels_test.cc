@@ -77,7 +77,7 @@ TEST(FrameNumbersTest, WideIdsDoNotWrapAtSixteenBits) {
 
 TEST(SourceKindsTest, EachSaysWhy) {
   const auto kinds = SourceKinds();
-  ASSERT_EQ(kinds.size(), 4u);
+  ASSERT_EQ(kinds.size(), 5u);
   EXPECT_EQ(kinds.back().name, "camera");
   for (const auto& kind : kinds) EXPECT_FALSE(kind.reason.empty()) << kind.name;
 }
