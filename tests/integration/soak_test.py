@@ -203,7 +203,7 @@ class Soak(unittest.TestCase):
     def test_nothing_is_lost_or_left(self):
         print(f"seed {SEED}, {SECONDS:.0f} s", flush=True)
         rng = random.Random(SEED)
-        daemon = Daemon("--device.backend", os.environ.get("OCTAVO_DEVICE_BACKEND", "host"), "--device.memory_bytes", str(160 << 20),
+        daemon = Daemon("--device.backend", os.environ.get("OCTAVO_DEVICE_BACKEND", "host"), "--device.memory_bytes", str(256 << 20),
                         "--device.frame_pool_bytes", str(16 << 20), "--spill.host_bytes", str(16 << 20), "--session.heartbeat_seconds", "0.5",
                         "--session.expiry_seconds", str(EXPIRY), "--handoff.unix", "auto")
         self.addCleanup(daemon.remove)
