@@ -15,41 +15,16 @@
 #include "gpu/device.h"
 #include "gpu/spectral.h"
 #include "gpu/spectral_design.h"
+#include "tests/bench/bench_basics.h"
 #include "tests/gpu/spectral_model.h"
 
 namespace octavo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "bench_chain: %s\n", what.c_str());
-  std::exit(1);
-}
-void Ok(const absl::Status& status) {
-  if (!status.ok()) Die(std::string(status.message()));
-}
-template <class T>
-T Take(absl::StatusOr<T> value) {
-  Ok(value.status());
-  return *std::move(value);
-}
-
-/// Median seconds of `round`, which enqueues and waits, over at least `seconds` and 5 rounds after one warm-up.
-template <class F>
-double MedianSeconds(double seconds, F round) {
-  round();
-  std::vector<double> times;
-  const auto begin = Clock::now();
-  while (times.size() < 5 || std::chrono::duration<double>(Clock::now() - begin).count() < seconds) {
-    const auto start = Clock::now();
-    round();
-    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-  }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
-}
-
+using bench::Die;
+using bench::MedianSeconds;
+using bench::Ok;
+using bench::Take;
 SpectralConfig Config(int64_t samples, int64_t records, bool dispersion, bool cubic, math::Background background) {
   SpectralConfig c;
   c.samples_per_record = samples;

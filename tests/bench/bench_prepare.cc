@@ -13,22 +13,14 @@
 
 #include "gpu/tomo_center.h"
 #include "gpu/tomo_prepare.h"
+#include "tests/bench/bench_basics.h"
 
 namespace octavo {
 namespace {
 
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "bench_prepare: %s\n", what.c_str());
-  std::exit(1);
-}
-void Ok(const absl::Status& status) {
-  if (!status.ok()) Die(std::string(status.message()));
-}
-template <class T>
-T Take(absl::StatusOr<T> value) {
-  Ok(value.status());
-  return *std::move(value);
-}
+using bench::Die;
+using bench::Ok;
+using bench::Take;
 double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int Main(int argc, char** argv) {

@@ -1,13 +1,10 @@
 #pragma once
 
-// What the benchmarks of streaming and of several devices have in common: the standard chain, its check against the
-// double-precision model, medians.
+// What the benchmarks of streaming and of several devices have in common: the standard chain and its check against the
+// double-precision model.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -16,41 +13,10 @@
 #include "gpu/device.h"
 #include "gpu/spectral.h"
 #include "gpu/spectral_design.h"
+#include "tests/bench/bench_basics.h"
 #include "tests/gpu/spectral_model.h"
 
 namespace octavo::bench {
-
-using Clock = std::chrono::steady_clock;
-
-[[noreturn]] inline void Die(const std::string& what) {
-  std::fprintf(stderr, "bench: %s\n", what.c_str());
-  std::exit(1);
-}
-inline void Ok(const absl::Status& status) {
-  if (!status.ok()) Die(std::string(status.message()));
-}
-template <class T>
-T Take(absl::StatusOr<T> value) {
-  Ok(value.status());
-  return *std::move(value);
-}
-
-inline double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-/// Median seconds of `round`, which enqueues and waits, over at least `seconds` and 5 rounds after one warm-up.
-template <class F>
-double MedianSeconds(double seconds, F round) {
-  round();
-  std::vector<double> times;
-  const auto begin = Clock::now();
-  while (times.size() < 5 || SecondsSince(begin) < seconds) {
-    const auto start = Clock::now();
-    round();
-    times.push_back(SecondsSince(start));
-  }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
-}
 
 /// u16 in (or 12 bits packed), u8 out, half of the transform kept, static background, cubic k-linearisation, window × dispersion, dB.
 inline SpectralConfig StandardChain(int64_t samples, int64_t records, math::Packing packing = math::Packing::kNone) {

@@ -19,26 +19,17 @@
 
 #include "gpu/tomography.h"
 #include "gpu/tomography_plan.h"
+#include "tests/bench/bench_basics.h"
 #include "tests/gpu/tomography_model.h"
 
 namespace octavo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using bench::Clock;
+using bench::Die;
+using bench::Ok;
+using bench::Take;
 using testing::Doubles;
-
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "bench_tomo: %s\n", what.c_str());
-  std::exit(1);
-}
-void Ok(const absl::Status& status) {
-  if (!status.ok()) Die(std::string(status.message()));
-}
-template <class T>
-T Take(absl::StatusOr<T> value) {
-  Ok(value.status());
-  return *std::move(value);
-}
 
 double SliceFactor(int64_t slice) { return 1 + 0.125 * static_cast<double>(slice % 8); }
 
