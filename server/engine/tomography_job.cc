@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/confined_path.h"
 #include "server/engine/projection_arrays.h"
+#include "server/engine/projection_cache.h"
 #include "server/engine/projection_port.h"
 #include "server/engine/spiller.h"
 #include "server/engine/tomography_layout.h"
@@ -54,10 +55,15 @@ class TomographyWork final : public JobWork {
 
   absl::Status Run(JobRun& run, std::stop_token stop) override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
+    // Read once for the search of the axis and all batches.
+    std::string note;
+    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find;
+    const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
+    if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
                          {.spec = &spec_,
                           .layout = &layout_,
-                          .input = input_,
+                          .input = input,
                           .port = port_.get(),
                           .initial = spec_.initial_volume.empty() ? nullptr : environment_.buffers,
                           .slices_per_batch = chosen.memory.slices_per_batch,
