@@ -29,7 +29,8 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     }
     {
       MutexLock lock(mutex_);
-      ++taking_;
+      if (finished_) return;  // told the end while this came: gRPC may be done with the stream as soon as this returns
+      ++taking_;              // from here on it is not finished before the next read has begun
     }
     Work();
   }
@@ -69,7 +70,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     const grpc::Status status = Take(incoming_);
     incoming_.Clear();
     if (status.ok()) {
-      StartRead(&incoming_);  // the stream cannot be over while a message is being taken
+      StartRead(&incoming_);  // the stream cannot be over while taking_ counts this message
     } else {
       End(status);
     }
