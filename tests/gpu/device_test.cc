@@ -136,6 +136,7 @@ TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
        {DigestPlace{.first_byte = 4}, DigestPlace{.run_bytes = 12, .stride_bytes = 24}, DigestPlace{.run_bytes = 16, .stride_bytes = 8}}) {
     EXPECT_EQ(device_.DigestOfPart(stream_.ref(), buffer.data(), 64, bad, out.as<uint64_t>()).code(), absl::StatusCode::kInvalidArgument);
   }
+  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());  // the poison
 }
 
 TEST_P(DeviceTest, AnEventNeverRecordedHasPassed) {
