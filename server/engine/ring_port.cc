@@ -274,9 +274,9 @@ void RingPort::Accept(uint64_t number) {
   }
   next_record_ = first + records;
   TimePoint acquired = clock_->Now();
-  if (const int64_t age = acquired.monotonic_ns - time_ns; time_ns > 0 && age > 0 && age < kOldestNs) {
-    acquired.monotonic_ns -= age;
-    acquired.unix_ns -= age;
+  if (time_ns > 0 && time_ns < acquired.monotonic_ns && acquired.monotonic_ns - time_ns < kOldestNs) {  // any number may stand there
+    acquired.unix_ns -= acquired.monotonic_ns - time_ns;
+    acquired.monotonic_ns = time_ns;
   }
   waiting.block = {.first_record = first + known, .records = records - known, .acquired = acquired};
   queue_[(first_ + count_++) % queue_.size()] = waiting;  // no more than slots that are not released
