@@ -165,8 +165,9 @@ class Ring(DaemonTest):
             if self.client.scan(scan).state == scan_pb2.RUNNING:
                 self.feed(scan).communicate()
         end = self.client.wait(scan)
-        # What it dropped by itself is missing; a kill loses nothing.
-        self.assertEqual(end.source.lost_records, end.source.overrun_records)
+        # What it dropped by itself is missing, and counted as lost; a kill loses nothing. Why it was dropped a producer that is killed
+        # between the two may not have said of its last blocks.
+        self.assertIn(end.source.lost_records - end.source.overrun_records, range(0, 9 * 8 * 4))
         if end.source.overruns == 0:
             self.check_all(scan)
 
