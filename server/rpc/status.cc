@@ -16,6 +16,7 @@ namespace {
 
 // Messages travel in HTTP/2 trailers, which clients take only up to 8 KiB: what quotes a huge field must not hide the error.
 constexpr size_t kMostMessage = 1500;
+constexpr size_t kMostReport = 2000;  // of an admission report; PlanScan and GetMemory tell all holders
 std::string Shortened(absl::string_view message) {
   if (message.size() <= kMostMessage) return std::string(message);
   return absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (", message.size(), " bytes in all) ... ",
@@ -33,15 +34,19 @@ grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* r
   detail.set_reason(info.reason.empty() ? absl::StatusCodeToString(status.code()) : info.reason);
   detail.set_field(info.field);
   for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = Shortened(value);
+  v1::AdmissionReport encoded;
+  const bool reports = report != nullptr && absl::IsResourceExhausted(status);
+  if (reports) {
+    EncodeAdmissionReport(*report, &encoded);
+    int left_out = 0;  // the smallest: the largest come first
+    for (; encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport; ++left_out) encoded.mutable_holders()->RemoveLast();
+    if (left_out > 0) (*detail.mutable_numbers())["holders_left_out"] = absl::StrCat(left_out);
+  }
   v1::RpcStatus rich;
   rich.set_code(static_cast<int>(status.code()));
   rich.set_message(Shortened(status.message()));
   rich.add_details()->PackFrom(detail);
-  if (report != nullptr && absl::IsResourceExhausted(status)) {
-    v1::AdmissionReport encoded;
-    EncodeAdmissionReport(*report, &encoded);
-    rich.add_details()->PackFrom(encoded);
-  }
+  if (reports) rich.add_details()->PackFrom(encoded);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(), rich.SerializeAsString());
 }
 

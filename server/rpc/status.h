@@ -7,7 +7,8 @@
 
 namespace octavo::rpc {
 
-/// The standard code and message, with ErrorDetail (and the admission report, if given) in the details.
+/// The standard code and message, with ErrorDetail (and the admission report, if given, with the largest holders that
+/// fit into the 8 KiB that clients take; numbers["holders_left_out"]) in the details.
 grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report = nullptr);
 
 }  // namespace octavo::rpc

@@ -160,10 +160,9 @@ class RandomClient:
                     raise
                 refused[error.reason] = refused.get(error.reason, 0) + 1
             except octavo.OctavoError as error:
-                if error.code.name not in EXPECTED:
+                if error.code.name not in EXPECTED or not error.reason:
                     raise
-                why = error.reason or str(error)  # an error without a reason wants to be seen
-                refused[why] = refused.get(why, 0) + 1
+                refused[error.reason] = refused.get(error.reason, 0) + 1
                 for gone in [n for n in self.volumes if error.code.name == "NOT_FOUND" and n in str(error)]:
                     del self.volumes[gone]
                 for gone in [n for n in self.buffers if n in str(error)]:

@@ -235,5 +235,24 @@ TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
 }
 
+TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
+  const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "", .numbers = {}});
+  engine::AdmissionReport report;
+  for (int i = 0; i < 1000; ++i) {
+    report.holders.push_back({.name = absl::StrCat("volumes/abcdefgh-0123456789abcdef0123456789abc", i), .what = "held volume", .bytes = 1000 - i});
+  }
+  const grpc::Status out = ToGrpc(status, &report);
+  EXPECT_LT(out.error_details().size(), 4000u) << "clients take 8 KiB of trailers, in base64";
+  v1::RpcStatus rich;
+  ASSERT_TRUE(rich.ParseFromString(out.error_details()));
+  v1::ErrorDetail detail;
+  v1::AdmissionReport encoded;
+  ASSERT_TRUE(rich.details(0).UnpackTo(&detail) && rich.details(1).UnpackTo(&encoded));
+  EXPECT_EQ(detail.reason(), "DEVICE_FULL");
+  ASSERT_GT(encoded.holders_size(), 5);
+  EXPECT_EQ(encoded.holders(0).bytes(), 1000) << "the largest stay";
+  EXPECT_EQ(detail.numbers().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
+}
+
 }  // namespace
 }  // namespace octavo::rpc
