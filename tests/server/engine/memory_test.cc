@@ -325,6 +325,8 @@ TEST_F(MemoryTest, TiersThereAndBack) {
     EXPECT_EQ(moved.tier, tier);
     EXPECT_EQ(moved.digest, before.digest);
     EXPECT_EQ(moved.state, VolumeState::kHeld);
+    // The worker of the reader before may still be letting go of the slot.
+    for (int i = 0; i < 1000 && Device().used_bytes >= used; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_LT(Device().used_bytes, used);
     EXPECT_EQ(SpillFiles(), tier == Tier::kDisk);
     EXPECT_EQ(Use(tier).volumes, 1);
