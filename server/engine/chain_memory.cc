@@ -44,7 +44,8 @@ std::vector<AdmissionReport::Item> ChainMemory::Needs(const ResolvedScan& scan, 
   for (const VolumeChain& chain : scan.spec.chains->chains) {
     const auto planned = PlanOf(scan, chain, device);
     if (!planned.ok()) continue;  // refused before anything is planned
-    needs.push_back({.what = absl::StrCat("results of chain ", chain.name), .bytes = slots * (ClientMemory::Bytes(planned->result) + kDigest), .count = slots});
+    needs.push_back(
+        {.what = absl::StrCat("results of chain ", chain.name), .bytes = slots * (ClientMemory::Bytes(planned->result) + kDigest), .count = slots});
     scratch = std::max(scratch, planned->scratch);
   }
   needs.push_back({.what = "scratch of chains", .bytes = scratch, .count = 1});

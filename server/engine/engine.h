@@ -48,7 +48,7 @@ struct EngineConfig {
   const Clock* clock = nullptr;                                               // null = system clock
   int64_t slot_cache_bytes = int64_t{1} << 30;                                // memory of ended scans kept for the next ones, per device
   int64_t projection_bytes = 0;  // host memory for projections that clients push; 0 = half of the machine's
-  int64_t spill_host_bytes = 0;                                               // page-locked host memory for spilled volumes; 0 = no tier HOST
+  int64_t spill_host_bytes = 0;  // page-locked host memory for spilled volumes; 0 = no tier HOST
   int spill_threads = 2;
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
   std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again

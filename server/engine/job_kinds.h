@@ -21,9 +21,9 @@ class Spiller;
 struct JobEnvironment {
   VolumeStore* volumes = nullptr;
   // Of tomography jobs; what is missing is refused.
-  const Ledger* ledger = nullptr;       // what is free of each device
-  BufferStore* buffers = nullptr;       // arrays of clients
-  const Spiller* spiller = nullptr;     // room for results that no device can hold
+  const Ledger* ledger = nullptr;            // what is free of each device
+  BufferStore* buffers = nullptr;            // arrays of clients
+  const Spiller* spiller = nullptr;          // room for results that no device can hold
   std::vector<std::string> file_roots = {};  // files that may be read
   ProjectionMemory* projection_memory = nullptr;
   const Clock* clock = nullptr;

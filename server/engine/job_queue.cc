@@ -84,7 +84,9 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const JobSpec& spec, const
 std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
   std::vector<AdmissionReport::Item> needs;
   for (const auto& result : plan.results)
-    needs.push_back({.what = result.what, .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) + Padded(result.mip_bytes) + kAlign, .count = 1});
+    needs.push_back({.what = result.what,
+                     .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) + Padded(result.mip_bytes) + kAlign,
+                     .count = 1});
   needs.push_back({.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
   return needs;
 }

@@ -43,7 +43,7 @@ class JobQueue {
     const Clock* clock = nullptr;
     std::string server_id;
     std::function<Spiller*()> spiller = nullptr;  // stores results that stay on disk; empty = there are none
-    std::function<void()> changed;      // watchers want to know; called without locks
+    std::function<void()> changed;                // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown

@@ -96,7 +96,7 @@ class SimulatedRecords final : public Source {
     return block;
   }
 
-  const Acquisition acquisition_;  // resolved
+  const Acquisition acquisition_;        // resolved
   std::optional<SimulatedModel> model_;  // until Close
   const int64_t record_bytes_;
   const bool plain_;  // one channel, not packed

@@ -46,7 +46,8 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   } catch (const nlohmann::json::exception& e) {
     return absl::DataLossError(e.what());
   }
-  if (!absl::StartsWith(meta.volume_name, "volumes/") || (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
+  if (!absl::StartsWith(meta.volume_name, "volumes/") ||
+      (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
     return absl::DataLossError(absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
   }
   int64_t bytes = SizeOf(meta.dtype);

@@ -125,7 +125,8 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
                         absl::StrCat("has ", spec.center.pixels.size(), " values; allowed 1 or ", l.slices_, ", one per slice"));
   }
   if (spec.center.find && spec.center.search_begin < spec.center.search_end &&
-      (spec.center.search_begin < static_cast<double>(l.column_range_.begin) || spec.center.search_end > static_cast<double>(l.column_range_.end - 1))) {
+      (spec.center.search_begin < static_cast<double>(l.column_range_.begin) ||
+       spec.center.search_end > static_cast<double>(l.column_range_.end - 1))) {
     return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is ", spec.center.search_begin, " to ", spec.center.search_end,
                                                                        "; allowed ", l.column_range_.begin, " to ", l.column_range_.end - 1));
   }
@@ -257,7 +258,7 @@ std::string TomographyLayout::Text() const {
     absl::StrAppend(&text, "axis: ",
                     spec_->center.pixels.empty()       ? "the middle"
                     : spec_->center.pixels.size() == 1 ? absl::StrCat(spec_->center.pixels[0])
-                                                      : "one per slice",
+                                                       : "one per slice",
                     "\n");
   }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)], reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");

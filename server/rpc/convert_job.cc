@@ -149,8 +149,7 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
       OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeTomography(in.tomography()));
       break;
     }
-    case v1::JobSpec::WORK_NOT_SET:
-      return InvalidField("work", "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
+    case v1::JobSpec::WORK_NOT_SET: return InvalidField("work", "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
   }
   return out;
 }

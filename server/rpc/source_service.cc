@@ -194,9 +194,8 @@ class ProjectionStream final : public PushStreamBase {
 };
 
 class SourceServiceImpl final
-    : public v1::SourceService::WithRawCallbackMethod_Push<
-          v1::SourceService::WithRawCallbackMethod_PushProjections<
-              v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
+    : public v1::SourceService::WithRawCallbackMethod_Push<v1::SourceService::WithRawCallbackMethod_PushProjections<
+          v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
  public:
   SourceServiceImpl(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers)
       : engine_(engine), workers_(workers), copiers_(copiers) {}
