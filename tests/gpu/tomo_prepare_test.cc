@@ -223,7 +223,7 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     if (pick(2) != 0) {
       c.crop_row = pick(c.rows - c.bin_rows + 1);
       c.crop_column = pick(c.columns / 4);
-      c.crop_columns = c.columns / 2 + pick(c.columns / 4);
+      c.crop_columns = std::max(2 * c.bin_columns, c.columns / 2 + pick(c.columns / 4));
     }
     if (pick(2) != 0) c.outliers = {.window = 3 + 2 * pick(3), .difference = 20, .dark_too = pick(2) != 0};
     c.has_cutoff = pick(2) != 0;
