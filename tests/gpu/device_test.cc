@@ -8,6 +8,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/digest.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -24,7 +25,7 @@ class DeviceTest : public BackendTest {
     for (auto& b : bytes) b = static_cast<uint8_t>(random_());
     return bytes;
   }
-  std::mt19937 random_{std::random_device{}()};
+  std::mt19937 random_{testing::FreshSeed()};
 };
 
 TEST_P(DeviceTest, MemoryIsAlignedAndAccountedFor) {

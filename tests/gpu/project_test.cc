@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -114,7 +115,7 @@ class ProjectTest : public BackendTest {
     }
   }
 
-  std::mt19937 random_{std::random_device{}()};
+  std::mt19937 random_{testing::FreshSeed()};
 };
 
 TEST_P(ProjectTest, MaximaAndPlanesOfU8) { CheckAll<uint8_t>(0); }

@@ -6,6 +6,7 @@
 
 #include "gpu/base/status.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -78,7 +79,7 @@ TEST_P(SeveralDevicesTest, CopiesBetweenThemKeepTheOrderOfEvents) {
 }
 
 TEST_P(SeveralDevicesTest, AWholePeerCopyIsExact) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(testing::FreshSeed());
   std::vector<uint32_t> values(1000003);
   for (auto& v : values) v = static_cast<uint32_t>(random());
   const auto bytes = static_cast<int64_t>(4 * values.size());
@@ -94,7 +95,7 @@ TEST_P(SeveralDevicesTest, AWholePeerCopyIsExact) {
 
 // The same from the other end: the device that receives enqueues it.
 TEST_P(SeveralDevicesTest, TheReceiverMayCopyToo) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(testing::FreshSeed());
   std::vector<uint32_t> values(300007);
   for (auto& v : values) v = static_cast<uint32_t>(random());
   const auto bytes = static_cast<int64_t>(4 * values.size());

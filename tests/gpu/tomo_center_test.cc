@@ -10,6 +10,7 @@
 #include "tests/gpu/tomo_data.h"
 #include "tests/gpu/tomography_model.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -58,7 +59,7 @@ TEST_P(TomoCenterTest, FindsThePhantomsAxis) {
   std::vector<double> angles = testing::HalfTurn(120);
   angles.push_back(std::numbers::pi);
   const Doubles phantom = testing::Phantom(kN);
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(testing::FreshSeed());
   std::normal_distribution<double> noise(0, 0.05);
   for (const double center : {71.0, 79.37, 84.75}) {
     Doubles sinogram = testing::ExactProjections(phantom, kN, angles, kDetectors, center);
@@ -180,7 +181,7 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
 }
 
 TEST_P(TomoCenterTest, FindsOverlapsOnBothSides) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(testing::FreshSeed());
   std::uniform_real_distribution<double> uniform(-100, 100);
   constexpr int64_t kAngles = 90, kColumns = 120;
   double blobs[12][2];

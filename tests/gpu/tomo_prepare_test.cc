@@ -12,6 +12,7 @@
 #include "gpu/tomo_prepare_plan.h"
 #include "tests/gpu/tomo_data.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/unruly_device.h"
 
@@ -184,7 +185,7 @@ class TomoPrepareTest : public testing::BackendTest {
     return c;
   }
 
-  std::mt19937 random_{std::random_device{}()};
+  std::mt19937 random_{testing::FreshSeed()};
 };
 
 // f32 sums of up to 64 counts, and a logarithm.

@@ -11,6 +11,7 @@
 #include "gpu/tomography.h"
 #include "tests/gpu/tomo_data.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -305,7 +306,7 @@ class TomoRingsTest : public testing::BackendTest {
     EXPECT_GT(change, 0.05) << "nothing was removed";
   }
 
-  std::mt19937 random_{std::random_device{}()};
+  std::mt19937 random_{testing::FreshSeed()};
 };
 
 TEST_P(TomoRingsTest, SortingMatchesTheModel) {

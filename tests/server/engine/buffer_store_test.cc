@@ -15,6 +15,7 @@
 #include "server/engine/checksum.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -652,7 +653,7 @@ TEST_P(BufferStoreTest, WhatRunsKeepsItsMemory) {
 TEST_P(BufferStoreTest, RandomProgramsOfFourClientsEqualTheirReplay) {
   // T1: buffers of 500 to 2500 numbers; programs are chains of constants; the input may be the output; nobody waits for anything.
   for (uint32_t round = 0; round < 8; ++round) {
-    const uint32_t seed = std::random_device()();
+    const uint32_t seed = testing::FreshSeed();
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 random(seed);
     const size_t count = 500 + random() % 2001, buffers = 10 + random() % 15, programs = 10 + random() % 41, dispatches = 50 + random() % 200;

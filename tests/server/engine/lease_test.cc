@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/support/fake_clock.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -180,8 +181,7 @@ TEST_F(LeaseTest, RandomProgramsExclude) {
   std::atomic<bool> wrong{false};
   std::mutex left_mutex;
   std::vector<std::string> left;  // tokens of those who did not give theirs back
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  const uint32_t seed = testing::FreshSeed();
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -63,9 +64,10 @@ TEST(Ledger, RandomProgramsKeepTheInvariant) {
   Ledger ledger({kBudget});
   std::vector<std::thread> threads;
   std::atomic<int64_t> granted{0}, refused{0};
+  const uint32_t seed = testing::FreshSeed();
   for (uint32_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      std::mt19937 random(t + std::random_device{}());
+      std::mt19937 random(seed + t);
       std::vector<Ledger::ChargeId> mine;
       for (int step = 0; step < 2000; ++step) {
         if (random() % 3 != 0 || mine.empty()) {
@@ -232,8 +234,7 @@ TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
   Ledger ledger({kBudget, kBudget / 2});
   std::atomic<int64_t> freed{0};
   ledger.SetReclaim([&](const std::vector<Ledger::ChargeId>& ids) { freed += std::ssize(ids); });
-  const uint32_t seed = std::random_device{}();
-  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  const uint32_t seed = testing::FreshSeed();
   std::vector<std::jthread> threads;
   for (uint32_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {

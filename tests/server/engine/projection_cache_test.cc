@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/status.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -59,7 +60,7 @@ class CountedInput final : public storage::ProjectionInput {
 };
 
 TEST(ProjectionCacheTest, EachChunkIsReadOnceAndAllIsAsItIs) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(testing::FreshSeed());
   const auto upto = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
   for (const int64_t granularity : {2, 3, 10, 64}) {
     ProjectionMemory memory(1 << 20);

@@ -20,6 +20,7 @@
 #include "client/cpp/octavo_ring.h"
 #include "gpu/base/status.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -482,8 +483,7 @@ TEST_F(RingPortTest, NoFieldIsTrusted) {
 TEST_F(RingPortTest, NoiseInTheMemoryIsSurvived) {
   Make({.idle_timeout_s = 0.02, .restart_grace_s = 30, .total = 0});
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
-  const auto seed = std::random_device{}();
-  RecordProperty("seed", static_cast<int>(seed));
+  const auto seed = testing::FreshSeed();
   for (int round = 0; std::chrono::steady_clock::now() < until; ++round) {
     Attach();
     std::atomic<bool> over{false};

@@ -7,6 +7,7 @@
 #include "client/cpp/octavo_ring.h"
 #include "server/engine/ring_port.h"
 #include "tests/server/engine/session_fixture.h"
+#include "tests/support/seed.h"
 #include "tests/support/unruly_device.h"
 
 namespace octavo::engine {
@@ -89,7 +90,7 @@ class RingSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   const SystemClock clock_;
-  const KnownRecords records_{std::random_device{}(), 64};
+  const KnownRecords records_{testing::FreshSeed(), 64};
 };
 
 TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {

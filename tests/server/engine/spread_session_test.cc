@@ -3,6 +3,7 @@
 
 #include "server/engine/pattern/plan.h"
 #include "tests/server/engine/session_fixture.h"
+#include "tests/support/seed.h"
 
 namespace octavo::engine {
 namespace {
@@ -73,7 +74,7 @@ class SpreadSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   std::vector<std::unique_ptr<Device>> devices_;
-  const KnownRecords records_{std::random_device{}(), 64};
+  const KnownRecords records_{testing::FreshSeed(), 64};
 };
 
 TEST_P(SpreadSessionTest, VolumesAreThoseOfOneDevice) {
@@ -205,7 +206,7 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   const RunOutcome outcome = run.Outcome();
   ASSERT_EQ(outcome.voxels.size(), 2u);
   const VolumeStatus& volume = outcome.volumes[0];
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(testing::FreshSeed());
   {
     ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, run.store().PinAnyTier(volume.name));
     EXPECT_THAT(run.store().Pin(volume.name), octavo::testing::IsError(absl::StatusCode::kFailedPrecondition, "striped over devices/0"));

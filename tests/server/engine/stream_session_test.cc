@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tests/server/engine/session_fixture.h"
+#include "tests/support/seed.h"
 #include "tests/support/unruly_device.h"
 
 namespace octavo::engine {
@@ -26,7 +27,7 @@ constexpr int64_t kMicrosecond = 1000;
 
 class StreamSessionTest : public ::testing::TestWithParam<std::string> {
  protected:
-  StreamSessionTest() : seed_(std::random_device{}()) { RecordProperty("seed", static_cast<int>(seed_ & 0x7FFFFFFF)); }
+  StreamSessionTest() : seed_(testing::FreshSeed()) {}
 
   static Pattern Raster(int64_t volumes) {
     return {.ascans_per_bscan = 24, .bscans_per_volume = 10, .volumes = volumes, .bidirectional = true, .flyback_records = 2};
@@ -43,7 +44,7 @@ class StreamSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   const uint64_t seed_;
-  const KnownRecords records_{std::random_device{}(), 64};
+  const KnownRecords records_{testing::FreshSeed(), 64};
 };
 
 TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {

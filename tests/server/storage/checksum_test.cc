@@ -7,6 +7,7 @@
 #include "gpu/digest.h"
 #include "server/storage/checksum_stream.h"
 #include "server/storage/crc32c.h"
+#include "tests/support/seed.h"
 
 namespace octavo::storage {
 namespace {
@@ -23,7 +24,7 @@ TEST(Crc32c, PublishedVectors) {
 }
 
 std::vector<char> RandomBytes(size_t count) {
-  static std::mt19937 random{std::random_device{}()};
+  std::mt19937 random{testing::FreshSeed()};
   std::vector<char> bytes(count);
   for (auto& b : bytes) b = static_cast<char>(random());
   return bytes;
@@ -43,7 +44,7 @@ TEST(Crc32c, TableAndInstructionAgreeAndPartsCombine) {
 }
 
 TEST(ChecksumStream, PiecesOfAnyLengthGiveTheSumsOfTheWhole) {
-  std::mt19937 random{std::random_device{}()};
+  std::mt19937 random{testing::FreshSeed()};
   for (const size_t total : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{4097}, size_t{20'000'003}}) {
     const auto bytes = RandomBytes(total);
     ChecksumStream sums;
