@@ -90,7 +90,7 @@ class RingSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   const SystemClock clock_;
-  const KnownRecords records_{testing::FreshSeed(), 64};
+  const KnownRecords records_{octavo::testing::FreshSeed(), 64};
 };
 
 TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {

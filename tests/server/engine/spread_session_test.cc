@@ -74,7 +74,7 @@ class SpreadSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   std::vector<std::unique_ptr<Device>> devices_;
-  const KnownRecords records_{testing::FreshSeed(), 64};
+  const KnownRecords records_{octavo::testing::FreshSeed(), 64};
 };
 
 TEST_P(SpreadSessionTest, VolumesAreThoseOfOneDevice) {
@@ -206,7 +206,7 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   const RunOutcome outcome = run.Outcome();
   ASSERT_EQ(outcome.voxels.size(), 2u);
   const VolumeStatus& volume = outcome.volumes[0];
-  std::mt19937 random(testing::FreshSeed());
+  std::mt19937 random(octavo::testing::FreshSeed());
   {
     ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, run.store().PinAnyTier(volume.name));
     EXPECT_THAT(run.store().Pin(volume.name), octavo::testing::IsError(absl::StatusCode::kFailedPrecondition, "striped over devices/0"));

@@ -27,7 +27,7 @@ constexpr int64_t kMicrosecond = 1000;
 
 class StreamSessionTest : public ::testing::TestWithParam<std::string> {
  protected:
-  StreamSessionTest() : seed_(testing::FreshSeed()) {}
+  StreamSessionTest() : seed_(octavo::testing::FreshSeed()) {}
 
   static Pattern Raster(int64_t volumes) {
     return {.ascans_per_bscan = 24, .bscans_per_volume = 10, .volumes = volumes, .bidirectional = true, .flyback_records = 2};
@@ -44,7 +44,7 @@ class StreamSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   const uint64_t seed_;
-  const KnownRecords records_{testing::FreshSeed(), 64};
+  const KnownRecords records_{octavo::testing::FreshSeed(), 64};
 };
 
 TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {
