@@ -182,7 +182,7 @@ class HostTomographyOps final : public TomographyOps {
             const int64_t group = i / range.count(), angle = range.begin + i % range.count();
             const int64_t start = ((group * v.angles + angle) * pitch + kRayMargin) * kLanes;
             const float *b = measured + start,
-                        *w = rows.data == nullptr ? nullptr : rows.data + group * rows.group_stride + angle * pitch + kRayMargin;
+                        *w = kind == ResidualKind::kWeighted ? rows.data + group * rows.group_stride + angle * pitch + kRayMargin : nullptr;
             float* p = projected + start;
             double totals[kLanes] = {};
             for (int64_t d = 0; d < v.detectors; ++d) {
@@ -190,7 +190,7 @@ class HostTomographyOps final : public TomographyOps {
                 const int64_t e = d * kLanes + l;
                 const float r = b[e] - p[e];
                 totals[l] += static_cast<double>(r) * static_cast<double>(r);
-                p[e] = kind == ResidualKind::kRatio ? math::MlemRatio(b[e], p[e], floor) : kind == ResidualKind::kWeighted ? w[d] * r : r;
+                p[e] = kind == ResidualKind::kRatio ? math::MlemRatio(b[e], p[e], floor) : w != nullptr ? w[d] * r : r;
               }
             }
             for (int64_t l = 0; sums != nullptr && l < kLanes; ++l) sums[(part * v.groups + group) * kLanes + l] += totals[l];
