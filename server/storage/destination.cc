@@ -20,7 +20,7 @@ constexpr char kField[] = "options.destination";
 
 std::string RealPath(const std::string& path) {
   char* resolved = ::realpath(path.c_str(), nullptr);
-  const std::string out = resolved == nullptr ? "" : resolved;
+  std::string out = resolved == nullptr ? "" : resolved;
   std::free(resolved);
   return out;
 }

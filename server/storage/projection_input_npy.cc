@@ -128,7 +128,7 @@ class NpyFrames final : public FrameArray {
   static constexpr int64_t kConvert = 1 << 20;  // numbers converted at a time
 
   absl::Status ReadAt(char* out, int64_t count, int64_t first) const {
-    const absl::Status read = ReadAllAt(file_.fd.get(), file_.path, out, static_cast<size_t>(count * type.bytes), file_.offset + first * type.bytes);
+    absl::Status read = ReadAllAt(file_.fd.get(), file_.path, out, static_cast<size_t>(count * type.bytes), file_.offset + first * type.bytes);
     if (read.ok()) return read;
     return DamagedProjections(file_.path, "the file", absl::StrCat("cannot be read: ", std::string(read.message())));
   }

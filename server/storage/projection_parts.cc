@@ -166,7 +166,7 @@ void LoadNumbers(const char* in, const StoredType& type, int64_t count, DType dt
   } else if (!type.big_endian || type.bytes == 1) {
     std::memcpy(out, in, static_cast<size_t>(type.bytes * count));
   } else {
-    LoadAs(in, type, count, reinterpret_cast<uint16_t*>(out));  // u16 and i16: the same bits
+    Load<uint16_t>(in, /*swap=*/true, count, reinterpret_cast<uint16_t*>(out));  // u16 and i16: the same bits
   }
 }
 
