@@ -61,7 +61,7 @@ ClientSessions::Opened ClientSessions::Open(const std::string& client) {
   session.status.opened = session.status.seen = clock_->Now();
   session.secret = NewId("").substr(1);
   name_of_[session.secret] = session.status.name;
-  const Opened opened{.session = StatusOf(session), .secret = session.secret};
+  Opened opened{.session = StatusOf(session), .secret = session.secret};
   sessions_[session.status.name] = std::move(session);
   return opened;
 }

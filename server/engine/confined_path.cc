@@ -17,7 +17,7 @@ namespace {
 std::string RealPath(const std::string& path) {
   char* resolved = ::realpath(path.c_str(), nullptr);
   if (resolved == nullptr) return "";
-  const std::string real = resolved;
+  std::string real = resolved;
   std::free(resolved);
   return real;
 }

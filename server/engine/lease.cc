@@ -123,8 +123,8 @@ void LeaseTable::SettleOne(const std::string& name, Told* told) {
   if (auto it = resources_.find(name); it != resources_.end()) Settle(it, told);
 }
 
-void LeaseTable::Tell(Told told) {
-  for (auto& [done, answer] : told) done(std::move(answer));
+void LeaseTable::Tell(const Told& told) {
+  for (const auto& [done, answer] : told) done(answer);
 }
 
 absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
@@ -145,7 +145,7 @@ absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
     SettleOne(request.resource, &told);
     lease = TryLocked(request);
   }
-  Tell(std::move(told));
+  Tell(told);
   return lease;
 }
 
@@ -174,7 +174,7 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done) {
           {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
     }
   }
-  Tell(std::move(told));
+  Tell(told);
   return place;
 }
 
@@ -192,7 +192,7 @@ void LeaseTable::Withdraw(uint64_t place) {
       break;
     }
   }
-  Tell(std::move(told));
+  Tell(told);
 }
 
 Lease* LeaseTable::FindToken(const std::string& token, Told* told) {
@@ -218,7 +218,7 @@ absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds
       renewed = *lease;
     }
   }
-  Tell(std::move(told));
+  Tell(told);
   return renewed;
 }
 
@@ -235,7 +235,7 @@ absl::Status LeaseTable::Release(const std::string& token) {
       released = absl::OkStatus();
     }
   }
-  Tell(std::move(told));
+  Tell(told);
   return released;
 }
 
@@ -257,7 +257,7 @@ absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::
       }
     }
   }
-  Tell(std::move(told));
+  Tell(told);
   return checked;
 }
 
@@ -288,7 +288,7 @@ void LeaseTable::Forget(const std::string& name) {
     }
     resources_.erase(it);
   }
-  Tell(std::move(told));
+  Tell(told);
 }
 
 void LeaseTable::EndSession(const std::string& session) {
@@ -296,10 +296,11 @@ void LeaseTable::EndSession(const std::string& session) {
   Told told;
   {
     MutexLock lock(mutex_);
+    auto& resource_of = resource_of_;  // the analysis of locks does not look into lambdas
     for (auto it = resources_.begin(); it != resources_.end();) {
       it->second.held.remove_if([&](const Lease& lease) {
         if (lease.session != session) return false;
-        resource_of_.erase(lease.token);
+        resource_of.erase(lease.token);
         return true;
       });
       auto& waiting = it->second.waiting;
@@ -314,7 +315,7 @@ void LeaseTable::EndSession(const std::string& session) {
       it = Settle(it, &told);
     }
   }
-  Tell(std::move(told));
+  Tell(told);
 }
 
 void LeaseTable::Expire() {
@@ -323,7 +324,7 @@ void LeaseTable::Expire() {
     MutexLock lock(mutex_);
     for (auto it = resources_.begin(); it != resources_.end();) it = Settle(it, &told);
   }
-  Tell(std::move(told));
+  Tell(told);
 }
 
 std::vector<Lease> LeaseTable::List(const std::string& resource) {

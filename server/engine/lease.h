@@ -149,7 +149,7 @@ class LeaseTable {
   void SettleOne(const std::string& name, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The row of a token, after what has expired is gone; null if there is none.
   Lease* FindToken(const std::string& token, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Tell(Told told);
+  static void Tell(const Told& told);
 
   const Clock* const clock_;
   Mutex mutex_;

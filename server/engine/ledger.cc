@@ -70,6 +70,7 @@ std::vector<AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
     holder.bytes += charge.bytes;
   }
   std::vector<AdmissionReport::Holder> holders;
+  holders.reserve(by_name.size());
   for (auto& [name, holder] : by_name) holders.push_back(std::move(holder));
   std::stable_sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return holders;

@@ -41,13 +41,14 @@ class ChunkCache final : public storage::ProjectionInput {
  protected:
   absl::Status ReadInside(const ProjectionBox& box, void* out) override {
     MutexLock lock(mutex_);  // two readers would decompress the same chunk twice
+    Frames& frames = frames_[static_cast<size_t>(box.kind)];
     const int64_t pixel = SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
     for (int64_t block = box.first_row / block_rows_; block * block_rows_ < box.first_row + box.rows; ++block) {
-      OCTAVO_RETURN_IF_ERROR(Load(box.kind, block, box.first_frame, box.first_frame + box.frames));
+      OCTAVO_RETURN_IF_ERROR(Load(frames, box.kind, block, box.first_frame, box.first_frame + box.frames));
       const int64_t begin = std::max(block * block_rows_, box.first_row), end = std::min((block + 1) * block_rows_, box.first_row + box.rows);
       for (int64_t f = 0; f < box.frames; ++f) {
-        const char* const from = At(box.kind, block, box.first_frame + f);
+        const char* const from = At(frames, box.kind, block, box.first_frame + f);
         for (int64_t row = begin; row < end; ++row) {
           std::memcpy(to + ((f * box.rows + row - box.first_row) * box.columns) * pixel,
                       from + (row - block * block_rows_) * RowBytes() + box.first_column * pixel, static_cast<size_t>(box.columns * pixel));
@@ -66,13 +67,13 @@ class ChunkCache final : public storage::ProjectionInput {
   int64_t Blocks() const { return (info_.rows + block_rows_ - 1) / block_rows_; }
   int64_t RowsOf(int64_t block) const { return std::min(block_rows_, info_.rows - block * block_rows_); }
   int64_t RowBytes() const { return info_.columns * SizeOf(info_.dtype); }
-  char* At(FrameKind kind, int64_t block, int64_t frame) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return frames_[static_cast<size_t>(kind)].data + (info_.frames(kind) * block * block_rows_ + frame * RowsOf(block)) * RowBytes();
+  char* At(const Frames& frames, FrameKind kind, int64_t block, int64_t frame) const {
+    return frames.data + (info_.frames(kind) * block * block_rows_ + frame * RowsOf(block)) * RowBytes();
   }
 
   // Reads what is not there of frames [begin, end), neighbours together.
-  absl::Status Load(FrameKind kind, int64_t block, int64_t begin, int64_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::vector<bool>& loaded = frames_[static_cast<size_t>(kind)].loaded;
+  absl::Status Load(Frames& frames, FrameKind kind, int64_t block, int64_t begin, int64_t end) {
+    std::vector<bool>& loaded = frames.loaded;
     const auto is_loaded = [&](int64_t frame) { return loaded[static_cast<size_t>(block * info_.frames(kind) + frame)]; };
     for (int64_t first = begin; first < end;) {
       int64_t last = first;
@@ -88,7 +89,7 @@ class ChunkCache final : public storage::ProjectionInput {
                                            .rows = RowsOf(block),
                                            .first_column = 0,
                                            .columns = info_.columns},
-                                          At(kind, block, first)));
+                                          At(frames, kind, block, first)));
       for (; first < last; ++first) loaded[static_cast<size_t>(block * info_.frames(kind) + first)] = true;
     }
     return absl::OkStatus();
