@@ -262,6 +262,7 @@ void SimulatedModel::Digitise(const float* signal, T* out) const {
   const float top = static_cast<float>(full_scale_);
   const float less = std::is_same_v<T, int16_t> ? std::floor(0.5f * (top + 1)) : 0.0f;
   for (int64_t j = 0; j < samples_; ++j) {
+    // Not below 0, and in vectors, which lround is not. NOLINTNEXTLINE(bugprone-incorrect-roundings)
     const float counts = static_cast<float>(static_cast<int32_t>(std::min(std::max(signal[j], 0.0f), top) + 0.5f));
     out[j] = static_cast<T>(std::min(counts, top) - less);
   }

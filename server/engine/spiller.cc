@@ -238,7 +238,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedV
 
 absl::Status Spiller::RunSpill(PinnedVolume pinned, Tier tier) {
   auto moved = Move(pinned, tier);
-  const absl::Status status = moved.status();
+  absl::Status status = moved.status();
   pinned.slot = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   pinned.spilled = nullptr;
   context_.volumes->EndSpill(pinned.status.name, std::move(moved));

@@ -276,7 +276,7 @@ std::string TomographyLayout::Text() const {
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, bool images,
                                            bool previews) {
   TomographyMemory m;
-  const auto at = [](absl::StatusOr<int64_t> bytes) -> absl::StatusOr<int64_t> {
+  const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : AtField("tomography.", bytes.status());
   };
   const bool tries = !layout.tried().empty();
