@@ -32,9 +32,11 @@ class Queue(DaemonTest):
         raise AssertionError(f"{scan} ended: {status.reason_code}")
 
     def test_one_after_another_the_next_while_the_last_drains(self):
+        first = self.submit(queue="q", volumes=0)  # until it is stopped: the others wait
         names = [self.submit(queue="q") for _ in range(4)]
-        positions = [self.client.scan(n).queue_position for n in names]
-        self.assertEqual(positions, [0, 1, 2, 3])
+        positions = [self.client.scan(n).queue_position for n in [first, *names]]
+        self.assertEqual(positions, [0, 1, 2, 3, 4])
+        self.client.stop(first)
         names.append(self.submit(queue="q"))  # appended while it runs
         scans = [self.client.wait(n) for n in names]
         for scan in scans:
