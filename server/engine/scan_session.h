@@ -141,6 +141,11 @@ class ScanSession {
   absl::Status AllocatePlacement(Device& device, StreamRef stream, int64_t lane, DeviceBuffer* tables) const;
   absl::Status AllocateStripe(Device& device, VolumeStripe* stripe) const;
   absl::Status AllocatePeers();
+  absl::Status AllocateAngiogram();
+  absl::Status AllocateRing();
+  absl::Status AllocateRetiring(int64_t slots);
+  absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache);
+  absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges);
   void Begin();
   absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
 
@@ -156,6 +161,8 @@ class ScanSession {
   int64_t TakeRecords(const SourceBlock& block, int64_t done);
   absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
   absl::Status BeginVolume(int64_t index, const SourceBlock& block);
+  VolumeStatus DescribeVolume(const VolumeSlot& slot) const;
+  absl::Status ClearProjections(const VolumeSlot& slot);
   absl::Status EndVolume(const SourceBlock& block);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
   /// Products of complete volumes have a stream of their own, beside the next kernels; previews go with the kernels that they interrupt.
