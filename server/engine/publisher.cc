@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/frame_pool.h"
+#include "server/engine/publisher_subscription.h"
 
 namespace octavo::engine {
 namespace {
@@ -16,7 +17,6 @@ constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
 
 bool IsImage(Product p) { return p == Product::kMip || p == Product::kAip || p == Product::kBscan || p == Product::kAngiogram; }
-bool NeedsLoad(const Frame& frame) { return frame.product == Product::kVolume && frame.payload.data == nullptr; }
 
 }  // namespace
 
@@ -40,242 +40,6 @@ const char* Name(Delivery delivery) {
   }
   return "?";
 }
-
-class Publisher::SubscriptionImpl final : public Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
- public:
-  SubscriptionImpl(SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock, std::shared_ptr<Counters> counters)
-      : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)), notify_(std::move(notify)) {}
-
-  const SubscribeSpec& spec() const { return spec_; }
-
-  /// Returns whether the consumer should be notified.
-  bool Push(const TopicKey& key, const FramePtr& frame) {
-    MutexLock lock(mutex_);
-    if (ended_) return false;
-    TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
-    if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
-    if (!replay_.empty()) {
-      replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
-      return false;
-    }
-    switch (spec_.delivery) {
-      case Delivery::kLatest: {
-        auto same =
-            std::find_if(queue_.begin(), queue_.end(), [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
-        if (same == queue_.end()) {
-          queue_.push_back(frame);
-        } else {
-          *same = frame;
-          CountDrop(frame->product);
-        }
-        return true;
-      }
-      case Delivery::kDropOldest:
-        if (TooEarly(topic)) {
-          CountDrop(frame->product);
-          return false;
-        }
-        if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
-          CountDrop(queue_.front()->product);
-          queue_.pop_front();
-        }
-        break;
-      case Delivery::kLossless:
-        if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
-          Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
-          return true;
-        }
-        break;
-    }
-    topic.last_accepted_ns = clock_->Now().monotonic_ns;
-    queue_.push_back(frame);
-    return true;
-  }
-
-  /// The frame `sequence` never came to be.
-  bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence) {
-    MutexLock lock(mutex_);
-    if (ended_) return false;
-    (void)TopicOf(scan, key, sequence);
-    CountDrop(key.product);
-    if (spec_.delivery != Delivery::kLossless) return false;
-    Frame lost;
-    lost.product = key.product;
-    Cut(lost, sequence, "the server had no memory for the frame");
-    return true;
-  }
-
-  /// Frames to deliver before new ones.
-  void Replay(std::vector<FramePtr> frames) {
-    {
-      MutexLock lock(mutex_);
-      replay_.assign(frames.begin(), frames.end());
-    }
-    StartLoad();
-  }
-
-  void End() {
-    {
-      MutexLock lock(mutex_);
-      ended_ = true;
-    }
-  }
-
-  bool Take(Delivered* out) override {
-    bool load = false;
-    {
-      MutexLock lock(mutex_);
-      FramePtr frame;
-      if (!replay_.empty()) {
-        if (!NeedsLoad(*replay_.front())) {
-          frame = replay_.front();
-        } else if (loaded_ != nullptr) {
-          frame = std::exchange(loaded_, nullptr);
-        }
-        if (frame != nullptr) {
-          replay_.pop_front();
-          load = true;
-        }
-      } else {
-        for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-          if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
-          frame = std::move(*it);
-          queue_.erase(it);
-          break;
-        }
-      }
-      if (frame == nullptr) return false;
-      TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
-      out->dropped_before = frame->sequence - topic.next_sequence;
-      topic.next_sequence = frame->sequence + 1;
-      if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
-      out->frame = std::move(frame);
-    }
-    {
-      MutexLock lock(counters_->mutex);
-      ++counters_->sent[Name(out->frame->product)];
-    }
-    if (load) StartLoad();
-    return true;
-  }
-
-  bool Ended(absl::Status* status) override {
-    MutexLock lock(mutex_);
-    if (!ended_ || !queue_.empty() || !replay_.empty()) return false;
-    *status = status_;
-    return true;
-  }
-
-  void Close() override {
-    {
-      MutexLock lock(mutex_);
-      ended_ = true;
-      closed_ = true;
-      queue_.clear();
-      replay_.clear();
-      loaded_ = nullptr;
-    }
-    MutexLock lock(notify_mutex_);
-    notify_ = nullptr;
-  }
-
-  bool closed() {
-    MutexLock lock(mutex_);
-    return closed_;
-  }
-
-  /// A frame waits for max_rate_hz only.
-  bool HeldBack() {
-    MutexLock lock(mutex_);
-    return spec_.max_rate_hz > 0 && !queue_.empty();
-  }
-
-  void Notify() {
-    MutexLock lock(notify_mutex_);
-    if (notify_) notify_();
-  }
-
- private:
-  struct TopicState {
-    uint64_t next_sequence = 0;  // that the consumer would get if nothing were dropped
-    int64_t last_accepted_ns = 0;
-  };
-
-  /// The topic's state, which begins with the first frame this subscription could have had.
-  TopicState& TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (spec_.resume) first_sequence = spec_.from_sequence;
-    return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence}).first->second;
-  }
-
-  TopicKey KeyOf(const Frame& frame) const {
-    return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
-  }
-  static FramePtr WithoutPayload(const Frame& frame) {
-    auto header = std::make_shared<Frame>(frame);
-    header->payload.owner = nullptr;
-    header->payload.data = nullptr;
-    return header;
-  }
-  bool TooEarly(const TopicState& topic) const {
-    return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
-           static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
-  }
-  void CountDrop(Product product) {
-    MutexLock lock(counters_->mutex);
-    ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
-  }
-  void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    ended_ = true;
-    status_ = WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ", Name(frame.product), " while it is kept")),
-        {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
-    MutexLock lock(counters_->mutex);
-    ++counters_->cut["slow_subscriber"];
-  }
-
-  void StartLoad() {
-    FramePtr header;
-    {
-      MutexLock lock(mutex_);
-      if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
-      loading_ = true;
-      header = replay_.front();
-    }
-    loader_(header, [self = shared_from_this()](FramePtr frame) {
-      {
-        MutexLock lock(self->mutex_);
-        self->loading_ = false;
-        if (self->closed_ || self->replay_.empty()) return;
-        if (frame != nullptr) {
-          self->loaded_ = std::move(frame);
-        } else {
-          const Frame& gone = *self->replay_.front();
-          self->ended_ = true;
-          self->status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
-                                   {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
-          self->replay_.clear();
-          self->queue_.clear();
-        }
-      }
-      self->Notify();
-    });
-  }
-
-  const SubscribeSpec spec_;
-  const Clock* const clock_;
-  const Loader loader_;
-  const std::shared_ptr<Counters> counters_;
-  Mutex mutex_;
-  std::deque<FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
-  FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
-  bool loading_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  Mutex notify_mutex_;  // held while notify runs, so that Close can promise silence
-  std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
-};
 
 Publisher::~Publisher() = default;
 
@@ -382,14 +146,7 @@ void Publisher::ForgetOldest(Topic& topic) {
 }
 
 void Publisher::Remember(Scan& scan, Topic& topic, const FramePtr& frame) {
-  FramePtr kept = frame;
-  if (frame->product == Product::kVolume) {
-    auto header = std::make_shared<Frame>(*frame);
-    header->payload.owner = nullptr;
-    header->payload.data = nullptr;
-    kept = std::move(header);
-  }
-  topic.recent.push_back(kept);
+  topic.recent.push_back(frame->product == Product::kVolume ? WithoutPayload(*frame) : frame);
   const size_t most = frame->product == Product::kVolume ? kRecentVolumes : frame->product == Product::kEvent ? kRecentEvents : kRecentImages;
   if (IsImage(frame->product)) {
     topic.recent_bytes += frame->payload.size;

@@ -1,0 +1,222 @@
+#include "server/engine/publisher_subscription.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+bool NeedsLoad(const Frame& frame) { return frame.product == Product::kVolume && frame.payload.data == nullptr; }
+
+}  // namespace
+
+FramePtr WithoutPayload(const Frame& frame) {
+  auto header = std::make_shared<Frame>(frame);
+  header->payload.owner = nullptr;
+  header->payload.data = nullptr;
+  return header;
+}
+
+bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& frame) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
+  if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
+  if (!replay_.empty()) {
+    replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
+    return false;
+  }
+  switch (spec_.delivery) {
+    case Delivery::kLatest: {
+      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
+      if (same == queue_.end()) {
+        queue_.push_back(frame);
+      } else {
+        *same = frame;
+        CountDrop(frame->product);
+      }
+      return true;
+    }
+    case Delivery::kDropOldest:
+      if (TooEarly(topic)) {
+        CountDrop(frame->product);
+        return false;
+      }
+      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+        CountDrop(queue_.front()->product);
+        queue_.pop_front();
+      }
+      break;
+    case Delivery::kLossless:
+      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+        Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
+        return true;
+      }
+      break;
+  }
+  topic.last_accepted_ns = clock_->Now().monotonic_ns;
+  queue_.push_back(frame);
+  return true;
+}
+
+bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  (void)TopicOf(scan, key, sequence);
+  CountDrop(key.product);
+  if (spec_.delivery != Delivery::kLossless) return false;
+  Frame lost;
+  lost.product = key.product;
+  Cut(lost, sequence, "the server had no memory for the frame");
+  return true;
+}
+
+void Publisher::SubscriptionImpl::Replay(std::vector<FramePtr> frames) {
+  {
+    MutexLock lock(mutex_);
+    replay_.assign(frames.begin(), frames.end());
+  }
+  StartLoad();
+}
+
+void Publisher::SubscriptionImpl::End() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+  }
+}
+
+bool Publisher::SubscriptionImpl::Take(Delivered* out) {
+  bool load = false;
+  {
+    MutexLock lock(mutex_);
+    FramePtr frame;
+    if (!replay_.empty()) {
+      if (!NeedsLoad(*replay_.front())) {
+        frame = replay_.front();
+      } else if (loaded_ != nullptr) {
+        frame = std::exchange(loaded_, nullptr);
+      }
+      if (frame != nullptr) {
+        replay_.pop_front();
+        load = true;
+      }
+    } else {
+      for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+        if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
+        frame = std::move(*it);
+        queue_.erase(it);
+        break;
+      }
+    }
+    if (frame == nullptr) return false;
+    TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
+    out->dropped_before = frame->sequence - topic.next_sequence;
+    topic.next_sequence = frame->sequence + 1;
+    if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
+    out->frame = std::move(frame);
+  }
+  {
+    MutexLock lock(counters_->mutex);
+    ++counters_->sent[Name(out->frame->product)];
+  }
+  if (load) StartLoad();
+  return true;
+}
+
+bool Publisher::SubscriptionImpl::Ended(absl::Status* status) {
+  MutexLock lock(mutex_);
+  if (!ended_ || !queue_.empty() || !replay_.empty()) return false;
+  *status = status_;
+  return true;
+}
+
+void Publisher::SubscriptionImpl::Close() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    closed_ = true;
+    queue_.clear();
+    replay_.clear();
+    loaded_ = nullptr;
+  }
+  MutexLock lock(notify_mutex_);
+  notify_ = nullptr;
+}
+
+bool Publisher::SubscriptionImpl::closed() {
+  MutexLock lock(mutex_);
+  return closed_;
+}
+
+bool Publisher::SubscriptionImpl::HeldBack() {
+  MutexLock lock(mutex_);
+  return spec_.max_rate_hz > 0 && !queue_.empty();
+}
+
+void Publisher::SubscriptionImpl::Notify() {
+  MutexLock lock(notify_mutex_);
+  if (notify_) notify_();
+}
+
+Publisher::SubscriptionImpl::TopicState& Publisher::SubscriptionImpl::TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) {
+  if (spec_.resume) first_sequence = spec_.from_sequence;
+  return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence}).first->second;
+}
+
+TopicKey Publisher::SubscriptionImpl::KeyOf(const Frame& frame) const {
+  return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
+}
+
+bool Publisher::SubscriptionImpl::TooEarly(const TopicState& topic) const {
+  return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
+         static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
+}
+
+void Publisher::SubscriptionImpl::CountDrop(Product product) {
+  MutexLock lock(counters_->mutex);
+  ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
+}
+
+void Publisher::SubscriptionImpl::Cut(const Frame& frame, uint64_t resume_from, const std::string& why) {
+  ended_ = true;
+  status_ = WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ", Name(frame.product), " while it is kept")),
+      {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
+  MutexLock lock(counters_->mutex);
+  ++counters_->cut["slow_subscriber"];
+}
+
+void Publisher::SubscriptionImpl::StartLoad() {
+  FramePtr header;
+  {
+    MutexLock lock(mutex_);
+    if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
+    loading_ = true;
+    header = replay_.front();
+  }
+  loader_(header, [self = shared_from_this()](FramePtr frame) {
+    {
+      MutexLock lock(self->mutex_);
+      self->loading_ = false;
+      if (self->closed_ || self->replay_.empty()) return;
+      if (frame != nullptr) {
+        self->loaded_ = std::move(frame);
+      } else {
+        const Frame& gone = *self->replay_.front();
+        self->ended_ = true;
+        self->status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
+                                 {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
+        self->replay_.clear();
+        self->queue_.clear();
+      }
+    }
+    self->Notify();
+  });
+}
+
+}  // namespace octavo::engine
