@@ -170,13 +170,6 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     }
   }
   const uint64_t version = NewestOf(*output) + 1;
-  const auto lost = [this](const std::shared_ptr<BufferReplica>& replica) {
-    return [this, replica](const absl::Status& status) {
-      if (status.ok()) return;
-      MutexLock failed(mutex_);
-      replica->state = BufferState::kLost;
-    };
-  };
   for (const auto& replica : output->replicas) replica->state = BufferState::kPartial;  // unless all of the following works
   for (const auto& replica : compute) {
     const auto& run = runs[replica->device];
@@ -195,18 +188,13 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica->order));
     const absl::Status enqueued = run->run->Run(stream, operands[0].On(replica->device)->data, others, replica->memory.data());
     // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
-    const absl::Status ended = order_.End(replica->device, stream, read, {&replica->order}, std::move(keep), lost(replica));
+    const absl::Status ended = order_.End(replica->device, stream, read, {&replica->order}, std::move(keep), LostUnlessOk(replica));
     OCTAVO_RETURN_IF_ERROR(enqueued);
     OCTAVO_RETURN_IF_ERROR(ended);
   }
   std::shared_ptr<BufferReplica> from = compute[0];
   for (const auto& replica : forward) {
-    OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
-    OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, from->order));
-    OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica->order));
-    OCTAVO_RETURN_IF_ERROR(order_.device(replica->device).CopyAcross(stream, replica->memory.data(), from->memory.data(), chain->out.bytes()));
-    OCTAVO_RETURN_IF_ERROR(order_.End(replica->device, stream, {&from->order}, {&replica->order}, {from, replica}, lost(replica)));
-    totals_.forwarded_bytes += chain->out.bytes();
+    OCTAVO_RETURN_IF_ERROR(ForwardLocked(from, replica, chain->out.bytes()));
     from = replica;
   }
   for (const auto& replica : output->replicas) {

@@ -160,6 +160,7 @@ class BufferStore {
     int writers = 0;
   };
   using BufferPtr = std::shared_ptr<Buffer>;
+  struct ReadPlace;
   struct Tombstone {
     std::string text;
     int64_t gone_ns = 0;
@@ -175,6 +176,11 @@ class BufferStore {
   absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const BufferReadSpec& spec, const Caller& caller);
   /// Counts what a client is answered if it is an error.
   void CountRefusal(const absl::Status& answer);
+  template <class T>
+  absl::StatusOr<T> Counted(absl::StatusOr<T> answer) {
+    CountRefusal(answer.status());
+    return answer;
+  }
   absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TouchLocked(Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -193,6 +199,15 @@ class BufferStore {
   absl::Status CheckQuota(const std::string& owner, int64_t bytes);
   void Tell(BufferEventKind kind, const BufferStatus& status, const std::string& text);
   absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Enqueues a copy from device to device, on that of `to`.
+  absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from, const std::shared_ptr<BufferReplica>& to, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// What is done when work on a replica is through.
+  std::function<void(const absl::Status&)> LostUnlessOk(std::shared_ptr<BufferReplica> replica);
+  absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer, const BufferReadSpec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Enqueues a copy of a box of an array of `shape` to page-locked memory; what is returned has passed when it is there.
+  absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3], int64_t element_bytes, const Box3& box,
+                                                const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
   void Remove(const std::string& name, const std::string& reason, const std::string& text);
 
