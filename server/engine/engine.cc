@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/names.h"
+#include "server/engine/volume_states.h"
 
 namespace octavo::engine {
 namespace {
@@ -46,9 +47,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       volumes_(&ledger_, clock_,
                [this](const VolumeStatus& volume) {
                  // Out of the device's memory: who maps it still keeps the slot.
-                 const bool here =
-                     volume.state == VolumeState::kAcquiring || volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting;
-                 if (buffers_ != nullptr && (!here || volume.tier != Tier::kDevice)) buffers_->exports().Gone(volume.name);
+                 if (buffers_ != nullptr && (!InMemory(volume.state) || volume.tier != Tier::kDevice)) buffers_->exports().Gone(volume.name);
                  PublishVolumeEvent(volume);
                  volume_waits_.Tell(volume);
                  MakeChains(volume);

@@ -10,6 +10,7 @@
 #include "server/engine/provenance.h"
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/volume_reader.h"
+#include "server/engine/volume_states.h"
 
 namespace octavo::engine {
 namespace {
@@ -139,7 +140,7 @@ void EngineImpl::MakeChains(const VolumeStatus& volume) {
   if (volume.origin == nullptr || volume.origin->spec.chains == nullptr || !volume.derived_from.empty() || volume.is_raw) return;
   {
     MutexLock lock(chained_mutex_);
-    if (volume.state != VolumeState::kHeld && volume.state != VolumeState::kCommitting) {
+    if (!IsComplete(volume.state)) {
       chained_.erase(volume.name);
       return;
     }

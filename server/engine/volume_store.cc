@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/volume_states.h"
 
 namespace octavo::engine {
 namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
 constexpr size_t kMostTombstones = 10'000;
-
-bool InMemory(VolumeState s) { return s == VolumeState::kAcquiring || s == VolumeState::kHeld || s == VolumeState::kCommitting; }
 
 bool Allowed(VolumeState from, VolumeState to) {
   switch (from) {
@@ -187,48 +184,6 @@ absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
   return PinOf(*it, StatusOf(*it));
 }
 
-absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t limit) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (it->status.state != VolumeState::kHeld && it->status.state != VolumeState::kCommitting) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes can be kept")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
-  }
-  if (!it->status.kept) {
-    int64_t kept = 0;
-    for (const Record& record : records_) {
-      // What was derived or is in another tier has memory of its own, beside the scan's slots.
-      kept += record.status.scan == it->status.scan && record.status.is_raw == it->status.is_raw && record.status.kept &&
-              InMemory(record.status.state) && record.status.derived_from.empty() && record.status.tier == Tier::kDevice;
-    }
-    if (kept >= limit) {
-      return WithInfo(absl::ResourceExhaustedError(
-                          absl::StrCat(it->status.scan, " keeps ", kept, " volumes, all of its ", limit, " hold slots; commit or discard one first")),
-                      {.reason = "HOLD_SLOTS_FULL",
-                       .field = "name",
-                       .numbers = {{"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
-    }
-    it->status.kept = true;
-  }
-  it->status.marked = true;
-  return StatusOf(*it);
-}
-
-absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (it->status.state != VolumeState::kHeld && it->status.state != VolumeState::kCommitting) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes have a mark")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
-  }
-  it->living_ns = clock_->Now().monotonic_ns;
-  it->warned = false;
-  it->status.marked = false;
-  // A slot of the ring, unless it has memory of its own.
-  if (ring && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) it->status.kept = false;
-  return StatusOf(*it);
-}
-
 absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason) {
   VolumeStatus status;
   Memory gone;
@@ -286,47 +241,6 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
   on_change_(status);
 }
 
-bool VolumeStore::OverwriteOldest(const std::string& scan) {
-  VolumeStatus status;
-  Memory gone;
-  {
-    MutexLock lock(mutex_);
-    auto it = records_.begin();
-    while (it != records_.end() && !(it->status.scan == scan && it->status.state == VolumeState::kHeld && !it->status.kept)) {
-      ++it;
-    }
-    if (it == records_.end()) return false;
-    gone = Leave(*it, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
-    ++scans_[scan].overwritten;
-    status = StatusOf(*it);
-  }
-  gone.LetGo();
-  on_change_(status);
-  return true;
-}
-
-void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
-  for (;;) {
-    {
-      MutexLock lock(mutex_);
-      int64_t free = 0, free_raw = 0;
-      for (const Record& record : records_) {
-        if (record.status.scan != scan || record.status.state != VolumeState::kHeld || record.status.kept) continue;
-        ++(record.status.is_raw ? free_raw : free);
-      }
-      if (free <= count && free_raw <= count) return;
-    }
-    if (!OverwriteOldest(scan)) return;
-  }
-}
-
-void VolumeStore::KeepAll(const std::string& scan) {
-  MutexLock lock(mutex_);
-  for (Record& record : records_) {
-    if (record.status.scan == scan && InMemory(record.status.state)) record.status.kept = true;
-  }
-}
-
 VolumeStore::Counts VolumeStore::Count() {
   MutexLock lock(mutex_);
   Counts counts;
@@ -358,181 +272,6 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
 void VolumeStore::ForgetScan(const std::string& scan) {
   MutexLock lock(mutex_);
   scans_.erase(scan);
-}
-
-// -- tiers
-
-absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
-  VolumeStatus& status = record.status;
-  if (status.state != VolumeState::kHeld && status.state != VolumeState::kCommitting) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD volumes can be moved")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
-  }
-  if (!status.moving.empty()) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is being moved already (", status.moving, "); ask again")),
-                    {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
-  }
-  return PinOf(record, StatusOf(record));
-}
-
-absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
-  it->status.moving = "SPILLING";
-  return pinned;
-}
-
-absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& scan) {
-  MutexLock lock(mutex_);
-  for (Record& record : records_) {
-    const VolumeStatus& status = record.status;
-    if (status.scan != scan || status.state != VolumeState::kHeld || status.tier != Tier::kDevice || !status.kept || !status.moving.empty() ||
-        !status.derived_from.empty()) {
-      continue;
-    }
-    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(record));
-    record.status.moving = "SPILLING";
-    return pinned;
-  }
-  return absl::NotFoundError(absl::StrCat(scan, " holds no volume on the device that could be moved"));
-}
-
-void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled) {
-  VolumeStatus status;
-  Memory gone;
-  {
-    MutexLock lock(mutex_);
-    auto found = Find(name);
-    if (found.ok()) (*found)->status.moving.clear();
-    const bool here = found.ok() && ((*found)->status.state == VolumeState::kHeld || (*found)->status.state == VolumeState::kCommitting);
-    if (!spilled.ok()) {
-      if (here) (*found)->status.last_error = std::string(spilled.status().message());
-      return;
-    }
-    if (here) {
-      Record& record = **found;
-      gone = {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
-      record.slot = nullptr;
-      record.spilled = *std::move(spilled);
-      record.status.tier = record.spilled->tier();
-      record.status.stripe_bscans = 0;  // in one piece from now on
-      record.status.kept = true;        // no slot of a ring any more
-      status = StatusOf(record);
-    } else {
-      gone.spilled = *std::move(spilled);
-    }
-  }
-  gone.LetGo();
-  if (!status.name.empty()) on_change_(status);
-}
-
-absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
-  if (pinned.spilled != nullptr) it->status.moving = "RESTORING";
-  return pinned;
-}
-
-void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device) {
-  VolumeStatus status;
-  Memory gone;
-  {
-    MutexLock lock(mutex_);
-    auto found = Find(name);
-    if (found.ok()) (*found)->status.moving.clear();
-    const bool here = found.ok() && ((*found)->status.state == VolumeState::kHeld || (*found)->status.state == VolumeState::kCommitting);
-    if (!slot.ok()) return;
-    if (here) {
-      Record& record = **found;
-      gone.spilled = std::move(record.spilled);
-      record.spilled = nullptr;
-      record.slot = *std::move(slot);
-      record.device = device;
-      record.status.tier = Tier::kDevice;
-      ledger_->Hold(record.slot->charge, name);
-      status = StatusOf(record);
-    } else {
-      gone.slot = *std::move(slot);
-    }
-  }
-  gone.LetGo();
-  if (!status.name.empty()) on_change_(status);
-}
-
-void VolumeStore::AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
-  status.recovered = true;
-  AddStored(std::move(status), std::move(spilled));
-}
-
-void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
-  status.state = VolumeState::kHeld;
-  status.tier = spilled->tier();
-  status.kept = true;
-  int device = 0;
-  if (!absl::SimpleAtoi(absl::StripPrefix(status.device, "devices/"), &device)) device = 0;
-  {
-    MutexLock lock(mutex_);
-    const int64_t now = clock_->Now().monotonic_ns;
-    records_.push_back({.number = ++added_,
-                        .status = status,
-                        .slot = nullptr,
-                        .device = status.recovered ? 0 : device,
-                        .sealed_ns = now,
-                        .gone_ns = 0,
-                        .living_ns = now});
-    records_.back().spilled = std::move(spilled);
-    by_name_[status.name] = std::prev(records_.end());
-  }
-  on_change_(status);
-}
-
-// -- time and clients
-
-VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>& gone) {
-  Due due;
-  std::vector<Memory> leaving;
-  {
-    MutexLock lock(mutex_);
-    Purge();
-    std::map<std::string, bool> known;  // each session is asked about once
-    for (auto next = records_.begin(); next != records_.end();) {
-      Record& record = *next++;  // it may leave
-      VolumeStatus& status = record.status;
-      if (status.state != VolumeState::kHeld) continue;
-      if (status.ttl_seconds > 0 && !status.marked && status.moving.empty()) {
-        const double left = status.ttl_seconds - static_cast<double>(clock_->Now().monotonic_ns - record.living_ns) * 1e-9;
-        if (left <= 0) {
-          leaving.push_back(
-              Leave(record, VolumeState::kDiscarded, absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
-          ++scans_[status.scan].expired;
-          due.expired.push_back(StatusOf(record));
-          continue;
-        }
-        if (left <= status.ttl_warning_seconds && !record.warned) {
-          record.warned = true;
-          due.warned.push_back(StatusOf(record));
-        }
-      }
-      if (status.session.empty() || status.orphaned || !status.moving.empty()) continue;
-      const auto [it, unknown] = known.try_emplace(status.session, false);
-      if (unknown) it->second = gone(status.session);
-      if (!it->second) continue;
-      status.orphaned = true;
-      due.orphans.push_back(StatusOf(record));
-    }
-  }
-  for (Memory& memory : leaving) memory.LetGo();
-  for (const VolumeStatus& status : due.expired) on_change_(status);
-  return due;
-}
-
-void VolumeStore::Adopt(const std::string& session) {
-  MutexLock lock(mutex_);
-  for (Record& record : records_) {
-    if (record.status.session == session) record.status.orphaned = false;
-  }
 }
 
 }  // namespace octavo::engine
