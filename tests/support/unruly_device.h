@@ -11,9 +11,8 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
-#include "gpu/device.h"
-#include "gpu/project.h"
 #include "gpu/spectral.h"
+#include "tests/support/forwarding_device.h"
 
 namespace octavo::testing {
 
@@ -21,24 +20,21 @@ struct UnrulyOptions {
   uint64_t seed = 1;
   int64_t longest_delay_ns = 0;  // before uploads, chain calls and downloads, at random
   int64_t upload_delay_ns = 0;   // before each upload, in addition
+  int64_t failing_fill = -1;     // which of the fills fails, from 0; < 0 = none
+  int64_t failing_digest = -1;   // the same of digests of whole arrays
 };
 
 /// A device that does what another one does, only not at once: delays on the streams before uploads, calls of the chain and downloads;
 /// memory comes full of 0xA5 and with a guard of 4 KiB behind its end, which is looked at when it goes back. The other device must
 /// outlive it.
-class UnrulyDevice final : public Device {
+class UnrulyDevice final : public ForwardingDevice {
  public:
   UnrulyDevice(Device& inner, UnrulyOptions options)
-      : inner_(inner), options_(options), random_(options.seed), spectral_(*this), guarded_(std::make_shared<Guarded>(inner)) {}
+      : ForwardingDevice(inner), options_(options), random_(options.seed), spectral_(*this), guarded_(std::make_shared<Guarded>(inner)) {}
 
   int64_t delays() const { return delays_; }
   int64_t guards_broken() const { return guarded_->broken; }
 
-  const DeviceInfo& info() const override { return inner_.info(); }
-  absl::StatusOr<DeviceMemory> Memory() override { return inner_.Memory(); }
-  absl::Status Health() override { return inner_.Health(); }
-  absl::StatusOr<Stream> NewStream(StreamPriority priority) override { return inner_.NewStream(priority); }
-  absl::StatusOr<Event> NewEvent() override { return inner_.NewEvent(); }
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return guarded_->Allocate(bytes); }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     auto memory = inner_.AllocatePinned(bytes);
@@ -54,9 +50,6 @@ class UnrulyDevice final : public Device {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.CopyToHost(stream, dst, src, bytes);
   }
-  absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
-    return inner_.CopyOnDevice(stream, dst, src, bytes);
-  }
   absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.CopyAcross(stream, dst, src, bytes);
@@ -65,8 +58,12 @@ class UnrulyDevice final : public Device {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.CopyBoxToHost(stream, dst, src, shape, element_bytes, box);
   }
-  absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override { return inner_.Fill(stream, dst, bytes, pattern); }
+  absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
+    if (fills_++ == options_.failing_fill) return absl::UnavailableError("this fill fails, says the test");
+    return inner_.Fill(stream, dst, bytes, pattern);
+  }
   absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+    if (digests_++ == options_.failing_digest) return absl::UnavailableError("this digest fails, says the test");
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.Digest(stream, src, bytes, out);
   }
@@ -74,18 +71,7 @@ class UnrulyDevice final : public Device {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.DigestOfPart(stream, src, bytes, place, out);
   }
-  absl::Status Delay(StreamRef stream, int64_t ns) override { return inner_.Delay(stream, ns); }
-  void InjectFault(const std::string& reason) override { inner_.InjectFault(reason); }
   SpectralOps& spectral() override { return spectral_; }
-  ProjectOps& project() override { return inner_.project(); }
-  ResampleOps& resample() override { return inner_.resample(); }
-  RepeatOps& repeats() override { return inner_.repeats(); }
-  TomographyOps& tomography() override { return inner_.tomography(); }
-  PrepareOps& prepare() override { return inner_.prepare(); }
-  SinogramOps& sinograms() override { return inner_.sinograms(); }
-  ArrayOps& arrays() override { return inner_.arrays(); }
-  absl::Status Stamp(StreamRef stream, int64_t* out) override { return inner_.Stamp(stream, out); }
-  absl::StatusOr<ClockReading> ReadClock() override { return inner_.ReadClock(); }
 
  private:
   /// Memory with a guard behind it.
@@ -173,11 +159,10 @@ class UnrulyDevice final : public Device {
     return inner_.Delay(stream, ns);
   }
 
-  Device& inner_;
   const UnrulyOptions options_;
   Mutex mutex_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<int64_t> delays_{0};
+  std::atomic<int64_t> delays_{0}, fills_{0}, digests_{0};
   Spectral spectral_;
   const std::shared_ptr<Guarded> guarded_;
 };

@@ -1,22 +1,20 @@
 // Records that are missing, short, doubled or out of range: counted, and never stale data in a volume.
 
 #include <cmath>
-#include <condition_variable>
-#include <mutex>
 #include <numbers>
 
 #include "gpu/device.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/resolve.h"
-#include "server/engine/scan_session.h"
+#include "tests/server/engine/session_runner.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
 namespace {
 
+using octavo::testing::IsOk;
 using ::testing::ElementsAre;
-using testing::IsOk;
 
 constexpr int64_t kSamples = 64, kBin = 5;
 
@@ -55,7 +53,7 @@ class ScriptedSource final : public Source {
   size_t next_ = 0;
 };
 
-class PlacementSessionTest : public testing::BackendTest {
+class PlacementSessionTest : public octavo::testing::BackendTest {
  protected:
   struct Outcome {
     ScanStatus scan;
@@ -85,36 +83,9 @@ class PlacementSessionTest : public testing::BackendTest {
     Ledger ledger({int64_t{1} << 30});
     VolumeStore store(&ledger, &clock, [](const VolumeStatus&) {});
     Publisher publisher(&clock);
-    std::mutex mutex;
-    std::condition_variable changed;
-    SessionContext context{.device = &device_,
-                           .ledger = &ledger,
-                           .store = &store,
-                           .publisher = &publisher,
-                           .frames = std::make_shared<FramePool>(&device_, 16 << 20),
-                           .clock = &clock,
-                           .server_id = "testtest",
-                           .auto_commit = [](const std::string&, const CommitOptions&) {},
-                           .commits_pending = [](const std::string&) { return false; },
-                           .changed =
-                               [&] {
-                                 std::lock_guard lock(mutex);
-                                 changed.notify_all();
-                               },
-                           .acquired = [] {}};
-    auto charges = ledger.Reserve(0, "scans/x", "", ScanSession::Needs(scan, device_), nullptr);
-    EXPECT_THAT(charges.status(), IsOk());
     Outcome outcome;
-    {
-      auto session =
-          ScanSession::Create("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)), *std::move(charges), std::move(context));
-      EXPECT_THAT(session.status(), IsOk());
-      (*session)->Start();
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return (*session)->finished(); });
-      lock.unlock();
-      outcome.scan = (*session)->Status();
-    }
+    outcome.scan = testing::RunToTheEnd("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)),
+                                        {.device = &device_, .ledger = &ledger, .store = &store, .publisher = &publisher, .clock = &clock});
     outcome.volumes = store.List();
     for (const VolumeStatus& volume : outcome.volumes) {
       const auto pinned = store.Pin(volume.name);
@@ -250,7 +221,7 @@ TEST_P(PlacementSessionTest, RecordsOfNoVolumeAreCountedAndTouchNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, PlacementSessionTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, PlacementSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -2,28 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
-#include <mutex>
 
 #include "server/engine/job_kinds.h"
 #include "server/engine/job_queue.h"
 #include "server/engine/raw_records.h"
-#include "server/engine/scan_session.h"
 #include "server/engine/simulated_model.h"
+#include "tests/server/engine/session_runner.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
 namespace {
 
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
 using ::testing::HasSubstr;
-using testing::IsError;
-using testing::IsOk;
 
 constexpr int64_t kSamples = 512;
 constexpr double kHalf = kSamples / 2;
 
-class RawJobsTest : public testing::BackendTest {
+class RawJobsTest : public octavo::testing::BackendTest {
  protected:
   RawJobsTest() {
     frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
@@ -35,24 +33,7 @@ class RawJobsTest : public testing::BackendTest {
                                                           .publisher = &publisher_,
                                                           .clock = &clock_,
                                                           .server_id = "testtest",
-                                                          .changed = [this] { Changed(); }});
-  }
-
-  void Changed() {
-    std::lock_guard lock(mutex_);
-    ++changes_;
-    changed_.notify_all();
-  }
-  template <class F>
-  void Await(F when) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      const int64_t seen = changes_;
-      lock.unlock();
-      if (when()) return;
-      lock.lock();
-      changed_.wait(lock, [&] { return changes_ != seen; });
-    }
+                                                          .changed = [this] { news_.Tell(); }});
   }
 
   static SimulatedSource Instrument() {
@@ -78,24 +59,10 @@ class RawJobsTest : public testing::BackendTest {
     spec.retention.hold_raw = true;
     const auto scan = ResolveScan(spec, {});
     EXPECT_THAT(scan, IsOk());
-    SessionContext context{.device = &device_,
-                           .ledger = &ledger_,
-                           .store = &store_,
-                           .publisher = &publisher_,
-                           .frames = frames_,
-                           .clock = &clock_,
-                           .server_id = "testtest",
-                           .auto_commit = [](const std::string&, const CommitOptions&) {},
-                           .commits_pending = [](const std::string&) { return false; },
-                           .changed = [this] { Changed(); },
-                           .acquired = [] {}};
-    auto charges = ledger_.Reserve(0, name, "", ScanSession::Needs(*scan, device_), nullptr);
     auto opened = OpenSource(scan->spec, {}, &clock_);
     EXPECT_THAT(opened, IsOk());
-    auto session = ScanSession::Create(name, *scan, *std::move(opened), *std::move(charges), std::move(context));
-    EXPECT_THAT(session, IsOk());
-    (*session)->Start();
-    Await([&] { return (*session)->finished(); });
+    testing::RunToTheEnd(name, *scan, *std::move(opened),
+                         {.device = &device_, .ledger = &ledger_, .store = &store_, .publisher = &publisher_, .frames = frames_, .clock = &clock_});
     for (const VolumeStatus& volume : store_.List()) {
       if (volume.is_raw && volume.scan == name) return volume;
     }
@@ -116,7 +83,7 @@ class RawJobsTest : public testing::BackendTest {
     EXPECT_THAT(job, IsOk());
     if (!job.ok()) return {};
     JobStatus end;
-    Await([&] {
+    news_.Await([&] {
       end = *queue_->Get(job->name);
       return IsFinal(end.state);
     });
@@ -130,9 +97,7 @@ class RawJobsTest : public testing::BackendTest {
   VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
   Publisher publisher_{&clock_};
   std::shared_ptr<FramePool> frames_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t changes_ = 0;
+  octavo::testing::News news_;
   std::unique_ptr<JobQueue> queue_;
 };
 
@@ -229,7 +194,7 @@ TEST_P(RawJobsTest, CancelledAtAnyTimeTheyLeaveNothing) {
     ASSERT_OK_AND_ASSIGN(const JobStatus job, Submit(SpecOf(spec)));
     while (queue_->Get(job.name)->step < steps) std::this_thread::yield();
     ASSERT_THAT(queue_->Cancel(job.name), IsOk());
-    Await([&] { return IsFinal(queue_->Get(job.name)->state); });
+    news_.Await([&] { return IsFinal(queue_->Get(job.name)->state); });
     EXPECT_EQ(queue_->Get(job.name)->state, JobState::kCancelled);
     EXPECT_EQ(Reserved(), 0);
     EXPECT_EQ(ledger_.UseOf(0).held, held);
@@ -241,7 +206,7 @@ TEST_P(RawJobsTest, TheRawVolumeMayBeDiscardedMeanwhile) {
   ASSERT_OK_AND_ASSIGN(auto work, MakeJobWork(SpecOf(ReprocessSpec{.volume = raw.name, .processing = {}}), {.volumes = &store_}));
   ASSERT_THAT(store_.Discard(raw.name, "not wanted"), IsOk());
   ASSERT_OK_AND_ASSIGN(const JobStatus job, queue_->Submit(JobSpec(), std::move(work), nullptr));
-  Await([&] { return IsFinal(queue_->Get(job.name)->state); });
+  news_.Await([&] { return IsFinal(queue_->Get(job.name)->state); });
   EXPECT_EQ(queue_->Get(job.name)->state, JobState::kDone);
   for (const auto& volume : store_.List()) {
     if (volume.state == VolumeState::kHeld) ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
@@ -292,7 +257,7 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kStatic; }), kBad, "k_calibration.processing.background.spectrum", "512");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RawJobsTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, RawJobsTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -3,23 +3,21 @@
 
 #include "server/engine/reprocess.h"
 
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <numeric>
 
 #include "server/engine/pattern/plan.h"
 #include "server/engine/raw_records.h"
-#include "server/engine/scan_session.h"
+#include "tests/server/engine/session_runner.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
 namespace {
 
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
 using ::testing::ElementsAre;
-using testing::IsError;
-using testing::IsOk;
 
 constexpr int64_t kSamples = 64;
 
@@ -64,7 +62,7 @@ struct Volume {
   std::vector<uint8_t> bytes;
 };
 
-class ReprocessTest : public testing::BackendTest {
+class ReprocessTest : public octavo::testing::BackendTest {
  protected:
   static Processing Plain() {
     Processing p;
@@ -112,31 +110,8 @@ class ReprocessTest : public testing::BackendTest {
 
   /// Runs the scan; its volumes stay in store_.
   void Run(const ResolvedScan& scan, const std::string& name, std::vector<Piece> pieces) {
-    std::mutex mutex;
-    std::condition_variable changed;
-    SessionContext context{.device = &device_,
-                           .ledger = &ledger_,
-                           .store = &store_,
-                           .publisher = &publisher_,
-                           .frames = std::make_shared<FramePool>(&device_, 16 << 20),
-                           .clock = &clock_,
-                           .server_id = "testtest",
-                           .auto_commit = [](const std::string&, const CommitOptions&) {},
-                           .commits_pending = [](const std::string&) { return false; },
-                           .changed =
-                               [&] {
-                                 std::lock_guard lock(mutex);
-                                 changed.notify_all();
-                               },
-                           .acquired = [] {}};
-    auto charges = ledger_.Reserve(0, name, "", ScanSession::Needs(scan, device_), nullptr);
-    ASSERT_THAT(charges, IsOk());
-    auto session = ScanSession::Create(name, scan, std::make_unique<ScriptedSource>(std::move(pieces)), *std::move(charges), std::move(context));
-    ASSERT_THAT(session, IsOk());
-    (*session)->Start();
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return (*session)->finished(); });
-    lock.unlock();
+    testing::RunToTheEnd(name, scan, std::make_unique<ScriptedSource>(std::move(pieces)),
+                         {.device = &device_, .ledger = &ledger_, .store = &store_, .publisher = &publisher_, .clock = &clock_});
   }
   std::vector<Volume> VolumesOf(const std::string& scan, bool raw) {
     std::vector<Volume> volumes;
@@ -303,7 +278,7 @@ TEST_P(ReprocessTest, KeepsWhatFitsWhenRecordsComeAgainAndAgain) {
   EXPECT_TRUE(Reprocessed(raw[0].status, none).bytes == VolumesOf("scans/again", false)[0].bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ReprocessTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, ReprocessTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

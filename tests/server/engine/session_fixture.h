@@ -3,10 +3,8 @@
 // A scan session without an engine around it: scripted records on the devices of a backend.
 
 #include <cmath>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,6 +18,7 @@
 #include "server/engine/resolve.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/stripes.h"
+#include "tests/server/engine/session_runner.h"
 #include "tests/support/backend_param.h"
 #include "tests/support/status_matchers.h"
 
@@ -108,22 +107,8 @@ class SessionRun {
   ScanSession* session() { return session_.get(); }
 
   absl::Status Start(const ResolvedScan& scan, std::unique_ptr<Source> source) {
-    SessionContext context{.device = devices_[0],
-                           .device_index = 0,
-                           .ledger = &ledger_,
-                           .store = &store_,
-                           .publisher = &publisher_,
-                           .frames = std::make_shared<FramePool>(devices_[0], 16 << 20),
-                           .clock = &clock_,
-                           .server_id = "testtest",
-                           .auto_commit = [](const std::string&, const CommitOptions&) {},
-                           .commits_pending = [](const std::string&) { return false; },
-                           .changed =
-                               [this] {
-                                 std::lock_guard lock(mutex_);
-                                 changed_.notify_all();
-                               },
-                           .acquired = [] {}};
+    SessionContext context =
+        WithNews({.device = devices_[0], .ledger = &ledger_, .store = &store_, .publisher = &publisher_, .clock = &clock_}, &news_);
     for (size_t d = 1; d < devices_.size(); ++d) {
       OCTAVO_ASSIGN_OR_RETURN(auto charges, ledger_.Reserve(static_cast<int>(d), "scans/x", "", ScanSession::PeerNeeds(scan, *devices_[d]), nullptr));
       context.peers.push_back({.device = devices_[d], .index = static_cast<int>(d), .charges = std::move(charges)});
@@ -135,9 +120,7 @@ class SessionRun {
   }
 
   ScanStatus WaitForTheEnd() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return session_->finished(); });
-    lock.unlock();
+    news_.Await([&] { return session_->finished(); });
     return session_->Status();
   }
 
@@ -185,8 +168,7 @@ class SessionRun {
   Ledger ledger_;
   VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
   Publisher publisher_{&clock_};
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  octavo::testing::News news_;
   std::unique_ptr<ScanSession> session_;
 };
 
