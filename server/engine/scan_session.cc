@@ -43,11 +43,15 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
                                                                  std::vector<Ledger::ChargeId> charges, SessionContext context) {
   Ledger* const ledger = context.ledger;
+  SlotCache* const cache = context.slot_cache;
   const std::vector<SessionPeer> peers = context.peers;
   std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
   if (absl::Status status = session->Allocate(charges); !status.ok()) {
     session.reset();  // frees first, then the charges end
-    for (const auto id : charges) ledger->Release(id);
+    for (const auto id : charges) {
+      if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
+      ledger->Release(id);
+    }
     for (const SessionPeer& peer : peers) {
       for (const auto id : peer.charges) ledger->Release(id);
     }

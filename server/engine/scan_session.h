@@ -144,8 +144,10 @@ class ScanSession {
   absl::Status AllocateAngiogram();
   absl::Status AllocateRing();
   absl::Status AllocateRetiring(int64_t slots);
-  absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache);
-  absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges);
+  using Slots = std::vector<std::unique_ptr<VolumeSlot>>;
+  absl::Status AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
+  absl::Status AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots);
+  absl::Status AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots);
   void Begin();
   absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
 
@@ -164,6 +166,8 @@ class ScanSession {
   VolumeStatus DescribeVolume(const VolumeSlot& slot) const;
   absl::Status ClearProjections(const VolumeSlot& slot);
   absl::Status EndVolume(const SourceBlock& block);
+  absl::Status FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const SourceBlock& block);
+  void FailVolume(const ActiveVolume& volume);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Retiring* item);
   /// Products of complete volumes have a stream of their own, beside the next kernels; previews go with the kernels that they interrupt.
   StreamRef ProductStream(bool complete) const { return complete ? products_.ref() : compute_.ref(); }

@@ -215,14 +215,7 @@ void ScanSession::End() {
   }
   if (active_ != nullptr) {
     if (aborted || active_->slot == nullptr) {
-      // Nothing may touch the slot any more when it goes back.
-      (void)compute_.ref().Synchronize();
-      SynchronizePeers();
-      if (active_->slot != nullptr) {
-        MutexLock lock(status_mutex_);
-        context_.store->Fail(active_->status.name, status_.reason);
-        if (active_->raw_slot != nullptr) context_.store->Fail(active_->raw_status.name, status_.reason);
-      }
+      FailVolume(*active_);
       active_ = nullptr;
     } else if (absl::Status status = EndVolume({.acquired = active_->status.acquired_end}); !status.ok()) {
       Log(LogLevel::kError, "volume not finished", {{"scan", name_}, {"error", std::string(status.message())}});

@@ -184,8 +184,7 @@ absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, in
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> ScanSession::AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache) {
-  std::vector<std::unique_ptr<VolumeSlot>> slots;
+absl::Status ScanSession::AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots) {
   for (size_t i = 0; i < static_cast<size_t>(VolumeSlots(scan_)); ++i) {
     std::unique_ptr<VolumeSlot> slot = cache == nullptr ? nullptr : cache->Take(charges[i]);
     if (slot != nullptr) {
@@ -193,21 +192,20 @@ absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> ScanSession::AllocateSl
       for (const DeviceBuffer* part : {&slot->volume, &slot->mip, &slot->aip, &slot->digest}) {
         if (part->bytes() > 0) OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), part->data(), part->bytes(), 0));
       }
-      slots.push_back(std::move(slot));
+      slots->push_back(std::move(slot));
       continue;
     }
     slot = std::make_unique<VolumeSlot>();
     slot->charge = charges[i];
     OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
     for (size_t s = 1; s < slot->stripes.size(); ++s) slot->stripes[s].charge = context_.peers[s - 1].charges[i];
-    slots.push_back(std::move(slot));
+    slots->push_back(std::move(slot));
   }
-  return slots;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> ScanSession::AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges) {
-  std::vector<std::unique_ptr<VolumeSlot>> slots;
-  if (!scan_.spec.retention.hold_raw) return slots;
+absl::Status ScanSession::AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots) {
+  if (!scan_.spec.retention.hold_raw) return absl::OkStatus();
   raw_slots_ = std::make_shared<SlotPool>(context_.ledger);
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   for (size_t i = 0; i < slot_count; ++i) {
@@ -215,10 +213,10 @@ absl::StatusOr<std::vector<std::unique_ptr<VolumeSlot>>> ScanSession::AllocateRa
     slot->charge = charges[slot_count + i];
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, RawRecorder::SlotBytes(scan_)));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(kAlign));
-    slots.push_back(std::move(slot));
+    slots->push_back(std::move(slot));
   }
   OCTAVO_ASSIGN_OR_RETURN(recorder_, RawRecorder::Create(scan_, device_));
-  return slots;
+  return absl::OkStatus();
 }
 
 // Blocks on the host and on the device.
@@ -278,6 +276,13 @@ absl::Status ScanSession::AllocateRetiring(int64_t slots) {
 }
 
 absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
+  Slots slots, raw_slots;
+  const absl::Status status = AllocateAll(charges, &slots, &raw_slots);
+  if (!status.ok()) compute_ = Stream();  // waits: slots of ended scans are scrubbed on it, and go now
+  return status;
+}
+
+absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots) {
   record_bytes_ = RecordBytes(scan_.chain);
   record_average_ = scan_.chain.record_average;
   block_records_ = scan_.spec.acquisition.records_per_block;
@@ -289,8 +294,8 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<VolumeSlot>> slots, AllocateSlots(charges, cache));
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<VolumeSlot>> raw_slots, AllocateRawSlots(charges));
+  OCTAVO_RETURN_IF_ERROR(AllocateSlots(charges, cache, slots));
+  OCTAVO_RETURN_IF_ERROR(AllocateRawSlots(charges, raw_slots));
   OCTAVO_RETURN_IF_ERROR(AllocateRing());
   OCTAVO_ASSIGN_OR_RETURN(scratch_, device_.Allocate(LargestPlane(scan_)));
   OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
@@ -309,9 +314,9 @@ absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges)
   OCTAVO_ASSIGN_OR_RETURN(auto chain_memory, ChainMemory::Create(scan_, device_, static_cast<int64_t>(slot_count), context_.ledger,
                                                                  {charges.end() - static_cast<std::ptrdiff_t>(of_chains), charges.end()}));
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
-  for (auto& slot : slots) slots_->Add(std::move(slot));
-  for (auto& slot : raw_slots) raw_slots_->Add(std::move(slot));
-  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count + raw_slots.size()),
+  for (auto& slot : *slots) slots_->Add(std::move(slot));
+  for (auto& slot : *raw_slots) raw_slots_->Add(std::move(slot));
+  charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count + raw_slots->size()),
                   charges.end() - static_cast<std::ptrdiff_t>(of_chains));
   if (chain_memory != nullptr) chain_memory->Begin();
   {

@@ -40,8 +40,8 @@ std::shared_ptr<VolumeSlot> ScanSession::TakeSlot(SlotPool& pool) {
       const bool patient = source_->CanWait() || RingOccupancy() < 0.5;
       const bool moving = context_.spill_failures(name_) == failures && context_.spill(name_, TierOf(retention.on_full));
       const bool committing = retention.disposition == Disposition::kAutoCommit && context_.commits_pending(name_);
-      if (!patient || !(moving || committing || VolumesRetiring())) return slots_->TryTake();
-      slots_->WaitForReturn();
+      if (!patient || !(moving || committing || VolumesRetiring())) return pool.TryTake();
+      pool.WaitForReturn();
       continue;
     }
     // Volumes on their way through the device may free a slot in a moment; so may commits, if the source can wait.
@@ -100,14 +100,17 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
       raw.index = index;
       AddVolume(std::move(raw), block, volume->raw_slot, &volume->raw_status);
     }
-    Note({.kind = EventKind::kVolumeStarted, .text = "volume ACQUIRING", .volume_index = index, .record = index * scan_.volume_records});
-    OCTAVO_RETURN_IF_ERROR(ClearProjections(*volume->slot));
   }
-  OCTAVO_RETURN_IF_ERROR(BeginVolumeOnPeers());
-  active_ = std::move(volume);
-  MutexLock lock(status_mutex_);
-  status_.current_volume = index;
-  return absl::OkStatus();
+  active_ = std::move(volume);  // before what may fail: the end of the scan finds it
+  {
+    MutexLock lock(status_mutex_);
+    status_.current_volume = index;
+  }
+  if (active_->slot != nullptr) {
+    Note({.kind = EventKind::kVolumeStarted, .text = "volume ACQUIRING", .volume_index = index, .record = index * scan_.volume_records});
+    OCTAVO_RETURN_IF_ERROR(ClearProjections(*active_->slot));
+  }
+  return BeginVolumeOnPeers();
 }
 
 VolumeStatus ScanSession::DescribeVolume(const VolumeSlot& slot) const {
@@ -180,6 +183,29 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
 
 absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   const std::shared_ptr<ActiveVolume> volume = std::exchange(active_, nullptr);
+  const absl::Status status = FinishVolume(volume, block);
+  if (!status.ok()) {
+    FailForDevice(status);
+    FailVolume(*volume);
+  }
+  return status;
+}
+
+// It will not be sealed. Nothing touches its slots any more when they go back.
+void ScanSession::FailVolume(const ActiveVolume& volume) {
+  for (StreamRef stream : {compute_.ref(), products_.ref()}) (void)stream.Synchronize();
+  SynchronizePeers();
+  if (volume.slot == nullptr) return;
+  std::string reason;
+  {
+    MutexLock lock(status_mutex_);
+    reason = status_.reason;
+  }
+  context_.store->Fail(volume.status.name, reason);
+  if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, reason);
+}
+
+absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const SourceBlock& block) {
   volume->assembly.Finish();
   missing_ascans_ += volume->assembly.missing_ascans();
   const int64_t last = scan_.spec.pattern.volumes - 1;

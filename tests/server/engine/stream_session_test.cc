@@ -169,6 +169,62 @@ TEST_P(StreamSessionTest, SmallBlocksMakeTheSameVolumesAsLargeOnes) {
   }
 }
 
+// Where there is no slot for raw records, the volume is left out; a slot of another size is no slot.
+TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
+  const ResolvedScan scan = ResolvedKnown(Raster(4), [](ScanSpec& spec) {
+    spec.retention.hold_raw = true;
+    spec.retention.hold_slots = 3;
+    spec.retention.on_full = OnFull::kSpillHost;  // and no tier that takes anything
+    spec.retention.on_tier_full = OnFull::kDropNew;
+  });
+  UnrulyDevice device(SharedDevice(GetParam()), {});
+  {
+    SessionRun run({&device});
+    bool discarded = false;
+    auto source = std::make_unique<KnownSource>(records_, scan.volume_records * 4, nullptr, [&](int64_t next) {
+      if (discarded || next < 3 * scan.volume_records) return;
+      discarded = true;
+      // Two slots for volumes are free then, and none for raw records.
+      int left = 2;
+      while (left > 0) {
+        std::this_thread::yield();
+        for (const VolumeStatus& volume : run.store().List()) {
+          if (left > 0 && !volume.is_raw && volume.state == VolumeState::kHeld && run.store().Discard(volume.name, "test").ok()) --left;
+        }
+      }
+    });
+    ASSERT_THAT(run.Start(scan, std::move(source)), IsOk());
+    const ScanStatus status = run.WaitForTheEnd();
+    EXPECT_EQ(status.state, ScanState::kDone) << status.reason;
+    EXPECT_EQ(status.volumes_done, 3);
+    EXPECT_EQ(status.volumes_dropped, 1);
+    for (const VolumeStatus& volume : run.store().List()) EXPECT_LT(volume.index, 3) << volume.name;
+  }
+  EXPECT_EQ(device.guards_broken(), 0);
+}
+
+// Whatever fails between a volume's first record and its seal: it ends FAILED, and its memory comes back.
+TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
+  const ResolvedScan scan = ResolvedKnown(Raster(6));
+  for (const bool at_begin : {true, false}) {
+    // Of the second volume: its projections are the third and fourth that are cleared.
+    UnrulyDevice device(SharedDevice(GetParam()),
+                        at_begin ? octavo::testing::UnrulyOptions{.failing_fill = 2} : octavo::testing::UnrulyOptions{.failing_digest = 1});
+    SessionRun run({&device});
+    ASSERT_THAT(run.Start(scan, Plain(scan, 6)), IsOk());
+    const ScanStatus status = run.WaitForTheEnd();
+    EXPECT_EQ(status.state, ScanState::kFailed);
+    EXPECT_EQ(status.reason_code, "DEVICE_ERROR");
+    const std::vector<VolumeStatus> volumes = run.store().List();
+    ASSERT_EQ(volumes.size(), 2u);
+    EXPECT_EQ(volumes[0].state, VolumeState::kHeld);
+    EXPECT_EQ(volumes[1].state, VolumeState::kFailed);
+    EXPECT_NE(volumes[1].reason.find("says the test"), std::string::npos) << volumes[1].reason;
+    ASSERT_THAT(run.store().Discard(volumes[0].name, "test").status(), IsOk());
+    EXPECT_EQ(run.ledger().UseOf(0).granted(), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, StreamSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
