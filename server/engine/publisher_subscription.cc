@@ -26,10 +26,7 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& fram
   if (ended_) return false;
   TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
   if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
-  if (!replay_.empty()) {
-    replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
-    return false;
-  }
+  if (!replay_.empty()) return PushBehindReplay(frame);
   switch (spec_.delivery) {
     case Delivery::kLatest: {
       auto same = std::find_if(queue_.begin(), queue_.end(), [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
@@ -63,6 +60,20 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& fram
   return true;
 }
 
+bool Publisher::SubscriptionImpl::PushBehindReplay(const FramePtr& frame) {
+  if (replay_.size() >= most_replayed_) {
+    if (spec_.delivery == Delivery::kLossless) {
+      Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames behind what is replayed is full"));
+      return true;
+    }
+    const auto oldest = replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be being loaded
+    CountDrop((*oldest)->product);
+    replay_.erase(oldest);
+  }
+  replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
+  return false;
+}
+
 bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence) {
   MutexLock lock(mutex_);
   if (ended_) return false;
@@ -79,6 +90,7 @@ void Publisher::SubscriptionImpl::Replay(std::vector<FramePtr> frames) {
   {
     MutexLock lock(mutex_);
     replay_.assign(frames.begin(), frames.end());
+    most_replayed_ = replay_.size() + static_cast<size_t>(spec_.queue_length);
   }
   StartLoad();
 }

@@ -59,6 +59,8 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   TopicKey KeyOf(const Frame& frame) const;
   bool TooEarly(const TopicState& topic) const;
   void CountDrop(Product product);
+  /// Puts the frame behind those that are replayed. Returns whether the consumer should be notified.
+  bool PushBehindReplay(const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
 
@@ -69,6 +71,7 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   Mutex mutex_;
   std::deque<FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
+  size_t most_replayed_ ABSL_GUARDED_BY(mutex_) = 0;     // what was to be replayed, and a queue of new ones
   FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);

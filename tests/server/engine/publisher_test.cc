@@ -94,6 +94,28 @@ TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
   EXPECT_EQ(TakeAll(*again), Strings({"4/0", "5/0", "6/0", "7/0"}));
 }
 
+// Who resumes and takes nothing keeps no more than what was there to be replayed and a queue of new frames.
+TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
+  Publish(3);
+  const auto resume = [&](Delivery delivery) {
+    return publisher_
+        .Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = 4, .resume = true, .from_sequence = 0},
+                   [] {})
+        .value();
+  };
+  const auto lossy = resume(Delivery::kDropOldest), latest = resume(Delivery::kLatest), lossless = resume(Delivery::kLossless);
+  Publish(10);
+  const Strings newest = {"6/6", "7/0", "8/0", "9/0", "10/0", "11/0", "12/0"};
+  EXPECT_EQ(TakeAll(*lossy), newest);
+  EXPECT_EQ(TakeAll(*latest), newest);
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0", "1/0", "2/0", "3/0", "4/0", "5/0", "6/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "resume from sequence 7"));
+  Publish(1);
+  EXPECT_EQ(TakeAll(*lossy), Strings({"13/0"}));
+}
+
 TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
   Publish(100);
   const SubscribeSpec spec{.scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
