@@ -135,10 +135,10 @@ void RingPort::Ended() {
   if (lost <= 0) return;
   ++counts_.gaps;
   counts_.lost_records += lost;
-  const auto by_overrun = static_cast<int64_t>(std::min(dropped, static_cast<uint64_t>(lost)));
-  if (static_cast<uint64_t>(counts_.overrun_records) < dropped) {
+  const auto counted = static_cast<uint64_t>(counts_.overrun_records - overruns_before_);
+  if (counted < dropped) {
     ++counts_.overruns;
-    counts_.overrun_records += by_overrun;
+    counts_.overrun_records += static_cast<int64_t>(std::min(dropped - counted, static_cast<uint64_t>(lost)));
   }
 }
 

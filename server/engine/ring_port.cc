@@ -106,6 +106,7 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
     StoreInt(page.state, static_cast<int64_t>(RingProducerState::kFeeding));
     Store(page.waits, uint32_t{0});
     StoreInt(page.next_record, next_record_);
+    overruns_before_ = counts_.overrun_records;
     Store(page.overruns, uint64_t{0});
     Store(page.overrun_records, uint64_t{0});
     Store(page.error[0], '\0');

@@ -121,6 +121,7 @@ class RingPort {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);   // it said that it failed
   std::chrono::steady_clock::time_point gone_ ABSL_GUARDED_BY(mutex_);
   SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
+  int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) = 0;  // counts_.overrun_records when the producer came: it tells its own only
   std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string broken_ ABSL_GUARDED_BY(mutex_);  // news that was not told yet
   Mutex news_mutex_;                            // held while news_ runs, so that Close can promise silence

@@ -299,6 +299,43 @@ TEST_F(RingPortTest, OverrunsAreCountedExactly) {
   EXPECT_EQ(Producer().overrun_records, 59u);
 }
 
+TEST_F(RingPortTest, WhatIsDroppedBehindTheLastBlockIsEachProducersOwn) {
+  Make({.idle_timeout_s = 30, .restart_grace_s = 30});
+  Attach();
+  Write(50);
+  octavo_ring_drop(&ring_, 5);
+  Write(50);
+  EXPECT_EQ(Next().first, 0);
+  EXPECT_EQ(Next().first, 55);
+  Detach();
+  Attach();
+  Write(50);
+  EXPECT_EQ(Next().first, 105);
+  octavo_ring_drop(&ring_, 3);
+  ring_.next_record += 7;  // lost for another reason
+  octavo_ring_end(&ring_);
+  EXPECT_EQ(Next().first, -1);
+  const SourceCounts counts = port_->Counts();
+  EXPECT_EQ(counts.lost_records, 5 + 3 + 7);
+  EXPECT_EQ(counts.overrun_records, 5 + 3);
+  EXPECT_EQ(counts.overruns, 2);
+}
+
+TEST_F(RingPortTest, WhatWasCountedBeforeTheEndIsNotCountedAgain) {
+  Attach();
+  Write(50);
+  octavo_ring_drop(&ring_, 20);
+  Write(50);
+  EXPECT_EQ(Next().first, 0);
+  EXPECT_EQ(Next().first, 70);
+  octavo_ring_drop(&ring_, 2);
+  ring_.next_record += 30;  // lost for another reason
+  octavo_ring_end(&ring_);
+  EXPECT_EQ(Next().first, -1);
+  EXPECT_EQ(port_->Counts().lost_records, 20 + 2 + 30);
+  EXPECT_EQ(port_->Counts().overrun_records, 20 + 2);
+}
+
 TEST_F(RingPortTest, AnOverrunFailsAScanThatAsksForIt) {
   Make({.fail_on_overrun = true});
   Attach();
