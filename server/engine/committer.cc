@@ -4,6 +4,7 @@
 #include <atomic>
 #include <ctime>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,7 @@ struct Committer::Job {
   std::recursive_mutex callback_mutex;  // recursive: a callback may cancel its own handle
   std::map<int, CommitCallbacks> callbacks;
   int next_id = 0;
+  std::optional<absl::StatusOr<storage::CommitOutcome>> outcome;  // once it is over: nobody is called back any more
   CommitProgress progress;
   int64_t told_ns = 0;
 
@@ -169,6 +171,10 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
     return std::make_shared<JobHandle>(job, id);
   }
   std::lock_guard lock(job->callback_mutex);
+  if (job->outcome.has_value()) {  // it has come to its end since
+    if (callbacks.on_done) pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
+    return std::make_shared<NoHandle>();
+  }
   const int id = job->next_id++;
   job->callbacks[id] = std::move(callbacks);
   return std::make_shared<JobHandle>(job, id);
@@ -183,7 +189,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
   context_.volumes->EndCommit(job->volume, outcome);
   {
     MutexLock lock(mutex_);
-    jobs_.erase(job->volume);
+    if (auto it = jobs_.find(job->volume); it != jobs_.end() && it->second == job) jobs_.erase(it);  // or the next one of a volume that is held again
     if (outcome.ok()) {
       seconds_.Add(outcome->seconds);
       bytes_ += outcome->disk_bytes;
@@ -202,6 +208,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
     Log(LogLevel::kError, "commit failed; the volume stays held", {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
   std::lock_guard lock(job->callback_mutex);
+  job->outcome = outcome;
   auto callbacks = std::exchange(job->callbacks, {});
   for (auto& [id, callback] : callbacks) {
     if (callback.on_done) callback.on_done(outcome);
