@@ -16,6 +16,7 @@ namespace octavo {
 namespace {
 
 constexpr int64_t kMostFft = 1 << 24;
+constexpr int64_t kMostWeights = 1 << 26;  // of one axis of a resize: 12 bytes each, on the host, too
 
 Scalar RealOf(Scalar scalar) {
   return scalar == Scalar::kC128 ? Scalar::kF64 : scalar == Scalar::kC64 ? Scalar::kF32 : scalar == Scalar::kC32 ? Scalar::kF16 : scalar;
@@ -336,13 +337,6 @@ class Planner {
     return Add(FftSpec{.n = n, .rows = type.numbers() / n, .inverse = op.inverse}, whole);
   }
 
-  // Where a coordinate beyond the ends is mirrored to: d c b a | a b c d | d c b a.
-  static int64_t Mirrored(int64_t i, int64_t n) {
-    const int64_t period = 2 * n;
-    i = ((i % period) + period) % period;
-    return i < n ? i : period - 1 - i;
-  }
-
   absl::Status Do(const ResizeOp& op) {
     if (op.shape.size() != type.dims.size()) {
       return Bad("shape", absl::StrCat("has ", op.shape.size(), " numbers; allowed ", type.dims.size(), " for ", type.Text()));
@@ -357,39 +351,19 @@ class Planner {
     if (axes.empty()) return Do(CopyOp{});
     for (const size_t axis : axes) {
       const int64_t n = type.dims[axis], m = op.shape[axis];
-      const double shrink = static_cast<double>(n) / static_cast<double>(m);
-      const double sigma = op.anti_aliasing && shrink > 1 ? (shrink - 1) / 2 : 0;
-      const int64_t radius = std::lround(4 * sigma);
+      const int64_t radius = ResizeRadius(op, n, m);
       if (radius > (1 << 16))
         return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which smooths over more than 2^17 samples; allowed from ", n >> 15));
-      std::vector<double> kernel;
-      double sum = 0;
-      for (int64_t k = -radius; k <= radius; ++k) {
-        kernel.push_back(radius == 0 ? 1 : std::exp(-0.5 * static_cast<double>(k * k) / (sigma * sigma)));
-        sum += kernel.back();
+      if (m * ResizeTaps(radius) > kMostWeights) {
+        return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ", m * ResizeTaps(radius), " weights; allowed ", kMostWeights,
+                                         " (shrink without anti_aliasing)"));
       }
-      TapsSpec spec{.in = type.scalar, .out = axis == axes.back() ? stored : FloatOf(type.scalar), .n = n, .m = m, .taps = 2 * radius + 2};
+      TapsSpec spec{.in = type.scalar, .out = axis == axes.back() ? stored : FloatOf(type.scalar), .n = n, .m = m, .taps = ResizeTaps(radius)};
       spec.inner = type.lanes;
       for (size_t d = 0; d < type.dims.size(); ++d) (d < axis ? spec.outer : spec.inner) *= d == axis ? 1 : type.dims[d];
-      std::vector<int32_t> index;
-      std::vector<double> weight;
-      for (int64_t i = 0; i < m; ++i) {
-        // Products before the division: the last corner is n - 1 exactly.
-        double x = op.corner_aligned ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
-                                     : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
-        x = std::clamp(x, 0.0, static_cast<double>(n - 1));
-        if (op.nearest) x = std::min(std::floor(x + 0.5), static_cast<double>(n - 1));
-        const auto left = static_cast<int64_t>(x);
-        const double t = x - static_cast<double>(left);
-        for (int64_t k = -radius; k <= radius + 1; ++k) {
-          const double here = k <= radius ? kernel[static_cast<size_t>(k + radius)] : 0,
-                       before = k > -radius ? kernel[static_cast<size_t>(k + radius - 1)] : 0;
-          weight.push_back(((1 - t) * here + t * before) / sum);
-          index.push_back(static_cast<int32_t>(Mirrored(left + k, n)));
-        }
-      }
-      spec.index_offset = Table(index.data(), index.size() * sizeof index[0]);
-      spec.weight_offset = Table(weight.data(), weight.size() * sizeof weight[0]);
+      const AxisTaps taps = TapsOfResize(op, n, m);
+      spec.index_offset = Table(taps.index.data(), taps.index.size() * sizeof taps.index[0]);
+      spec.weight_offset = Table(taps.weight.data(), taps.weight.size() * sizeof taps.weight[0]);
       ArrayType out = type;
       out.scalar = spec.out;
       out.dims[axis] = m;

@@ -503,6 +503,9 @@ TEST_P(OpsTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(Refused({FftOp{.axis = -4}}, in), IsError(kInvalid, "fft.axis: is -4"));
   EXPECT_THAT(Refused({FftOp{}}, {.scalar = Scalar::kF32, .lanes = 2, .dims = {4}}), IsError(kInvalid, "lanes"));
   EXPECT_THAT(Refused({ResizeOp{.shape = {2, 2}}}, in), IsError(kInvalid, "resize.shape: has 2 numbers"));
+  // Tables as large as that are not made before they are refused.
+  EXPECT_THAT(Refused({ResizeOp{.shape = {40000}}}, {.scalar = Scalar::kF32, .lanes = 1, .dims = {int64_t{1} << 30}}),
+              IsError(kInvalid, "resize.shape: [0] is 40000, which takes"));
   EXPECT_THAT(Refused({FlipOp{.axes = {9}}}, in), IsError(kInvalid, "flip.axes"));
   EXPECT_THAT(Refused({TransposeOp{.axes = {0, 1}}}, in), IsError(kInvalid, "transpose.axes"));
   EXPECT_THAT(Refused({FillOp{.value = {0, 1}}}, in), IsError(kInvalid, "fill.imaginary"));
