@@ -51,7 +51,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyNow(const BufferApplySpec& spec, 
   if (!answered.empty()) return Get(answered, caller);
   auto applied = ApplyOnce(spec, caller);
   EndRequest(spec.request_id, applied.ok() ? applied->name : "");
-  if (applied.ok()) Tell(spec.output.empty() ? BufferEventKind::kCreated : BufferEventKind::kChanged, *applied, "");
+  if (applied.ok()) Tell(spec.output.empty() ? BufferEventKind::kCreated : BufferEventKind::kChanged, *applied, caller.key, "");
   return applied;
 }
 

@@ -15,9 +15,6 @@ namespace octavo::engine {
 namespace {
 
 constexpr double kLongestTtl = 31536000;
-constexpr size_t kMostRequests = 10000;
-
-size_t At(int i) { return static_cast<size_t>(i); }
 
 }  // namespace
 
@@ -59,7 +56,7 @@ absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(const std::vector<uin
   }
   for (int d = 0; devices.empty() && d < order_.devices(); ++d) out.push_back(d);
   for (const int d : out) {
-    if (const absl::Status health = context_.devices[At(d)]->Health(); !health.ok()) {
+    if (const absl::Status health = order_.device(d).Health(); !health.ok()) {
       return WithInfo(absl::UnavailableError(absl::StrCat(DeviceName(d), " is down: ", health.message())),
                       {.reason = "DEVICE_DOWN", .field = "placement.devices", .numbers = {{"device", absl::StrCat(d)}}});
     }
@@ -79,35 +76,13 @@ absl::Status BufferStore::NotDraining() const {
 }
 
 absl::StatusOr<std::string> BufferStore::BeginRequest(const std::string& id, const std::string& digest) {
-  if (id.empty()) return std::string();
   MutexLock lock(mutex_);
-  auto it = requests_.find(id);
-  if (it == requests_.end()) {
-    requests_[id] = {digest, ""};
-    request_order_.push_back(id);
-    for (; request_order_.size() > kMostRequests; request_order_.pop_front()) requests_.erase(request_order_.front());
-    return std::string();
-  }
-  if (it->second.first != digest) {
-    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", id, "' was used with another body")),
-                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
-  }
-  if (it->second.second.empty()) {
-    return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", id, "' is still at work; ask again")),
-                    {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
-  }
-  return it->second.second;
+  return requests_.Begin(id, digest);
 }
 
 void BufferStore::EndRequest(const std::string& id, const std::string& name) {
-  if (id.empty()) return;
   MutexLock lock(mutex_);
-  if (name.empty()) {
-    requests_.erase(id);
-    std::erase(request_order_, id);
-  } else if (auto it = requests_.find(id); it != requests_.end()) {
-    it->second.second = name;
-  }
+  requests_.End(id, name);
 }
 
 absl::Status BufferStore::CheckQuota(const std::string& owner, int64_t bytes) {
@@ -146,13 +121,13 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
       replica->charge = charges->front();
       replica->device = d;
       context_.ledger->Move(replica->charge, ChargeKind::kBuffer, name);
-      OCTAVO_ASSIGN_OR_RETURN(replica->memory, ClientMemory::Allocate(*context_.devices[At(d)], bytes));
+      OCTAVO_ASSIGN_OR_RETURN(replica->memory, ClientMemory::Allocate(order_.device(d), bytes));
       buffer->replicas.push_back(std::move(replica));
     }
     // What was in the memory before is never seen, whatever is asked for.
     for (const auto& replica : buffer->replicas) {
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
-      OCTAVO_RETURN_IF_ERROR(context_.devices[At(replica->device)]->Fill(stream, replica->memory.data(), bytes, 0));
+      OCTAVO_RETURN_IF_ERROR(order_.device(replica->device).Fill(stream, replica->memory.data(), bytes, 0));
       OCTAVO_RETURN_IF_ERROR(order_.End(replica->device, stream, {}, {&replica->order}, {replica}, nullptr));
       replica->state = ready ? BufferState::kReady : BufferState::kUninitialized;
       replica->version = ready ? 1 : 0;
@@ -193,17 +168,19 @@ absl::StatusOr<BufferStatus> BufferStore::CreateNow(const BufferSpec& spec, cons
     return StatusLocked(*buffer);
   }();
   EndRequest(spec.request_id, created.ok() ? created->name : "");
-  if (created.ok()) Tell(BufferEventKind::kCreated, *created, "");
+  if (created.ok()) Tell(BufferEventKind::kCreated, *created, caller.key, "");
   return created;
 }
 
-void BufferStore::Remove(const std::string& name, const std::string& reason, const std::string& text) {
+absl::Status BufferStore::Remove(const std::string& name, const std::string& reason, const std::string& text,
+                                 const std::function<absl::Status(const Buffer&)>& may) {
   BufferPtr gone;  // dropped without the lock: that frees memory
   BufferStatus status;
   {
     MutexLock lock(mutex_);
     auto it = by_name_.find(name);
-    if (it == by_name_.end()) return;
+    if (it == by_name_.end()) return absl::OkStatus();
+    OCTAVO_RETURN_IF_ERROR(may(*it->second));
     gone = it->second;
     status = StatusLocked(*gone);
     by_name_.erase(it);
@@ -213,21 +190,22 @@ void BufferStore::Remove(const std::string& name, const std::string& reason, con
   }
   exports_.Gone(name);
   context_.leases->Forget(name);
-  Tell(BufferEventKind::kGone, status, text);
+  Tell(BufferEventKind::kGone, status, gone->key, text);
+  return absl::OkStatus();
 }
 
 absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
                                      bool detach) {
+  const auto unchanged = [&](const Buffer& buffer) { return CheckEtag(name, etag, absl::StrCat(buffer.revision)); };
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
-    OCTAVO_RETURN_IF_ERROR(CheckEtag(name, etag, absl::StrCat(buffer->revision)));
+    OCTAVO_RETURN_IF_ERROR(unchanged(*buffer));
   }
   MutexLock turn(turn_mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(name, LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
   if (!detach) OCTAVO_RETURN_IF_ERROR(exports_.CheckFree(name));
-  Remove(name, "destroyed", "destroyed by a client");
-  return absl::OkStatus();
+  return Remove(name, "destroyed", "destroyed by a client", unchanged);
 }
 
 }  // namespace octavo::engine

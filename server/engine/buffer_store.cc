@@ -12,11 +12,6 @@
 #include "server/engine/names.h"
 
 namespace octavo::engine {
-namespace {
-
-size_t At(int i) { return static_cast<size_t>(i); }
-
-}  // namespace
 
 const char* Name(BufferState state) {
   switch (state) {
@@ -130,7 +125,7 @@ void BufferStore::TouchLocked(Buffer& buffer) {
 
 bool BufferStore::CoherentLocked(const Buffer& buffer) const {
   return std::all_of(buffer.replicas.begin(), buffer.replicas.end(), [&](const auto& r) {
-    return r->version == buffer.replicas[0]->version && r->state == BufferState::kReady && context_.devices[At(r->device)]->Health().ok();
+    return r->version == buffer.replicas[0]->version && r->state == BufferState::kReady && order_.device(r->device).Health().ok();
   });
 }
 
@@ -149,8 +144,8 @@ BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
   };
   for (size_t i = 0; i < buffer.replicas.size(); ++i) {
     const BufferReplica& r = *buffer.replicas[i];
-    const Device& device = *context_.devices[At(r.device)];
-    const bool lost = !context_.devices[At(r.device)]->Health().ok();
+    const Device& device = order_.device(r.device);
+    const bool lost = !order_.device(r.device).Health().ok();
     status.replicas.push_back({.index = static_cast<uint32_t>(i),
                                .device = r.device,
                                .device_uuid = device.info().uuid,
@@ -172,7 +167,7 @@ BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
 
 absl::Status BufferStore::CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const {
   const BufferReplica& r = *buffer.replicas[replica];
-  const BufferState state = context_.devices[At(r.device)]->Health().ok() ? r.state : BufferState::kLost;
+  const BufferState state = order_.device(r.device).Health().ok() ? r.state : BufferState::kLost;
   const std::string who = absl::StrCat("replica ", replica, " of ", buffer.status.name);
   switch (state) {
     case BufferState::kReady: return absl::OkStatus();
@@ -203,17 +198,18 @@ std::vector<BufferStatus> BufferStore::List(const Caller& caller) {
 
 absl::StatusOr<BufferStatus> BufferStore::ChangeNow(const Update& update, const Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(update.ttl_seconds));
+  BufferPtr buffer;
   BufferStatus status;
   {
     MutexLock lock(mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(update.name, caller));
+    OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(update.name, caller));
     OCTAVO_RETURN_IF_ERROR(CheckEtag(update.name, update.etag, absl::StrCat(buffer->revision)));
     if (update.set_labels) buffer->status.labels = update.labels;
     if (update.set_ttl) buffer->ttl_seconds = update.ttl_seconds;
     TouchLocked(*buffer);
     status = StatusLocked(*buffer);
   }
-  Tell(BufferEventKind::kChanged, status, "");
+  Tell(BufferEventKind::kChanged, status, buffer->key, "");
   return status;
 }
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -25,6 +24,7 @@
 #include "server/engine/frame_pool.h"
 #include "server/engine/lease.h"
 #include "server/engine/ledger.h"
+#include "server/engine/request_ids.h"
 #include "server/engine/volume_store.h"
 #include "server/engine/worker_pool.h"
 
@@ -191,13 +191,13 @@ class BufferStore {
   absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
   absl::Status CheckTtl(double seconds) const;
   absl::Status NotDraining() const;
-  /// A retry's answer: the name of what the first call made; empty = this is the first, and has the id now.
-  absl::StatusOr<std::string> BeginRequest(const std::string& id, const std::string& digest);
-  void EndRequest(const std::string& id, const std::string& name);  // empty name: it failed
+  absl::StatusOr<std::string> BeginRequest(const std::string& id, const std::string& digest);  // as RequestIds
+  void EndRequest(const std::string& id, const std::string& name);
   /// Reserves and allocates replicas, and clears them. Not yet listed.
   absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name, const Caller& caller, bool ready);
   absl::Status CheckQuota(const std::string& owner, int64_t bytes);
-  void Tell(BufferEventKind kind, const BufferStatus& status, const std::string& text);
+  /// `key`: the buffer's, if it is private.
+  void Tell(BufferEventKind kind, const BufferStatus& status, const std::string& key, const std::string& text);
   absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Enqueues a copy from device to device, on that of `to`.
   absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from, const std::shared_ptr<BufferReplica>& to, int64_t bytes)
@@ -209,7 +209,9 @@ class BufferStore {
   absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3], int64_t element_bytes, const Box3& box,
                                                 const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
-  void Remove(const std::string& name, const std::string& reason, const std::string& text);
+  /// Unless `may` refuses, as the buffer is then.
+  absl::Status Remove(const std::string& name, const std::string& reason, const std::string& text,
+                      const std::function<absl::Status(const Buffer&)>& may);
 
   const Context context_;
   ExportStore exports_;
@@ -219,8 +221,7 @@ class BufferStore {
   std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Tombstone> tombstones_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, name ("": at work)
-  std::deque<std::string> request_order_ ABSL_GUARDED_BY(mutex_);
+  RequestIds requests_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);

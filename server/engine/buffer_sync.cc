@@ -37,10 +37,11 @@ absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint3
   }
   MutexLock turn(turn_mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(name, LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
+  BufferPtr buffer;
   BufferStatus status;
   {
     MutexLock lock(mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
+    OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(name, caller));
     const size_t count = buffer->replicas.size();
     if (source >= count) return BadReplica("source", source, count);
     std::vector<size_t> to;
@@ -68,7 +69,7 @@ absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint3
     TouchLocked(*buffer);
     status = StatusLocked(*buffer);
   }
-  Tell(BufferEventKind::kChanged, status, "");
+  Tell(BufferEventKind::kChanged, status, buffer->key, "");
   return status;
 }
 

@@ -27,15 +27,13 @@ std::shared_ptr<void> BufferStore::Watch(const Caller& caller, Told told) {
   return watcher;
 }
 
-void BufferStore::Tell(BufferEventKind kind, const BufferStatus& status, const std::string& text) {
+void BufferStore::Tell(BufferEventKind kind, const BufferStatus& status, const std::string& key, const std::string& text) {
   std::vector<std::shared_ptr<Watcher>> watchers;
   {
     MutexLock lock(mutex_);
-    std::string key;
-    if (auto it = by_name_.find(status.name); it != by_name_.end()) key = it->second->key;
     for (auto it = watchers_.begin(); it != watchers_.end();) {
       if (auto watcher = it->lock()) {
-        if (!status.is_private || (kind != BufferEventKind::kGone && watcher->caller.key == key)) watchers.push_back(std::move(watcher));
+        if (!status.is_private || watcher->caller.key == key) watchers.push_back(std::move(watcher));
         ++it;
       } else {
         it = watchers_.erase(it);
@@ -48,7 +46,7 @@ void BufferStore::Tell(BufferEventKind kind, const BufferStatus& status, const s
 void BufferStore::Housekeep() {
   const int64_t now = context_.clock->Now().monotonic_ns;
   std::vector<std::string> overdue;
-  std::vector<BufferStatus> warnings;
+  std::vector<std::pair<BufferStatus, std::string>> warnings;  // with its key
   std::vector<std::shared_ptr<Reader>> readers;
   {
     MutexLock lock(mutex_);
@@ -62,18 +60,21 @@ void BufferStore::Housekeep() {
         overdue.push_back(buffer->status.name);
       } else if (!buffer->warned && left <= std::min(60.0, buffer->ttl_seconds / 2)) {
         buffer->warned = true;
-        warnings.push_back(StatusLocked(*buffer));
+        warnings.emplace_back(StatusLocked(*buffer), buffer->key);
       }
     }
     std::erase_if(tombstones_, [&](const auto& t) { return now - t.second.gone_ns > kTombstoneNs; });
   }
   for (const auto& reader : readers) reader->CutIfSlow(now);
-  for (const auto& status : warnings) Tell(BufferEventKind::kExpiring, status, "its time to live ends");
+  for (const auto& [status, key] : warnings) Tell(BufferEventKind::kExpiring, status, key, "its time to live ends");
   for (const auto& name : overdue) {
     // Whoever is at it now keeps it a little longer.
     MutexLock turn(turn_mutex_);
     auto guard = context_.leases->Enter(name, LeaseMode::kExclusive, "", 0, "expiry");
-    if (guard.ok()) Remove(name, "expired", "its time to live was over");
+    if (!guard.ok()) continue;
+    (void)Remove(name, "expired", "its time to live was over", [&](const Buffer& buffer) {  // somebody may have prolonged it since
+      return buffer.expires_ns != 0 && buffer.expires_ns <= now ? absl::OkStatus() : absl::AbortedError("it lives on");
+    });
   }
 }
 

@@ -84,7 +84,7 @@ class BufferWriter final : public BufferStore::Writer {
       MutexLock lock(store_->mutex_);
       status = store_->StatusLocked(*buffer_);
     }
-    store_->Tell(BufferEventKind::kChanged, status, "");
+    store_->Tell(BufferEventKind::kChanged, status, buffer_->key, "");
     return status;
   }
 

@@ -19,6 +19,7 @@
 #include "server/engine/ledger.h"
 #include "server/engine/projection_port.h"
 #include "server/engine/publisher.h"
+#include "server/engine/request_ids.h"
 #include "server/engine/scan_queue.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_watch.h"
@@ -114,6 +115,7 @@ class EngineImpl final : public Engine {
   ScanStatus StatusOf(ScanSession& session);
   absl::StatusOr<std::shared_ptr<ScanSession>> Find(const std::string& name);
   std::vector<std::shared_ptr<ScanSession>> Sessions();
+  absl::StatusOr<ScanStatus> SubmitNow(const ScanSpec& spec, AdmissionReport* report);
   absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report);
   // What a spread scan needs on its further devices; all of them or nothing, what the home device was charged included.
   absl::StatusOr<std::vector<SessionPeer>> ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
@@ -184,7 +186,7 @@ class EngineImpl final : public Engine {
   std::atomic<int64_t> scans_admitted_{0};
   Mutex job_submit_mutex_;
   Mutex submit_mutex_;
-  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(submit_mutex_);  // id → digest, scan
+  RequestIds requests_ ABSL_GUARDED_BY(submit_mutex_){"scan"};
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first

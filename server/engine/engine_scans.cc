@@ -21,16 +21,14 @@ constexpr size_t kEndedScansKept = 1000;
 
 absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, AdmissionReport* report) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
-  if (!spec.request_id.empty()) {
-    if (auto it = requests_.find(spec.request_id); it != requests_.end()) {
-      if (it->second.first != spec.request_digest) {
-        return WithInfo(
-            absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (", it->second.second, ")")),
-            {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"scan", it->second.second}}});
-      }
-      return GetScan(it->second.second);
-    }
-  }
+  OCTAVO_ASSIGN_OR_RETURN(const std::string answered, requests_.Begin(spec.request_id, spec.request_digest));
+  if (!answered.empty()) return GetScan(answered);
+  auto submitted = SubmitNow(spec, report);
+  requests_.End(spec.request_id, submitted.ok() ? submitted->name : "");
+  return submitted;
+}
+
+absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, AdmissionReport* report) {
   if (draining_) return Draining();
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
@@ -41,7 +39,6 @@ absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, Admissio
   }
   const std::shared_ptr<ScanSession> session = *std::move(admitted);
   ++scans_admitted_;
-  if (!spec.request_id.empty()) requests_[spec.request_id] = {spec.request_digest, session->name()};
   const ScanStatus status = StatusOf(*session);
   Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started",
       {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
