@@ -1,9 +1,24 @@
 #include "server/engine/source.h"
 
+#include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/sources.h"
 
 namespace octavo::engine {
+
+absl::StatusOr<SourceTraits> TraitsOfDelivered(const Acquisition& a, const char* who) {
+  if (a.samples_per_record < 16 || a.samples_per_record > 65536) {
+    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", a.samples_per_record, "; ", who, " needs it, 16 to 65536"));
+  }
+  return SourceTraits{.samples_per_record = a.samples_per_record,
+                      .raw_type = a.raw_type_given ? a.raw_type : DType::kU16,
+                      .packing = a.packing,
+                      .record_rate_hz = a.record_rate_hz,
+                      .full_scale_counts = 0,
+                      .total_records = 0,
+                      .wavelength_nm = {}};
+}
 
 absl::StatusOr<SourceTraits> InspectSource(const ScanSpec& spec, const std::vector<std::string>& replay_roots) {
   if (const auto* simulated = std::get_if<SimulatedSource>(&spec.source)) return InspectSimulated(spec, *simulated);

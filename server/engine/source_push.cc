@@ -48,17 +48,7 @@ absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource&
   if (!std::isfinite(s.idle_timeout_s) || s.idle_timeout_s > 1e9) {
     return InvalidField("push.idle_timeout_s", absl::StrCat("is ", given.idle_timeout_s, "; allowed at most 1e9; negative = never"));
   }
-  const Acquisition& a = spec.acquisition;
-  if (a.samples_per_record < 16 || a.samples_per_record > 65536) {
-    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", a.samples_per_record, "; a push source needs it, 16 to 65536"));
-  }
-  return SourceTraits{.samples_per_record = a.samples_per_record,
-                      .raw_type = a.raw_type_given ? a.raw_type : DType::kU16,
-                      .packing = a.packing,
-                      .record_rate_hz = a.record_rate_hz,
-                      .full_scale_counts = 0,
-                      .total_records = 0,
-                      .wavelength_nm = {}};
+  return TraitsOfDelivered(spec.acquisition, "a push source");
 }
 
 std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& given, const Clock* clock) {

@@ -84,17 +84,7 @@ absl::StatusOr<SourceTraits> InspectRing(const ScanSpec& spec, const RingSource&
        {std::pair("ring.idle_timeout_s", given.idle_timeout_s), std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
     if (!std::isfinite(seconds) || seconds > 1e9) return InvalidField(field, absl::StrCat("is ", seconds, "; allowed at most 1e9"));
   }
-  const Acquisition& a = spec.acquisition;
-  if (a.samples_per_record < 16 || a.samples_per_record > 65536) {
-    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", a.samples_per_record, "; a ring needs it, 16 to 65536"));
-  }
-  return SourceTraits{.samples_per_record = a.samples_per_record,
-                      .raw_type = a.raw_type_given ? a.raw_type : DType::kU16,
-                      .packing = a.packing,
-                      .record_rate_hz = a.record_rate_hz,
-                      .full_scale_counts = 0,
-                      .total_records = 0,
-                      .wavelength_nm = {}};
+  return TraitsOfDelivered(spec.acquisition, "a ring");
 }
 
 absl::Status ResolveRing(ScanSpec* spec, int64_t volume_records) {

@@ -15,6 +15,9 @@ SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type);
 absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const SimulatedSource& given);
 std::unique_ptr<Source> OpenSimulated(const ScanSpec& resolved, const SimulatedSource& source, const Clock* clock);
 
+/// Of a source whose producers deliver what the acquisition says; `who` needs that: "a ring".
+absl::StatusOr<SourceTraits> TraitsOfDelivered(const Acquisition& acquisition, const char* who);
+
 PushSource WithDefaults(const PushSource& given);
 absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource& given);
 std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& source, const Clock* clock);
