@@ -8,12 +8,12 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/buffer_store.h"
-#include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_buffer.h"
 #include "server/rpc/local_peer.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/payload.h"
+#include "server/rpc/piece_stream.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
@@ -102,60 +102,6 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
   std::shared_ptr<WriteStream> self_;
   grpc::ByteBuffer incoming_;
   std::unique_ptr<engine::BufferStore::Writer> writer_;
-};
-
-/// A read, piece by piece: the next one is asked for when the last one is on the wire.
-class BufferReadStream final : public std::enable_shared_from_this<BufferReadStream> {
- public:
-  BufferReadStream(engine::BufferStore* buffers, std::shared_ptr<engine::BufferStore::Reader> reader,
-                   const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, int64_t chunk_bytes)
-      : buffers_(buffers), reader_(std::move(reader)), writer_(writer), chunk_bytes_(chunk_bytes) {}
-
-  void Begin() {
-    v1::ReadBufferResponse message;
-    auto* header = message.mutable_header();
-    EncodeElementType(reader_->type(), header->mutable_type());
-    for (const int64_t extent : reader_->type().dims) header->add_shape(extent);
-    for (const uint64_t version : reader_->versions()) header->add_versions(version);
-    for (const uint32_t replica : reader_->replicas()) header->add_replicas(replica);
-    header->set_total_bytes(static_cast<uint64_t>(reader_->total_bytes()));
-    if (auto writer = writer_.lock()) writer->Push(WithPayload(message, kBufferDataField, {}, 0, 0));
-    Send();
-  }
-
- private:
-  void Send() {
-    auto writer = writer_.lock();
-    if (writer == nullptr) return;
-    auto piece = reader_->Next(chunk_bytes_);
-    if (!piece.ok()) {
-      writer->End(ToGrpc(piece.status()));
-      return;
-    }
-    crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
-    v1::ReadBufferResponse header;
-    header.set_offset(offset_);
-    offset_ += static_cast<uint64_t>(piece->size);
-    const bool last = static_cast<int64_t>(offset_) == reader_->total_bytes();
-    if (last) {
-      header.set_last(true);
-      header.set_crc32c(crc_);
-    }
-    grpc::ByteBuffer message = WithPayload(header, kBufferDataField, *piece, 0, piece->size);
-    if (last) {
-      writer->Push(std::move(message));
-      writer->End(grpc::Status::OK);
-      return;
-    }
-    writer->PushThen(std::move(message), [self = shared_from_this()] { self->buffers_->Post([self] { self->Send(); }); });
-  }
-
-  engine::BufferStore* const buffers_;
-  const std::shared_ptr<engine::BufferStore::Reader> reader_;
-  const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
-  const int64_t chunk_bytes_;
-  uint64_t offset_ = 0;
-  uint32_t crc_ = 0;
 };
 
 using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
@@ -304,7 +250,18 @@ class BufferServiceImpl final : public BufferBase {
       const absl::Status status = [&]() -> absl::Status {
         OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request->chunk_bytes()));
         OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(*request), caller));
-        std::make_shared<BufferReadStream>(buffers_, std::move(reader), to, chunk_bytes)->Begin();
+        v1::ReadBufferResponse message;
+        auto* header = message.mutable_header();
+        EncodeElementType(reader->type(), header->mutable_type());
+        for (const int64_t extent : reader->type().dims) header->add_shape(extent);
+        for (const uint64_t version : reader->versions()) header->add_versions(version);
+        for (const uint32_t replica : reader->replicas()) header->add_replicas(replica);
+        const int64_t total_bytes = reader->total_bytes();
+        header->set_total_bytes(static_cast<uint64_t>(total_bytes));
+        const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
+          buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(reader->Next(chunk_bytes)); });
+        };
+        std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
         return absl::OkStatus();
       }();
       if (!status.ok()) to->End(ToGrpc(status));

@@ -4,10 +4,10 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/buffer_store.h"
-#include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/payload.h"
+#include "server/rpc/piece_stream.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
@@ -16,58 +16,6 @@ namespace {
 
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
-
-/// Streams a volume piece by piece: the next piece is asked for when the last one is written.
-class ReadStream final : public std::enable_shared_from_this<ReadStream> {
- public:
-  ReadStream(std::shared_ptr<engine::VolumeReader> reader, std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer, int64_t chunk_bytes)
-      : reader_(std::move(reader)), writer_(writer), chunk_bytes_(chunk_bytes) {}
-
-  void Begin() {
-    v1::ReadVolumeResponse header;
-    EncodeVolume(reader_->volume(), header.mutable_volume());
-    for (const int64_t extent : reader_->shape()) header.add_shape(extent);
-    header.set_total_bytes(static_cast<uint64_t>(reader_->total_bytes()));
-    if (auto writer = writer_.lock()) writer->Push(WithPayload(header, 15, {}, 0, 0));
-    Continue();
-  }
-
- private:
-  void Continue() {
-    reader_->Next(chunk_bytes_, [self = shared_from_this()](absl::StatusOr<engine::Bytes> piece) { self->Send(std::move(piece)); });
-  }
-  void Send(absl::StatusOr<engine::Bytes> piece) {
-    auto writer = writer_.lock();
-    if (writer == nullptr) return;
-    if (!piece.ok()) {
-      writer->End(ToGrpc(piece.status()));
-      return;
-    }
-    crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
-    v1::ReadVolumeResponse header;
-    header.set_offset(offset_);
-    offset_ += static_cast<uint64_t>(piece->size);
-    const bool last = static_cast<int64_t>(offset_) == reader_->total_bytes();
-    if (last) {
-      header.set_last(true);
-      header.set_crc32c(crc_);
-    }
-    grpc::ByteBuffer message = WithPayload(header, 15, *piece, 0, piece->size);
-    if (last) {
-      writer->Push(std::move(message));
-      writer->End(grpc::Status::OK);
-      return;
-    }
-    // One piece is on the wire while the next is being copied: memory stays bounded by the slowest client's two pieces.
-    writer->PushThen(std::move(message), [self = shared_from_this()] { self->Continue(); });
-  }
-
-  const std::shared_ptr<engine::VolumeReader> reader_;
-  const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
-  const int64_t chunk_bytes_;
-  uint64_t offset_ = 0;
-  uint32_t crc_ = 0;
-};
 
 using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
     v1::VolumeService::WithCallbackMethod_ListVolumes<v1::VolumeService::WithRawCallbackMethod_ReadVolume<
@@ -121,7 +69,15 @@ class VolumeServiceImpl final : public Base {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
       OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(request.name(), {request.start().begin(), request.start().end()},
                                                                {request.count().begin(), request.count().end()}));
-      std::make_shared<ReadStream>(std::move(reader), writer, chunk_bytes)->Begin();
+      v1::ReadVolumeResponse header;
+      EncodeVolume(reader->volume(), header.mutable_volume());
+      for (const int64_t extent : reader->shape()) header.add_shape(extent);
+      const int64_t total_bytes = reader->total_bytes();
+      header.set_total_bytes(static_cast<uint64_t>(total_bytes));
+      const auto next = [reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadVolumeResponse>::Done done) {
+        reader->Next(chunk_bytes, std::move(done));
+      };
+      std::make_shared<PieceStream<v1::ReadVolumeResponse>>(total_bytes, writer, next)->Begin(header);
       return absl::OkStatus();
     }();
     if (!status.ok()) writer->End(ToGrpc(status));
