@@ -108,7 +108,7 @@ class Buffers(DaemonTest):
         chunk = request(data=bytes(1 << 20))
 
         def send(*messages):
-            with octavo_buffers._raising():
+            with octavo.errors.raising():
                 return stub.WriteBuffer(iter(messages))
 
         self.refused(invalid, "PROTOCOL", send)

@@ -44,7 +44,7 @@ class Storage(DaemonTest):
                     steps = []
                     result = self.client.commit(name, f"every/{format}_{dtype}", format, progress=steps.append)
                     self.assertEqual((result.uri, result.format, result.raw_bytes), (os.path.join(self.daemon.root, f"every/{format}_{dtype}{ENDINGS[format]}"),
-                                                                                     octavo.client.FORMATS[format], array.nbytes))
+                                                                                     octavo.formats.FORMATS[format], array.nbytes))
                     self.assertEqual(steps[-1].stage, "done")
                     stored = read(result.uri)
                     np.testing.assert_array_equal(stored.array, array)

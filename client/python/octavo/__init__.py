@@ -12,8 +12,10 @@
 Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres.
 """
 
-from octavo.client import Client, Frame, Waveform, commit_options
+from octavo.client import Client, Waveform
 from octavo.errors import OctavoError
+from octavo.formats import commit_options
+from octavo.frames import Frame
 from octavo.mapping import HandoffError, Mapped
 from octavo.png import write_png
 from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 
 import grpc
@@ -59,14 +58,6 @@ def array_operation(operation: Union[dict, operation_pb2.ArrayOperation]) -> ope
     return message
 
 
-@contextlib.contextmanager
-def _raising():
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise errors.from_rpc_error(error) from None
-
-
 def _dtype(element: buffer_pb2.ElementType) -> np.dtype:
     name = next(n for n, number in SCALARS.items() if number == element.scalar)
     return np.dtype(NUMPY[name])
@@ -92,7 +83,7 @@ class Buffers:
         self._metadata = metadata
 
     def _call(self, method, request):
-        with _raising():
+        with errors.raising():
             return method(request, timeout=self._timeout, metadata=self._metadata)
 
     def create(self, shape: Sequence[int], dtype="f32", *, lanes: int = 1, devices: Sequence[int] = (), uninitialized: bool = False,
@@ -128,7 +119,7 @@ class Buffers:
             for at in range(0, len(data), _CHUNK):
                 yield buffer_pb2.WriteBufferRequest(data=bytes(data[at:at + _CHUNK]))
 
-        with _raising():
+        with errors.raising():
             return self._stub.WriteBuffer(stream(), metadata=self._metadata).buffer
 
     def read(self, name: str, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
@@ -141,7 +132,7 @@ class Buffers:
             request.selector.stacked = True
         array = flat = None
         done = 0
-        with _raising():
+        with errors.raising():
             for part in self._stub.ReadBuffer(request, metadata=self._metadata):
                 if part.HasField("header"):
                     array = np.empty(_array_shape(part.header.shape, part.header.type), _dtype(part.header.type))
@@ -168,7 +159,7 @@ class Buffers:
     def watch(self) -> Iterator[buffer_pb2.BufferEvent]:
         """All buffers now, then each change; leaving the loop ends it."""
         call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
-        with _raising():
+        with errors.raising():
             try:
                 yield from call
             finally:
@@ -194,5 +185,5 @@ class Buffers:
 
     def wait(self, name: str) -> buffer_pb2.Buffer:
         """Waits until everything that was asked of a buffer is done."""
-        with _raising():
+        with errors.raising():
             return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Dict, Optional
 
 import grpc
@@ -45,3 +46,12 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
             if detail.Unpack(report):
                 result.report = report
     return result
+
+
+@contextlib.contextmanager
+def raising():
+    """What gRPC raises within becomes an OctavoError."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None

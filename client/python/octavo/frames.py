@@ -1,0 +1,82 @@
+"""Live results: what is asked for, and the frames that come."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterator, List, Optional, Sequence
+
+import numpy as np
+
+from octavo.v1 import stream_pb2, types_pb2
+
+NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
+         types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
+PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT,
+            "angiogram": stream_pb2.ANGIOGRAM}
+AXES = {"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}
+DELIVERIES = {"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}
+ENCODINGS = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}
+COLOUR_MAPS = {"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTED, "viridis": stream_pb2.VIRIDIS, "magma": stream_pb2.MAGMA,
+               "inferno": stream_pb2.INFERNO, "plasma": stream_pb2.PLASMA, "hot": stream_pb2.HOT}
+
+
+@dataclasses.dataclass
+class Frame:
+    """One live result. `array`: [rows, columns], or [y, x, z] for volumes; None for events and for PNG and JPEG (`data` is the file)."""
+
+    scan: str
+    volume: str
+    volume_index: int
+    product: str
+    axis: str
+    sequence: int
+    dropped_before: int
+    complete: bool
+    array: Optional[np.ndarray]
+    data: bytes
+    spacing_um: List[float]
+    display: tuple
+    acquired_ns: int   # monotonic clock of the server
+    published_ns: int
+    event: str
+    shape: tuple = ()          # of the array, or the picture's [rows, columns]
+    scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
+    scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
+    stages: Optional[stream_pb2.StageTimes] = None  # of projections and B-scans of completed volumes: times on the way here
+
+
+def _name(table: dict, value: int) -> str:
+    return next((name for name, number in table.items() if number == value), "")
+
+
+def image_options(*, colour_map: str = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
+                  **fields) -> stream_pb2.ImageOptions:
+    """octavo.v1.ImageOptions; see Client.subscribe."""
+    message = stream_pb2.ImageOptions(**fields)
+    if colour_map:
+        message.colour_map = COLOUR_MAPS[colour_map]
+    for name, pair in (("levels", levels), ("percentiles", percentiles)):
+        if pair is not None:
+            getattr(message, name).CopyFrom(types_pb2.Levels(lo=pair[0], hi=pair[1]))
+    return message
+
+
+def frames(messages) -> Iterator[Frame]:
+    """Puts the chunks of each frame together."""
+    head, buffer = None, bytearray()
+    for message in messages:
+        if message.offset == 0:
+            head, buffer = message, bytearray(message.total_bytes)
+        buffer[message.offset:message.offset + len(message.data)] = message.data
+        if message.offset + len(message.data) < message.total_bytes:
+            continue
+        array = None
+        if head.total_bytes and head.encoding == stream_pb2.RAW:
+            array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
+        yield Frame(scan=head.scan, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
+                    axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
+                    array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
+                    display=(head.display.lo, head.display.hi), acquired_ns=head.acquired.monotonic_ns,
+                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), scale_bar_um=head.scale_bar_um,
+                    scan_event=head.scan_event if head.HasField("scan_event") else None,
+                    stages=head.stages if head.HasField("stages") else None)

@@ -1,0 +1,52 @@
+"""JobService of a client."""
+
+from __future__ import annotations
+
+from typing import Iterator, List, Sequence
+
+import grpc
+
+from octavo import errors, specs
+from octavo.paging import pages
+from octavo.v1 import job_pb2
+
+
+class JobCalls:
+    """What octavo.Client does with jobs."""
+
+    def submit_job(self, work: specs.Work, **fields) -> job_pb2.Job:
+        """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...), or a whole JobSpec.
+
+        fields  title, labels, priority (-100 ... 100), device, group, request_id
+        """
+        return self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields)))
+
+    def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
+        """What submit_job would need and do; queues nothing."""
+        return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
+
+    def job(self, name: str) -> job_pb2.Job:
+        return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
+
+    def jobs(self, states: Sequence[int] = ()) -> List[job_pb2.Job]:
+        """All jobs the server knows (or those in `states`), newest first, without steps and log."""
+        return pages(lambda token: self._call(self._jobs.ListJobs, job_pb2.ListJobsRequest(states=states, page_size=1000, page_token=token)), "jobs")
+
+    def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
+        """The job now, at every change, and twice a second, until its final state."""
+        with errors.raising():
+            yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
+
+    def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:
+        """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
+        last = None
+        for last in self.watch_job(name):
+            pass
+        if check and last.state != job_pb2.JOB_DONE:
+            raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_CANCELLED else grpc.StatusCode.ABORTED,
+                                     f"{name}: {last.reason}", last.reason_code)
+        return last
+
+    def cancel_job(self, name: str) -> job_pb2.Job:
+        """Ends a job at any time; all its memory is free again."""
+        return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name))

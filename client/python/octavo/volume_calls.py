@@ -1,0 +1,130 @@
+"""VolumeService of a client."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Iterator, List, Optional, Sequence
+
+import grpc
+import numpy as np
+
+from octavo import buffers, errors, formats
+from octavo.frames import NUMPY
+from octavo.paging import pages
+from octavo.v1 import types_pb2, volume_pb2
+
+TIERS = {"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}
+
+
+class VolumeCalls:
+    """What octavo.Client does with volumes."""
+
+    def volumes(self, scan: str = "", states: Sequence[int] = ()) -> List[volume_pb2.Volume]:
+        """Volumes in device memory (or in `states`), oldest first."""
+        return pages(lambda token: self._call(self._volumes.ListVolumes, volume_pb2.ListVolumesRequest(
+            scan=scan, states=states, page_size=1000, page_token=token)), "volumes")
+
+    def volume(self, name: str) -> volume_pb2.Volume:
+        return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name))
+
+    def read(self, name: str, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
+        """The voxels of a volume, or of the box at `start` of extent `count`, as [y, x, z]."""
+        array = flat = None
+        done = 0
+        with errors.raising():
+            for part in self._volumes.ReadVolume(volume_pb2.ReadVolumeRequest(name=name, start=start, count=count)):
+                if array is None:
+                    array = np.empty(tuple(part.shape), NUMPY[part.volume.dtype])
+                    flat = memoryview(array).cast("B")
+                flat[part.offset:part.offset + len(part.data)] = part.data
+                done += len(part.data)
+        if array is None or done != array.nbytes:
+            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
+        return array
+
+    def hold(self, name: str, *, release: bool = False) -> volume_pb2.Volume:
+        """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
+        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release))
+
+    def spill(self, name: str, tier: str = "disk") -> volume_pb2.Volume:
+        """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
+        with errors.raising():
+            return self._volumes.SpillVolume(volume_pb2.SpillVolumeRequest(name=name, tier=TIERS[tier]))  # as long as it takes
+
+    def restore(self, name: str) -> volume_pb2.Volume:
+        """Moves them back to its device."""
+        with errors.raising():
+            return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
+
+    def commit(self, name: str, destination: str, format: str = "zarr", progress: Optional[Callable] = None, request_id: str = "",
+               **options) -> volume_pb2.CommitResult:
+        """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
+
+        format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"
+        options  fields of CommitOptions: chunk, shard, uncompressed, zstd_level, level, pyramid_levels, nifti_version;
+                 codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
+        """
+        result = None
+        for step in self.commit_iter(name, destination, format, request_id, **options):
+            if progress:
+                progress(step)
+            if step.HasField("result"):
+                result = step.result
+        return result
+
+    def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", **options) -> Iterator[volume_pb2.CommitProgress]:
+        request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, options=formats.commit_options(destination, format, **options))
+        call = self._volumes.CommitVolume(request)
+        with errors.raising():
+            try:
+                yield from call
+            finally:
+                call.cancel()
+
+    def derive(self, name: str, *operations: dict, request_id: str = "", asynchronous: bool = False) -> volume_pb2.Volume:
+        """A new held volume made of a held one. operations, one after the other: {"cartesian": {...}}, {"angiography": {...}},
+        {"doppler": {...}} with the fields of those messages, or operations on the array [y, x, z]: {"mip": {"axis": 2}},
+        {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). asynchronous: returns when the work is planned;
+        wait_volume() waits for it."""
+        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous)
+        for operation in operations:
+            if not operation or set(operation) & {"cartesian", "angiography", "doppler", "reprocess", "array"}:
+                request.operations.add(**operation)
+            else:
+                request.operations.add(array=buffers.array_operation(operation))
+        with errors.raising():
+            return self._volumes.DeriveVolume(request)  # as long as it takes
+
+    def wait_volume(self, name: str) -> volume_pb2.Volume:
+        """Waits until a volume is complete (HELD, or whatever became of it)."""
+        with errors.raising():
+            return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name))
+
+    def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
+        """What a chain of the scan (scan_spec(chains={name: [...]})) makes of each volume, as it completes; until the scan has ended and
+        all are there."""
+        seen = set()
+        for frame in self.subscribe(scan, ["event"], from_sequence=0):
+            if frame.event != "volume HELD" or frame.volume in seen:
+                continue
+            seen.add(frame.volume)
+            volume = self.volume(frame.volume)
+            if volume.chain == name:
+                yield volume
+        # The last ones may still be at work, or wait for a worker.
+        patience = time.monotonic() + 10
+        while True:
+            volumes = self.volumes(scan)
+            for volume in volumes:
+                if volume.chain == name and volume.name not in seen:
+                    seen.add(volume.name)
+                    patience = time.monotonic() + 10
+                    yield self.wait_volume(volume.name)
+            made = {volume.derived_from for volume in volumes if volume.chain == name}
+            if all(volume.derived_from or volume.name in made for volume in volumes) or time.monotonic() > patience:
+                return
+            time.sleep(0.01)
+
+    def discard(self, name: str, *, detach_exports: bool = False) -> volume_pb2.Volume:
+        """Frees a held volume's memory. Its data is gone. detach_exports: although other processes map it."""
+        return self._call(self._volumes.DiscardVolume, volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports))
