@@ -1,36 +1,22 @@
-// The server's end of a producer's ring against a producer that does as it should, and against one that writes whatever it likes.
+// The server's end of a producer's ring against a producer that does as it should.
 
-#include "server/engine/ring_port.h"
-
-#include <atomic>
 #include <chrono>
-#include <csignal>
-#include <cstring>
 #include <functional>
-#include <numeric>
-#include <random>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
 
-#include "client/cpp/octavo_ring.h"
 #include "gpu/base/status.h"
-#include "tests/support/backend_param.h"
-#include "tests/support/seed.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/engine/ring_fixture.h"
 
 namespace octavo::engine {
 namespace {
 
-using ::octavo::testing::IsError;
-using ::octavo::testing::IsOk;
-
-const SystemClock kClock;
-constexpr int64_t kSlots = 4, kBlock = 50;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using testing::kBlock;
+using testing::kSlots;
+using testing::RingPortTest;
 
 // Both sides say the same of the memory.
 static_assert(sizeof(RingFacts) == sizeof(octavo_ring_facts) && sizeof(RingServerPage) == sizeof(octavo_ring_server) &&
@@ -76,82 +62,6 @@ OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, flags);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, time_ns);
 static_assert(kRingMagic == OCTAVO_RING_MAGIC && kRingVersion == OCTAVO_RING_VERSION && kRingPage == OCTAVO_RING_PAGE &&
               kRingOverrun == OCTAVO_RING_OVERRUN);
-
-/// A record is its number, so that a misplaced one shows.
-class RingPortTest : public ::testing::Test {
- protected:
-  RingPortTest() { Make({}); }
-
-  struct Options {
-    double idle_timeout_s = 0.05, restart_grace_s = 0.05;
-    bool fail_on_overrun = false;
-    int64_t total = 0;
-  };
-  void Make(Options options) {
-    Hang();
-    port_ = std::make_unique<RingPort>(RingLimits{.record_bytes = 4,
-                                                  .block_records = kBlock,
-                                                  .slots = kSlots,
-                                                  .samples_per_record = 2,
-                                                  .raw_type = 2,
-                                                  .idle_timeout_s = options.idle_timeout_s,
-                                                  .restart_grace_s = options.restart_grace_s,
-                                                  .fail_on_overrun = options.fail_on_overrun},
-                                       &kClock);
-    ASSERT_THAT(port_->OpenMemory(octavo::testing::SharedDevice("host")), IsOk());
-    port_->Want(options.total);
-  }
-  void Attach() {
-    auto attached = port_->Attach([this] { ++cuts_; });
-    ASSERT_THAT(attached.status(), IsOk());
-    connection_ = attached->connection;
-    char error[256] = "";
-    ASSERT_EQ(octavo_ring_map(&ring_, attached->fd.get(), error, sizeof error), 0) << error;
-  }
-  void Detach() {
-    octavo_ring_close(&ring_);
-    port_->Detach(connection_);
-  }
-  void Hang() {
-    if (ring_.memory != nullptr) octavo_ring_close(&ring_);
-  }
-  ~RingPortTest() override { Hang(); }
-
-  // What a digitizer does with the next block.
-  void Write(uint32_t records, uint32_t lie = 0) {
-    auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 1000));
-    ASSERT_NE(slot, nullptr) << strerror(errno);
-    std::iota(slot, slot + records, static_cast<uint32_t>(ring_.next_record) + lie);
-    octavo_ring_publish(&ring_, records);
-  }
-  octavo_ring_descriptor& Descriptor(uint64_t block) {
-    return reinterpret_cast<octavo_ring_descriptor*>(ring_.memory + ring_.facts.descriptor_offset)[block % kSlots];
-  }
-  octavo_ring_producer& Producer() { return *octavo_ring_producer_of(&ring_); }
-  octavo_ring_server& Server() { return *octavo_ring_server_of(&ring_); }
-
-  // The next block as (first record, contents); returned at once.
-  std::pair<int64_t, std::vector<uint32_t>> Next() {
-    auto loan = port_->Lend(stop_.get_token());
-    EXPECT_THAT(loan.status(), IsOk());
-    if (!loan.ok() || loan->block.records == 0) return {-1, {}};
-    std::vector<uint32_t> got(static_cast<size_t>(loan->block.records));
-    std::memcpy(got.data(), loan->data, got.size() * 4);
-    port_->Return(loan->loan);
-    return {loan->block.first_record, got};
-  }
-  static std::pair<int64_t, std::vector<uint32_t>> Run(int64_t first, int64_t count) {
-    std::vector<uint32_t> numbers(static_cast<size_t>(count));
-    std::iota(numbers.begin(), numbers.end(), static_cast<uint32_t>(first));
-    return {first, numbers};
-  }
-
-  std::unique_ptr<RingPort> port_;
-  octavo_ring ring_{};
-  int64_t connection_ = 0;
-  std::atomic<int> cuts_{0};
-  std::stop_source stop_;
-};
 
 TEST_F(RingPortTest, WhatTheProducerWritesIsLentWhereItLies) {
   Attach();
@@ -431,169 +341,6 @@ TEST_F(RingPortTest, AnEndAndAFailureAreHeard) {
   const auto loan = port_->Lend(stop_.get_token());
   EXPECT_EQ(InfoOf(loan.status()).reason, "SOURCE_LOST");
   EXPECT_THAT(loan.status(), IsError(absl::StatusCode::kUnavailable, "the trigger cable? is out"));
-}
-
-// Counters that contradict the order of things: the producer is cut off, what was accepted counts, another one may come.
-TEST_F(RingPortTest, AProducerThatBreaksTheRingIsCutOff) {
-  const std::vector<std::function<void()>> wrongs = {
-      [&] { Producer().published += kSlots + 1; },
-      [&] { Producer().published = ~uint64_t{0}; },
-      [&] { Producer().published -= 1; },
-      [&] { Producer().published = 0; },
-      [&] { Producer().published ^= uint64_t{1} << 63; },
-      [&] {
-        Descriptor(1).number = 17;
-        Producer().published += 1;
-      },
-  };
-  for (size_t i = 0; i < wrongs.size(); ++i) {
-    SCOPED_TRACE(i);
-    Make({.idle_timeout_s = 0.05, .restart_grace_s = 30});
-    Attach();
-    Write(50);
-    EXPECT_EQ(Next(), Run(0, 50));
-    cuts_ = 0;
-    wrongs[i]();
-    EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, "SOURCE_STALLED");
-    EXPECT_EQ(cuts_, 1);
-    EXPECT_EQ(octavo_ring_trouble(&ring_), EPROTO);
-    EXPECT_NE(std::string(Server().error).find("the ring is broken"), std::string::npos) << Server().error;
-    Detach();
-    Attach();
-    EXPECT_EQ(octavo_ring_trouble(&ring_), 0);
-    EXPECT_EQ(ring_.next_record, 50u);
-    Write(50);
-    EXPECT_EQ(Next(), Run(50, 50));
-    EXPECT_EQ(port_->Counts().broken_blocks, 1);
-  }
-}
-
-// Every field of the memory, changed in every way: nothing is read beyond the ring, nobody waits, and the server's own pages are not
-// believed at all.
-TEST_F(RingPortTest, NoFieldIsTrusted) {
-  const std::vector<uint64_t> values = {0, 1, 2, 49, 51, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, uint64_t{1} << 32, ~uint64_t{0}, uint64_t{1} << 63};
-  struct Place {
-    size_t offset, bytes;
-    bool server;  // a field that the server writes and never reads
-  };
-  std::vector<Place> places;
-  for (size_t at = 0; at < sizeof(RingFacts); at += 4) places.push_back({at, 4, true});
-  for (size_t at = 0; at < 96; at += 4) places.push_back({kRingPage + at, 4, true});
-  for (size_t at = 0; at < 48; at += 4) places.push_back({2 * kRingPage + at, 4, false});
-  for (size_t at = 0; at < 2 * sizeof(RingDescriptor); at += 4) places.push_back({3 * kRingPage + at, 4, false});
-  for (size_t at = 0; at < 48; at += 8) places.push_back({2 * kRingPage + at, 8, false});
-  for (size_t at = 0; at < sizeof(RingDescriptor); at += 8) places.push_back({3 * kRingPage + at, 8, false});
-  for (const Place& place : places) {
-    for (const uint64_t value : values) {
-      SCOPED_TRACE(absl::StrCat("offset ", place.offset, ", ", place.bytes, " bytes, value ", value));
-      Make({.idle_timeout_s = 0.002, .restart_grace_s = 0.002, .total = 1000});
-      Attach();
-      Write(50);
-      Write(50);
-      char* const memory = ring_.memory;
-      std::memcpy(memory + place.offset, &value, place.bytes);
-      int64_t taken = 0;
-      for (int i = 0; i < 8; ++i) {
-        const auto loan = port_->Lend(stop_.get_token());
-        if (!loan.ok() || loan->block.records == 0) break;
-        // What is lent lies within the ring: a sanitizer looks at all of it, and it holds what this producer wrote, or nothing.
-        for (int64_t r = 0; r < loan->block.records; ++r) {
-          uint32_t number = 0;
-          std::memcpy(&number, loan->data + 4 * r, 4);
-          ASSERT_LT(number, 100u);
-        }
-        EXPECT_GE(loan->block.records, 1);
-        EXPECT_LE(loan->block.records, kBlock);
-        EXPECT_LE(loan->block.first_record + loan->block.records, 1000);
-        taken += loan->block.records;
-        port_->Return(loan->loan);
-      }
-      if (place.server) EXPECT_EQ(taken, 100) << "the server believes itself";
-      EXPECT_GE(port_->Occupancy(), 0.0);
-      EXPECT_LE(port_->Occupancy(), 1.0);
-      Detach();
-    }
-  }
-}
-
-// A producer gone mad writes everywhere, all the time, while another thread takes: no crash, no stall.
-TEST_F(RingPortTest, NoiseInTheMemoryIsSurvived) {
-  Make({.idle_timeout_s = 0.02, .restart_grace_s = 30, .total = 0});
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
-  const auto seed = testing::FreshSeed();
-  for (int round = 0; std::chrono::steady_clock::now() < until; ++round) {
-    Attach();
-    std::atomic<bool> over{false};
-    std::thread noise([&] {
-      std::mt19937_64 random(seed + static_cast<unsigned>(round));
-      while (!over) {
-        // Mostly near the truth, which leads further in.
-        if (random() % 8 == 0) {
-          std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6)))
-              .store(random() % 3 ? random() % 8 : random());
-        } else if (random() % 4 == 0) {
-          auto& of = Descriptor(random() % kSlots);
-          std::atomic_ref<uint64_t>(of.number).store(random() % 16);
-          std::atomic_ref<uint64_t>(of.first_record).store(random() % 3 ? random() % 4096 : random());
-          std::atomic_ref<uint32_t>(of.records).store(static_cast<uint32_t>(random() % 60));
-        } else {
-          std::atomic_ref<uint64_t>(Producer().published).fetch_add(1);
-          std::atomic_ref<uint32_t>(Producer().bell).fetch_add(1);
-        }
-      }
-    });
-    for (int i = 0; i < 50; ++i) {
-      const auto loan = port_->Lend(stop_.get_token());
-      if (!loan.ok()) break;
-      if (loan->block.records == 0) break;
-      EXPECT_LE(loan->block.records, kBlock);
-      port_->Return(loan->loan);
-    }
-    over = true;
-    noise.join();
-    Detach();
-    if (!port_->CanAttach().ok()) Make({.idle_timeout_s = 0.02, .restart_grace_s = 30});  // it said that it has ended
-  }
-}
-
-TEST_F(RingPortTest, TheMemoryCannotBeTakenAway) {
-  auto attached = port_->Attach([] {});
-  ASSERT_THAT(attached.status(), IsOk());
-  EXPECT_NE(::ftruncate(attached->fd.get(), 0), 0);
-  EXPECT_NE(::ftruncate(attached->fd.get(), 1 << 30), 0);
-}
-
-// A producer in another process, killed in mid block and followed by another one.
-TEST_F(RingPortTest, AKilledProducerIsFollowedByAnother) {
-  Make({.idle_timeout_s = 30, .restart_grace_s = 30});
-  int64_t expected = 0;
-  for (int round = 0; round < 3; ++round) {
-    auto attached = port_->Attach([] {});
-    ASSERT_THAT(attached.status(), IsOk());
-    const int fd = attached->fd.get();
-    const pid_t child = ::fork();
-    if (child == 0) {
-      octavo_ring ring;
-      if (octavo_ring_map(&ring, fd, nullptr, 0) != 0) ::_exit(1);
-      for (;;) {
-        auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring, -1));
-        if (slot == nullptr) ::_exit(2);
-        for (uint32_t r = 0; r < kBlock; ++r) slot[r] = static_cast<uint32_t>(ring.next_record) + r;
-        octavo_ring_publish(&ring, kBlock);
-      }
-    }
-    for (int i = 0; i < 500; ++i) {
-      EXPECT_EQ(Next(), Run(expected, kBlock));
-      expected += kBlock;
-    }
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status));
-    port_->Detach(attached->connection);
-  }
-  EXPECT_EQ(port_->Counts().lost_records, 0);
-  EXPECT_EQ(port_->Counts().broken_blocks, 0);
 }
 
 }  // namespace

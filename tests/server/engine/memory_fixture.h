@@ -1,0 +1,145 @@
+#pragma once
+
+// An engine with little memory, tiers and a clock of the test's.
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/allocation_fault.h"
+#include "gpu/device.h"
+#include "gpu/digest.h"
+#include "server/engine/engine.h"
+#include "server/storage/commit_store.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::engine::testing {
+
+using octavo::testing::FakeClock;
+using octavo::testing::TempFolder;
+
+class MemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Start(); }
+  void TearDown() override {
+    AllocationFault::Arm(0);
+    storage::ArmFailpoint("");
+    Stop();
+  }
+
+  void Start() {
+    std::vector<std::string> report;
+    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(temp_ / "state", {temp_ / "data"}, &report));
+    config_.spilled.clear();
+    ASSERT_OK_AND_ASSIGN(spill_, storage::SpillFolder::Open(temp_ / "spill", disk_quota_, &config_.spilled, &report));
+    ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host"));
+    config_.memory_bytes = budget_;
+    config_.frame_pool_bytes = 16 << 20;
+    config_.server_id = "testtest";
+    config_.software = "octavo test";
+    config_.clock = &clock_;
+    config_.spill_host_bytes = host_quota_;
+    config_.spill_folder = spill_.get();
+    ASSERT_OK_AND_ASSIGN(engine_, Engine::Create(config_, std::move(opened.devices), store_.get()));
+  }
+  void Stop() {
+    engine_ = nullptr;
+    spill_ = nullptr;
+    store_ = nullptr;
+  }
+
+  /// 16 × 8 A-scans of 32 depths, U8: volumes of 4096 bytes, as fast as possible.
+  ScanSpec Spec(int64_t volumes, Retention retention = {}) {
+    ScanSpec spec;
+    auto& source = spec.source.emplace<SimulatedSource>();
+    source.as_fast_as_possible = true;
+    source.seed = 7;
+    spec.acquisition.samples_per_record = 64;
+    spec.pattern.ascans_per_bscan = 16;
+    spec.pattern.bscans_per_volume = 8;
+    spec.pattern.volumes = volumes;
+    spec.retention = retention;
+    return spec;
+  }
+  ScanStatus Submit(const ScanSpec& spec) {
+    auto scan = engine_->SubmitScan(spec, nullptr);
+    EXPECT_THAT(scan, octavo::testing::IsOk());
+    return scan.ok() ? *scan : ScanStatus{};
+  }
+  /// Waits until `done` says so; the test's own time-out ends what never comes.
+  template <class F>
+  void Until(F done) {
+    while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  ScanStatus Finished(const std::string& name) {
+    Until([&] { return IsFinal(engine_->GetScan(name)->state); });
+    return *engine_->GetScan(name);
+  }
+  std::vector<VolumeStatus> Held() {
+    auto volumes = engine_->ListVolumes();
+    std::erase_if(volumes, [](const VolumeStatus& v) { return v.state != VolumeState::kHeld; });
+    return volumes;
+  }
+  absl::StatusOr<std::string> Bytes_(const std::string& name, std::vector<int64_t> start = {}, std::vector<int64_t> count = {}) {
+    OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(name, start, count));
+    std::string all;
+    for (;;) {
+      std::promise<absl::StatusOr<Bytes>> promise;
+      reader->Next(64 << 10, [&](absl::StatusOr<Bytes> piece) { promise.set_value(std::move(piece)); });
+      OCTAVO_ASSIGN_OR_RETURN(const Bytes piece, promise.get_future().get());
+      if (piece.size == 0) return all;
+      all.append(static_cast<const char*>(piece.data), static_cast<size_t>(piece.size));
+    }
+  }
+  absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
+    std::promise<absl::StatusOr<VolumeStatus>> promise;
+    engine_->SpillVolume(name, tier, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    return promise.get_future().get();
+  }
+  absl::StatusOr<VolumeStatus> Restore(const std::string& name) {
+    std::promise<absl::StatusOr<VolumeStatus>> promise;
+    engine_->RestoreVolume(name, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    return promise.get_future().get();
+  }
+  absl::StatusOr<storage::CommitOutcome> Commit(const std::string& name, const std::string& destination) {
+    std::promise<absl::StatusOr<storage::CommitOutcome>> promise;
+    CommitCallbacks callbacks;
+    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) { promise.set_value(std::move(outcome)); };
+    CommitOptions options{.destination = destination};
+    options.writer.format = storage::Format::kNpy;
+    OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->CommitVolume(name, options, "", std::move(callbacks)));
+    return promise.get_future().get();
+  }
+  DeviceStatus Device() { return engine_->ListDevices()[0]; }
+  TierUse Use(Tier tier) {
+    for (const TierUse& use : engine_->GetMemory().tiers) {
+      if (use.tier == tier) return use;
+    }
+    return {};
+  }
+  int64_t SpillFiles() {
+    int64_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(temp_ / "spill")) files += entry.is_regular_file();
+    return files;
+  }
+
+  TempFolder temp_;
+  FakeClock clock_;
+  EngineConfig config_;
+  int64_t budget_ = 64 << 20, disk_quota_ = 64 << 20, host_quota_ = 1 << 20;
+  std::unique_ptr<storage::CommitStore> store_;
+  std::unique_ptr<storage::SpillFolder> spill_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace octavo::engine::testing
