@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import threading
 import unittest
 
 import grpc
 import numpy as np
 
-from harness import BUILD, DATA, Daemon, DaemonTest, octavo
+from harness import DATA, Daemon, DaemonTest, held_bytes, octavo
 from octavo.v1 import job_pb2, types_pb2
 
 TOMO = os.path.join(DATA, "tomo")
@@ -42,18 +41,7 @@ def psnr(image, truth):
     return 10 * np.log10((truth.max() - truth.min()) ** 2 / np.mean((image - truth) ** 2))
 
 
-def held_bytes(client):
-    return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
-
-
 class Tomography(DaemonTest):
-    def command(self, *arguments, check=True):
-        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
-                                timeout=120)
-        if check:
-            self.assertEqual(result.returncode, 0, result.stderr)
-        return result
-
     def made(self, work, **fields):
         job = self.client.wait_job(self.client.submit_job(work, **fields).name)
         return job, self.client.read(job.volumes[0])

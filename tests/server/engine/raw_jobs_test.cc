@@ -10,51 +10,20 @@
 #include "server/engine/raw_records.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/simulated_model.h"
-#include "tests/support/backend_param.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/engine/job_fixture.h"
 
 namespace octavo::engine {
 namespace {
 
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
 using ::testing::HasSubstr;
-using testing::IsError;
-using testing::IsOk;
 
 constexpr int64_t kSamples = 512;
 constexpr double kHalf = kSamples / 2;
 
-class RawJobsTest : public testing::BackendTest {
+class RawJobsTest : public engine::testing::JobFixture {
  protected:
-  RawJobsTest() {
-    frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
-                                                          .device_of = [this](int) { return &device_; },
-                                                          .frames_of = [this](int) { return frames_; },
-                                                          .ledger = &ledger_,
-                                                          .volumes = &store_,
-                                                          .publisher = &publisher_,
-                                                          .clock = &clock_,
-                                                          .server_id = "testtest",
-                                                          .changed = [this] { Changed(); }});
-  }
-
-  void Changed() {
-    std::lock_guard lock(mutex_);
-    ++changes_;
-    changed_.notify_all();
-  }
-  template <class F>
-  void Await(F when) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      const int64_t seen = changes_;
-      lock.unlock();
-      if (when()) return;
-      lock.lock();
-      changed_.wait(lock, [&] { return changes_ != seen; });
-    }
-  }
-
   static SimulatedSource Instrument() {
     SimulatedSource source;
     source.seed = 7;
@@ -107,33 +76,9 @@ class RawJobsTest : public testing::BackendTest {
     spec.work = std::move(work);
     return spec;
   }
-  absl::StatusOr<JobStatus> Submit(const JobSpec& spec) {
-    OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, {.volumes = &store_}));
-    return queue_->Submit(spec, std::move(work), nullptr);
-  }
-  JobStatus Run(decltype(JobSpec::work) work) {
-    const auto job = Submit(SpecOf(std::move(work)));
-    EXPECT_THAT(job, IsOk());
-    if (!job.ok()) return {};
-    JobStatus end;
-    Await([&] {
-      end = *queue_->Get(job->name);
-      return IsFinal(end.state);
-    });
-    EXPECT_EQ(end.state, JobState::kDone) << end.reason;
-    return end;
-  }
+  absl::StatusOr<JobStatus> Submit(const JobSpec& spec) { return SubmitTo(spec, {.volumes = &store_}); }
+  JobStatus Run(decltype(JobSpec::work) work) { return WaitDone(Submit(SpecOf(std::move(work)))); }
   int64_t Reserved() { return ledger_.UseOf(0).reserved; }
-
-  const SystemClock clock_;
-  Ledger ledger_{{int64_t{1} << 30}};
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
-  Publisher publisher_{&clock_};
-  std::shared_ptr<FramePool> frames_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t changes_ = 0;
-  std::unique_ptr<JobQueue> queue_;
 };
 
 TEST_P(RawJobsTest, AutofocusFindsTheDispersion) {
@@ -292,7 +237,7 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kStatic; }), kBad, "k_calibration.processing.background.spectrum", "512");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RawJobsTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, RawJobsTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine
