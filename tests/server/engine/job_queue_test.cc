@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 using testing::JobQueueTest;
 using testing::kBudget;
 using testing::Script;
+using testing::ScriptedWork;
 
 TEST(JobTransitions, ExactlyThoseOfTheStateMachine) {
   using S = JobState;
