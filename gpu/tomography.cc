@@ -107,6 +107,7 @@ class CorrectedReconstructor final : public Reconstructor {
       return InvalidField("slices", absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
     }
     slices_ = input.slices;
+    samples_ = 0;
     view_.groups = (slices_ + sizes_.lanes - 1) / sizes_.lanes;
     const int64_t angles = view_.angles, d = config_.detectors;
     const SinogramView in{
@@ -121,7 +122,7 @@ class CorrectedReconstructor final : public Reconstructor {
       case TomographyAlgorithm::kSirt:
       case TomographyAlgorithm::kMlem: OCTAVO_RETURN_IF_ERROR(Iterate(stream, callback, &result)); break;
       case TomographyAlgorithm::kCgls: OCTAVO_RETURN_IF_ERROR(Cgls(stream, callback, &result)); break;
-      case TomographyAlgorithm::kFbp: OCTAVO_RETURN_IF_ERROR(Fbp(stream)); break;
+      case TomographyAlgorithm::kFbp: OCTAVO_RETURN_IF_ERROR(Fbp(stream, callback)); break;
     }
     OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, view_, Image(), plan_.image_size, 0, slices_, images));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
@@ -236,7 +237,8 @@ class CorrectedReconstructor final : public Reconstructor {
   }
 
   // Whether to go on after the iteration that `report` tells of.
-  bool GoesOn(const IterationReport& report, const Callback& callback, TomographyResult* result) const {
+  bool GoesOn(const IterationReport& report, const Callback& callback, TomographyResult* result) {
+    samples_ = 0;
     result->last = report;
     bool change = config_.stop_change > 0, residual = config_.stop_residual > 0;
     for (size_t i = 0; i < report.residual_norms.size(); ++i) {
@@ -268,10 +270,10 @@ class CorrectedReconstructor final : public Reconstructor {
         const AngleRange& range = plan_.subsets[s];
         // The transposed image is used up by the forward step: the back step writes over it.
         if (range.split < range.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, Image(), Work()));
-        OCTAVO_RETURN_IF_ERROR(ops_.Forward(stream, view_, range, Image(), Work(), Projected()));
+        OCTAVO_RETURN_IF_ERROR(Forward(stream, callback, range, Image(), Work(), Projected()));
         OCTAVO_RETURN_IF_ERROR(ops_.Residual(stream, view_, range, mlem ? ResidualKind::kRatio : ResidualKind::kWeighted, Measured(), Rows(),
                                              static_cast<float>(config_.ratio_floor), Projected(), DeviceSums(0)));
-        OCTAVO_RETURN_IF_ERROR(ops_.Back(stream, view_, range, Projected(), Work()));
+        OCTAVO_RETURN_IF_ERROR(Back(stream, callback, range, Projected(), Work()));
         OCTAVO_RETURN_IF_ERROR(ops_.Update(stream, view_, update, Work(), Columns(s), Image(), DeviceSums(1)));
       }
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
@@ -297,14 +299,14 @@ class CorrectedReconstructor final : public Reconstructor {
     const int64_t image = view_.image_elements() / view_.groups, sinogram = view_.sinogram_elements() / view_.groups;
     const auto project = [&](const float* from, float* scratch) -> absl::Status {
       if (all.split < all.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, from, scratch));
-      return ops_.Forward(stream, view_, all, from, scratch, q);
+      return Forward(stream, callback, all, from, scratch, q);
     };
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     OCTAVO_RETURN_IF_ERROR(project(x, s));
     // r = b − A x: the residual is made in the place of A x, so b takes it over from there.
     OCTAVO_RETURN_IF_ERROR(ops_.Residual(stream, view_, all, ResidualKind::kPlain, r, {}, 0, q, nullptr));
     OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, r, q, view_.sinogram_elements() * kFloat));
-    OCTAVO_RETURN_IF_ERROR(ops_.Back(stream, view_, all, r, p));
+    OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, r, p));
     OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, p, image, DeviceSums(0)));
     OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
     std::vector<double> gamma(static_cast<size_t>(lanes));
@@ -332,7 +334,7 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(UploadFactors(stream));
       OCTAVO_RETURN_IF_ERROR(ops_.ScaledAdd(stream, view_, Factors(0), q, Factors(1), r, sinogram));
       if (!GoesOn(report, callback, result)) return absl::OkStatus();
-      OCTAVO_RETURN_IF_ERROR(ops_.Back(stream, view_, all, r, s));
+      OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, r, s));
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, s, image, DeviceSums(0)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
       for (int64_t k = 0; k < lanes; ++k) {
@@ -348,10 +350,55 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
-  absl::Status Fbp(StreamRef stream) {
+  absl::Status Fbp(StreamRef stream, const Callback& callback) {
     const RowFilter filter{.taps = taps_.as<float>(), .edge_left = edge_left_.as<float>(), .edge_right = edge_right_.as<float>()};
-    OCTAVO_RETURN_IF_ERROR(ops_.FilterRows(stream, view_, filter, Measured(), Projected()));
-    return ops_.Back(stream, view_, plan_.subsets[0], Projected(), Image());
+    const int64_t row = view_.sinogram_pitch() * view_.lanes, terms = config_.detectors * config_.detectors * view_.lanes;
+    OCTAVO_RETURN_IF_ERROR(InPieces(stream, callback, {0, view_.groups * view_.angles}, 1, terms, [&](int64_t begin, int64_t end) {
+      RayView rows = view_;
+      rows.groups = 1;
+      rows.angles = end - begin;
+      return ops_.FilterRows(stream, rows, filter, Measured() + begin * row, Projected() + begin * row);
+    }));
+    return Back(stream, callback, plan_.subsets[0], Projected(), Image());
+  }
+
+  // -- pieces of work
+
+  // Enqueues [begin, end) in multiples of `multiple`, and lets the callback end the run when as much as a piece has been enqueued.
+  template <class F>
+  absl::Status InPieces(StreamRef stream, const Callback& callback, std::pair<int64_t, int64_t> range, int64_t multiple, int64_t samples_each,
+                        F enqueue) {
+    const int64_t piece = config_.piece_samples > 0 ? config_.piece_samples : ops_.PieceSamples();
+    const int64_t step = std::max<int64_t>(piece / std::max<int64_t>(samples_each, 1) / multiple, 1) * multiple;
+    for (int64_t at = range.first; at < range.second; at += step) {
+      const int64_t end = std::min(at + step, range.second);
+      if (samples_ > 0 && samples_ + (end - at) * samples_each > piece) {
+        samples_ = 0;
+        OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+        if (callback && !callback({})) return absl::CancelledError("given up by the callback");
+      }
+      samples_ += (end - at) * samples_each;
+      OCTAVO_RETURN_IF_ERROR(enqueue(at, end));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Forward(StreamRef stream, const Callback& callback, const AngleRange& range, const float* image, const float* transposed,
+                       float* sinogram) {
+    constexpr int64_t kAngles = 8;  // that the kernels take together
+    const int64_t samples = view_.groups * view_.lanes * view_.size * view_.detectors;
+    return InPieces(stream, callback, {range.begin, range.end}, kAngles, samples, [&](int64_t begin, int64_t end) {
+      const AngleRange part{.begin = begin, .split = std::clamp(range.split, begin, end), .end = end};
+      return ops_.Forward(stream, view_, part, image, transposed, sinogram);
+    });
+  }
+  absl::Status Back(StreamRef stream, const Callback& callback, const AngleRange& range, const float* sinogram, float* image) {
+    const int64_t samples = view_.groups * view_.lanes * view_.size * range.count();
+    return InPieces(stream, callback, {0, view_.size}, kBackRows, samples, [&](int64_t begin, int64_t end) {
+      RayView rows = view_;
+      rows.row_begin = begin;
+      rows.row_end = end;
+      return ops_.Back(stream, rows, range, sinogram, image);
+    });
   }
 
   const TomographyConfig config_;
@@ -361,6 +408,7 @@ class CorrectedReconstructor final : public Reconstructor {
   const Sizes sizes_;
   RayView view_;
   int64_t slices_ = 0;
+  int64_t samples_ = 0;  // enqueued since the callback was asked last
   DeviceBuffer images_[3], sinograms_[2], row_weights_, column_weights_, forward_, back_, order_, centers_, factors_, taps_, edge_left_, edge_right_,
       sums_;
   PinnedBuffer host_sums_, host_factors_;

@@ -54,6 +54,8 @@ struct TomographyConfig {
   double filter_cutoff = 1;                           // fbp: part of the Nyquist frequency that passes, (0, 1]
   double filter_order = 2;                            // fbp, butterworth: (0, 32]
   bool extend_edges = false;                          // fbp: rows go on with their end values, for objects wider than the detector
+
+  int64_t piece_samples = 0;  // interpolated values between two calls of the callback at most, about; 0 = some tenths of a second's
 };
 
 /// What an iteration reports. Norms are per slice.
@@ -81,7 +83,8 @@ struct TomographyInput {
 /// Plans once, runs often, one run at a time; memory is taken by Create only.
 class Reconstructor {
  public:
-  /// Called on the running thread after every iteration; false = stop here (the image so far is the result).
+  /// Called on the running thread after every iteration; false = stop here (the image so far is the result). Called with iteration 0,
+  /// and nothing else set, between pieces of work (config.piece_samples); false = give up: Run returns Cancelled.
   using Callback = std::function<bool(const IterationReport&)>;
 
   /// InvalidArgument naming the field, ResourceExhausted if the device has not the memory.
@@ -92,7 +95,7 @@ class Reconstructor {
   virtual ~Reconstructor() = default;
   /// Reconstructs into `images`, device f32 [slice, image_size, image_size], row 0 on top (largest y). `initial`: start images of the same
   /// shape, or null for the algorithm's own (sirt, cgls 0, mlem 1; tomopy form 1e-6). Enqueues on `stream` and waits for each
-  /// iteration. InvalidArgument for data that are not finite, or negative for mlem.
+  /// iteration. InvalidArgument for data that are not finite, or negative for mlem; Cancelled if the callback gave up.
   virtual absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input, const float* initial, float* images,
                                                const Callback& callback) = 0;
   /// Within a callback: enqueues a copy of the present image of one slice into device f32 [image_size, image_size].

@@ -10,6 +10,9 @@
 
 namespace octavo {
 
+/// Rows of images that Back makes come in multiples of this.
+inline constexpr int64_t kBackRows = 32;
+
 /// Slices in device memory as the projectors want them: `lanes` slices that share their geometry side by side, so that one load
 /// serves all of them. Images are f32 [group, row, column, lane], sinograms f32 [group, angle, detector, lane], both with
 /// math::kRayMargin zero columns (or detectors) on either side of each row.
@@ -24,7 +27,9 @@ struct RayView {
   float pixel_size = 1;
   float radius = 0;  // pixels farther than this from the middle are zero and stay so; huge = the whole grid
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;
+  int64_t row_begin = 0, row_end = 0;  // rows that Back makes, multiples of kBackRows but for the last one; row_end 0 = all
 
+  OCTAVO_HD int64_t back_rows() const { return (row_end == 0 ? size : row_end) - row_begin; }
   OCTAVO_HD int64_t image_pitch() const { return size + 2 * math::kRayMargin; }
   OCTAVO_HD int64_t sinogram_pitch() const { return detectors + 2 * math::kRayMargin; }
   int64_t image_elements() const { return groups * size * image_pitch() * lanes; }
@@ -80,13 +85,16 @@ class TomographyOps {
   virtual ~TomographyOps() = default;
   /// Lanes of a group with which this backend processes so many slices fastest; several only where they share the centre.
   virtual int64_t Lanes(int64_t slices, bool shared_center) const = 0;
+  /// Interpolated values (or terms of a filter's sum) that keep this backend busy for some tenths of a second: between such pieces of
+  /// work it can be ended.
+  virtual int64_t PieceSamples() const = 0;
 
   /// transposed[group, column, row, lane] = image[group, row, column, lane].
   virtual absl::Status Transpose(StreamRef stream, const RayView& view, const float* image, float* transposed) = 0;
   /// sinogram = A image for the angles of `range`; `transposed` may be null where range.split == range.end.
   virtual absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range, const float* image, const float* transposed,
                                float* sinogram) = 0;
-  /// image = Aᵀ sinogram over the angles of `range`; zero outside of the circle.
+  /// image = Aᵀ sinogram over the angles of `range`, in the rows of the view; zero outside of the circle.
   virtual absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range, const float* sinogram, float* image) = 0;
 
   /// Angle a of the view is angle order[a] of `in`; slices beyond `slices` are zero. Null data = ones.

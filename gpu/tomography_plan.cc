@@ -67,6 +67,7 @@ absl::Status CheckTomopyForm(const TomographyConfig& c) {
 absl::Status CheckIteration(const TomographyConfig& c) {
   const bool sirt = c.algorithm == TomographyAlgorithm::kSirt, mlem = c.algorithm == TomographyAlgorithm::kMlem;
   OCTAVO_RETURN_IF_ERROR(Between("iterations", c.iterations, 1, kMaxIterations));
+  OCTAVO_RETURN_IF_ERROR(Between("piece_samples", c.piece_samples, 0, int64_t{1} << 60));
   OCTAVO_RETURN_IF_ERROR(Finite("relaxation", c.relaxation, c.relaxation > 0 && c.relaxation < 2, "above 0, below 2"));
   if (!sirt && c.relaxation != 1) return InvalidField("relaxation", "only sirt has one; allowed is 1");
   OCTAVO_RETURN_IF_ERROR(Between("subsets", c.subsets, 1, static_cast<int64_t>(c.angles_rad.size())));

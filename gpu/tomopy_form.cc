@@ -72,10 +72,17 @@ class TomopyForm final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, image_.data(), slices_ * image * 4, 0x358637BDu));  // 1e-6
     }
     TomographyResult result;
+    const int64_t piece = config_.piece_samples > 0 ? config_.piece_samples : ops_.PieceSamples();
+    int64_t samples = 0;
     for (int64_t i = 1; i <= config_.iterations; ++i) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, update_.data(), slices_ * image * 4, 0));
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, sums_.data(), SumBytes(), 0));
       for (int64_t a = 0; a < angles; ++a) {
+        if (samples += 2 * slices_ * image; samples > piece) {
+          samples = 0;
+          OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+          if (callback && !callback({})) return absl::CancelledError("given up by the callback");
+        }
         TurnedGrid grid{.slices = slices_, .n = n_, .matrix = TurnBy(-angles_[static_cast<size_t>(a)], n_), .interpolation = config_.interpolation};
         OCTAVO_RETURN_IF_ERROR(ops_.Turn(stream, grid, image_.as<float>(), false, turned_.as<float>()));
         OCTAVO_RETURN_IF_ERROR(

@@ -189,6 +189,7 @@ class CudaTomographyOps final : public TomographyOps {
 
   // Two slices side by side and two empty lanes still cost less than two slices one by one.
   int64_t Lanes(int64_t slices, bool shared_center) const override { return shared_center && slices > 1 ? kCudaLanes : 1; }
+  int64_t PieceSamples() const override { return int64_t{1} << 37; }
 
   absl::Status Transpose(StreamRef stream, const RayView& v, const float* image, float* transposed) override {
     const dim3 grid(Blocks(v.size, 32), Blocks(v.size, 32), static_cast<unsigned>(v.groups));

@@ -84,13 +84,14 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   const int group = static_cast<int>(blockIdx.z), size = static_cast<int>(v.size);
   const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) / 32;
   const int column = static_cast<int>(blockIdx.x) * kTile + (warp & 3) * 8 + (lane & 7);
-  const int row = static_cast<int>(blockIdx.y) * kTile + (warp >> 2) * 4 + (lane >> 3);
+  const int tile_row = static_cast<int>(v.row_begin) + static_cast<int>(blockIdx.y) * kTile;
+  const int row = tile_row + (warp >> 2) * 4 + (lane >> 3);
   const float middle = 0.5f * (static_cast<float>(size) - 1.0f), center = v.centers[group];
   const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) - middle;
   auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() + kRayMargin + column;
 
   const float half = 0.5f * kTile, tile_x = static_cast<float>(blockIdx.x * kTile) + half - 0.5f - middle,
-              tile_y = static_cast<float>(blockIdx.y * kTile) + half - 0.5f - middle;
+              tile_y = static_cast<float>(tile_row) + half - 0.5f - middle;
   const float near_x = fmaxf(fabsf(tile_x) - half, 0.0f), near_y = fmaxf(fabsf(tile_y) - half, 0.0f);
   const float far = sqrtf(tile_x * tile_x + tile_y * tile_y) + 1.5f * half;
   const bool seen = far + 2.0f < fminf(center, static_cast<float>(v.detectors - 1) - center);
@@ -204,7 +205,8 @@ void LaunchForward(cudaStream_t stream, const RayView& v, const AngleRange& rang
 }
 
 void LaunchBack(cudaStream_t stream, const RayView& v, const AngleRange& range, const float* sinogram, float* image) {
-  const dim3 grid(Blocks(v.size, kTile), Blocks(v.size, kTile), static_cast<unsigned>(v.groups));
+  static_assert(kBackRows == kTile);
+  const dim3 grid(Blocks(v.size, kTile), Blocks(v.back_rows(), kTile), static_cast<unsigned>(v.groups));
   ForKind(v.interpolation, [&]<RayInterpolation kHow>() {
     const auto begin = static_cast<int>(range.begin), end = static_cast<int>(range.end);
     if (v.lanes == 1) {

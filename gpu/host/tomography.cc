@@ -36,6 +36,7 @@ class HostTomographyOps final : public TomographyOps {
  public:
   // A vector of slices costs about what five slices one by one do.
   int64_t Lanes(int64_t slices, bool shared_center) const override { return shared_center && slices >= 5 ? kHostLanes : 1; }
+  int64_t PieceSamples() const override { return int64_t{1} << 29; }
 
   absl::Status Transpose(StreamRef stream, const RayView& view, const float* image, float* transposed) override {
     Of(stream).Enqueue(Task([=, v = view] {
@@ -81,9 +82,9 @@ class HostTomographyOps final : public TomographyOps {
 
   absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range, const float* sinogram, float* image) override {
     Of(stream).Enqueue(Task([=, v = view] {
-      const int64_t rows = Blocks(v.size, kBlockRows), columns = Blocks(v.size, kBlock);
+      const int64_t rows = Blocks(v.back_rows(), kBlockRows), columns = Blocks(v.size, kBlock);
       tbb::parallel_for(int64_t{0}, v.groups * rows * columns, [&](int64_t i) {
-        const int64_t group = i / (rows * columns), row = i / columns % rows * kBlockRows, column = i % columns * kBlock;
+        const int64_t group = i / (rows * columns), row = v.row_begin + i / columns % rows * kBlockRows, column = i % columns * kBlock;
         BackBlock(v, group, range.begin, range.end, row, column, sinogram + group * v.angles * v.sinogram_pitch() * v.lanes,
                   image + group * v.size * v.image_pitch() * v.lanes);
       });

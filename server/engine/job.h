@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <stop_token>
@@ -101,6 +102,11 @@ class JobRun {
   virtual int device_index() const = 0;
   virtual StreamRef stream() = 0;  // the job's own; synchronised before anything of the job is freed
   virtual const std::string& name() const = 0;
+
+  /// Runs `wait` (on this thread) without the device's turn, so that other jobs of the device go on meanwhile, and takes the turn again:
+  /// of its priority before those that have not begun, in the order of coming back. All memory is kept; `wait` may enqueue small pieces
+  /// of work, which run beside another job. The error of `wait`, at once; Cancelled if `stop` is asked for before the turn comes.
+  virtual absl::Status WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) = 0;
 
   // -- progress
   /// A stage begins: it is [begin, end] of the whole (0 ... 1) and has `steps` steps (0 = not known).

@@ -1,8 +1,6 @@
 #include "server/engine/job_queue.h"
 
 #include <algorithm>
-#include <pthread.h>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,32 +17,31 @@ constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'00
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-double Seconds(const TimePoint& from, const TimePoint& to) { return static_cast<double>(to.monotonic_ns - from.monotonic_ns) * 1e-9; }
-
 }  // namespace
 
 JobQueue::JobQueue(Context context) : context_(std::move(context)) {
-  for (int d = 0; d < context_.devices; ++d) workers_.push_back(std::make_unique<Worker>());
-  for (int d = 0; d < context_.devices; ++d) {
-    workers_[static_cast<size_t>(d)]->thread = std::jthread([this, d] {
-      pthread_setname_np(pthread_self(), "oct-job");
-      Work(d);
-    });
-  }
+  MutexLock lock(mutex_);
+  lanes_.resize(static_cast<size_t>(context_.devices));
 }
 
 JobQueue::~JobQueue() { Shutdown(); }
 
 void JobQueue::Shutdown() {
-  CancelAll();
   {
     MutexLock lock(mutex_);
-    ends_ = true;
+    ends_ = true;  // nothing begins any more
+  }
+  CancelAll();
+  std::vector<std::unique_ptr<Worker>> workers;
+  {
+    MutexLock lock(mutex_);
+    for (Lane& lane : lanes_) {
+      for (auto& worker : lane.workers) workers.push_back(std::move(worker));
+      lane.workers.clear();
+    }
     cv_.NotifyAll();
   }
-  for (const auto& worker : workers_) {
-    if (worker->thread.joinable()) worker->thread.join();
-  }
+  for (const auto& worker : workers) worker->thread.join();
 }
 
 // -- what clients ask
@@ -222,6 +219,7 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
     } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
       SetStateLocked(*entry, JobState::kCancelling, "CANCELLED", "cancelled by a client");
       entry->stop.request_stop();
+      cv_.NotifyAll();  // it may be waiting for its device
     }
     status = StatusLocked(*entry);
   }
@@ -259,7 +257,8 @@ bool JobQueue::Idle() {
 
 int JobQueue::RunningOn(int index) {
   MutexLock lock(mutex_);
-  return workers_[static_cast<size_t>(index)]->entry != nullptr ? 1 : 0;
+  const auto& workers = lanes_[static_cast<size_t>(index)].workers;
+  return static_cast<int>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) { return worker->entry != nullptr; }));
 }
 
 void JobQueue::AddTo(Stats* stats) {
@@ -268,117 +267,6 @@ void JobQueue::AddTo(Stats* stats) {
   stats->jobs_finished = finished_;
   stats->job_queue_seconds = queue_seconds_;
   stats->job_run_seconds = run_seconds_;
-}
-
-// -- states and order
-
-void JobQueue::Record(Entry& entry, const std::string& text) {
-  JobStatus& status = entry.status;
-  status.log.push_back({.seconds = Seconds(status.created, context_.clock->Now()), .text = text});
-  if (status.log.size() > kJobHistoryKept) status.log.erase(status.log.begin());
-  ++status.log_count;
-  ++status.event_count;
-}
-
-void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) {
-  JobStatus& status = entry.status;
-  if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
-    octavo::Log(LogLevel::kError, "job state", {{"job", status.name}, {"error", std::string(allowed.message())}});
-    return;
-  }
-  const TimePoint now = context_.clock->Now();
-  if (state == JobState::kRunning) {
-    status.started = now;
-    queue_seconds_.Add(Seconds(status.created, now));
-  }
-  status.state = state;
-  status.reason_code = code;
-  status.reason = reason;
-  Record(entry, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
-  if (!IsFinal(state)) return;
-  entry.projections.reset();
-  status.ended = now;
-  status.eta_seconds = 0;
-  ++finished_[{status.kind, code}];
-  if (status.started.monotonic_ns > 0) run_seconds_[status.kind].Add(Seconds(status.started, now));
-  if (entry.plans.begin()->second.view_shape[0] > 0) context_.publisher->ScanEnded(status.name);
-}
-
-// Those that wait, the next one first.
-std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::OrderLocked() {
-  std::vector<std::tuple<int, uint64_t, std::shared_ptr<Entry>>> keyed;
-  for (const auto& entry : entries_) {  // in the order of submission, which a stable sort keeps
-    if (entry->status.state != JobState::kQueued) continue;
-    auto served = served_.find(entry->status.spec.group);
-    keyed.emplace_back(-entry->status.spec.priority, served == served_.end() ? 0 : served->second, entry);
-  }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b)); });
-  std::vector<std::shared_ptr<Entry>> order;
-  for (auto& [priority, served, entry] : keyed) order.push_back(std::move(entry));
-  return order;
-}
-
-// Gives jobs to idle workers as long as one can be had. True if anything changed.
-bool JobQueue::DispatchLocked() {
-  if (ends_) return false;
-  bool changed = false, again = true;
-  while (again) {
-    again = false;
-    const bool any_idle = std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->entry == nullptr; });
-    for (const auto& entry : OrderLocked()) {
-      JobStatus& status = entry->status;
-      bool healthy = false;
-      std::string code = "WAITING_FOR_DEVICE", reason = "its device is busy";
-      for (int i = 0; i < context_.devices && !again; ++i) {
-        const int d = (next_device_ + i) % context_.devices;
-        auto plan = entry->plans.find(d);
-        if (plan == entry->plans.end() || !context_.device_of(d)->Health().ok()) continue;
-        healthy = true;
-        Worker& worker = *workers_[static_cast<size_t>(d)];
-        if (worker.entry != nullptr) continue;
-        auto charges = context_.ledger->Reserve(d, status.name, status.spec.title, NeedsOf(plan->second), nullptr);
-        if (!charges.ok()) {
-          code = "WAITING_FOR_MEMORY";
-          reason = std::string(charges.status().message());
-          continue;
-        }
-        entry->charges = *std::move(charges);
-        entry->device = d;
-        status.device = DeviceName(d);
-        status.plan = plan->second.text;
-        status.memory_bytes = plan->second.bytes();
-        SetStateLocked(*entry, JobState::kRunning, "", "");
-        worker.entry = entry;
-        next_device_ = (d + 1) % context_.devices;
-        served_[status.spec.group] = ++turn_;
-        again = changed = true;
-        cv_.NotifyAll();
-      }
-      if (again) break;  // the groups' turns have changed
-      if (!healthy) {
-        SetStateLocked(*entry, JobState::kFailed, "DEVICE_DOWN", "no device that the job could run on is healthy any more");
-        changed = true;
-      } else if (status.reason_code != code || status.reason != reason) {
-        status.reason_code = code;
-        status.reason = reason;
-        ++status.event_count;
-        changed = true;
-      }
-    }
-    if (!any_idle) break;
-  }
-  return changed;
-}
-
-void JobQueue::Tick() {
-  bool changed = false;
-  {
-    MutexLock lock(mutex_);
-    const bool waits = std::any_of(entries_.begin(), entries_.end(), [](const auto& entry) { return entry->status.state == JobState::kQueued; });
-    if (waits) changed = DispatchLocked();
-  }
-  if (changed) context_.changed();
 }
 
 // Ended jobs stay listed, the oldest go when there are very many.
@@ -399,82 +287,6 @@ void JobQueue::ForgetOldLocked() {
     if (auto it = served_.find(entry->status.spec.group); it != served_.end()) served.insert(*it);
   }
   served_.swap(served);
-}
-
-// -- the worker of a device
-
-void JobQueue::Work(int device) {
-  Worker& worker = *workers_[static_cast<size_t>(device)];
-  for (;;) {
-    std::shared_ptr<Entry> entry;
-    {
-      MutexLock lock(mutex_);
-      while (worker.entry == nullptr && !ends_) cv_.Wait(lock);
-      if (worker.entry == nullptr) return;
-      entry = worker.entry;
-    }
-    context_.changed();
-    Execute(entry, device, worker.stream);
-    {
-      MutexLock lock(mutex_);
-      worker.entry = nullptr;
-      DispatchLocked();
-    }
-    context_.changed();
-  }
-}
-
-void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& stream) {
-  absl::Status status = absl::OkStatus();
-  if (!stream) {
-    auto made = context_.device_of(device)->NewStream(StreamPriority::kLow);
-    status = made.status();
-    if (made.ok()) stream = *std::move(made);
-  }
-  {
-    Running run(*this, entry, *context_.device_of(device), stream.ref());
-    if (status.ok()) status = run.Begin();
-    if (status.ok()) {
-      try {
-        status = entry->work->Run(run, entry->stop.get_token());
-      } catch (const std::bad_alloc&) {
-        status = absl::ResourceExhaustedError("no host memory left for the job");
-      } catch (const std::exception& e) {
-        status = absl::InternalError(e.what());
-      }
-    }
-    // Whatever the job enqueued is over before anything of it is freed.
-    if (stream) {
-      const absl::Status over = stream.ref().Synchronize();
-      if (status.ok()) status = over;
-    }
-    if (status.ok() && !entry->stop.stop_requested()) status = run.Finish();
-    bool held = false;
-    {
-      MutexLock lock(mutex_);
-      held = status.ok() && !entry->stop.stop_requested();
-      entry->finishing = held;  // too late for a cancel
-    }
-    run.Close(held, status);
-  }  // frees its memory
-  entry->work.reset();
-  for (const auto id : entry->charges) context_.ledger->Release(id);
-  entry->charges.clear();
-  MutexLock lock(mutex_);
-  JobStatus& job = entry->status;
-  if (entry->finishing) {
-    job.fraction = 1;
-    SetStateLocked(*entry, JobState::kDone, "COMPLETED", "");
-  } else if (entry->stop.stop_requested()) {
-    job.volumes.clear();
-    SetStateLocked(*entry, JobState::kCancelled, "CANCELLED", "cancelled by a client");
-  } else {
-    job.volumes.clear();
-    const std::string reason = InfoOf(status).reason;
-    SetStateLocked(*entry, JobState::kFailed, reason.empty() ? absl::StatusCodeToString(status.code()) : reason, std::string(status.message()));
-  }
-  octavo::Log(job.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",
-              {{"job", job.name}, {"kind", job.kind}, {"state", Name(job.state)}, {"reason", job.reason_code}, {"text", job.reason}});
 }
 
 }  // namespace octavo::engine

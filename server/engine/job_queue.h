@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,10 +28,11 @@
 
 namespace octavo::engine {
 
-/// Jobs from their submission to their volumes. One worker (thread and stream) a device runs one job at a time. Order: higher
-/// priorities first; of equal ones the groups take turns, each in the order of submission. A job goes to the next idle healthy device
-/// in turn on which the ledger grants all that its plan asks for; one that has to wait for memory lets others pass. Thread-safe;
-/// calls are short.
+/// Jobs from their submission to their volumes. One job at a time has the turn of a device. Order: higher priorities first; of equal
+/// ones the groups take turns, each in the order of submission. A job goes to the next free healthy device in turn on which the ledger
+/// grants all that its plan asks for; one that has to wait for memory lets others pass. A job that waits for its input gives up the
+/// turn (JobRun::WithoutDevice), not its memory, and when it comes back goes before those of its priority that have not begun.
+/// Thread-safe; calls are short.
 class JobQueue {
  public:
   struct Context {
@@ -68,7 +70,7 @@ class JobQueue {
   void Shutdown();
   /// True when nothing waits or runs.
   bool Idle();
-  /// Jobs that run on device `index`: 0 or 1.
+  /// Jobs that run on device `index`, those included that wait for their input meanwhile.
   int RunningOn(int index);
   void AddTo(Stats* stats);
 
@@ -76,9 +78,14 @@ class JobQueue {
   struct Entry;
   class Running;
   struct Worker {
-    Stream stream;
+    Stream stream;                 // its thread's
     std::shared_ptr<Entry> entry;  // what it runs; null = idle
     std::jthread thread;
+  };
+  /// A device: who may use it (null = it is free), and one worker for every job that ran or waited without it at a time.
+  struct Lane {
+    std::shared_ptr<Entry> turn;
+    std::vector<std::unique_ptr<Worker>> workers;
   };
   using Entries = std::list<std::shared_ptr<Entry>>;
 
@@ -86,12 +93,18 @@ class JobQueue {
   absl::StatusOr<std::vector<int>> Candidates(const JobSpec& spec, const JobWork& work) const;
   std::vector<AdmissionReport::Item> NeedsOf(const JobPlan& plan) const;
   std::vector<std::shared_ptr<Entry>> OrderLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<Entry>> ReturningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool DispatchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DispatchOneLocked(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Worker& WorkerOfLocked(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusLocked(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Record(Entry& entry, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Work(int device);
+  void GiveUpTurn(const std::shared_ptr<Entry>& entry);
+  absl::Status TakeTurn(const std::shared_ptr<Entry>& entry, const std::stop_token& stop);
+  void Work(int device, Worker& worker);
   void Execute(const std::shared_ptr<Entry>& entry, int device, Stream& stream);
 
   const Context context_;
@@ -101,12 +114,12 @@ class JobQueue {
   Entries entries_ ABSL_GUARDED_BY(mutex_);                                                      // oldest first
   std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, job
   std::map<std::string, uint64_t> served_ ABSL_GUARDED_BY(mutex_);                               // group → when one of it began last
-  uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0, returns_ ABSL_GUARDED_BY(mutex_) = 0;
   int next_device_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::pair<std::string, std::string>, int64_t> finished_ ABSL_GUARDED_BY(mutex_);  // (kind, reason)
   Histogram queue_seconds_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Histogram> run_seconds_ ABSL_GUARDED_BY(mutex_);  // by kind
-  std::vector<std::unique_ptr<Worker>> workers_;                          // [device]; Worker::entry guarded by mutex_
+  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);                       // [device]
 };
 
 }  // namespace octavo::engine

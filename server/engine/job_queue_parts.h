@@ -1,7 +1,8 @@
 #pragma once
 
-// Private to job_queue.cc and job_run.cc.
+// Private to job_queue*.cc and job_run.cc.
 
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <vector>
@@ -18,6 +19,7 @@ struct JobQueue::Entry {
   std::stop_source stop;
   std::vector<Ledger::ChargeId> charges;  // less those of results that have begun
   int device = -1;
+  uint64_t returned = 0;   // not 0: it wants its device's turn again, in this order; guarded by the queue's mutex
   bool finishing = false;  // its results are being handed out; guarded by the queue's mutex
 };
 
@@ -52,6 +54,7 @@ class JobQueue::Running final : public JobRun {
   absl::Status Store(size_t index, const void* data, int64_t bytes) override;
   void SetDisplay(size_t index, double lo, double hi) override;
   void* ResultMip(size_t index, bool made) override;
+  absl::Status WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) override;
   bool PreviewDue() override;
   std::vector<Publisher::Wanted> Wanted() override { return queue_.context_.publisher->WantedOf(name_); }
   absl::Status Publish(const Plane& plane) override;

@@ -107,6 +107,13 @@ void JobQueue::Running::Found(JobFinding finding) {
   ++entry_->status.event_count;
 }
 
+absl::Status JobQueue::Running::WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) {
+  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  queue_.GiveUpTurn(entry_);
+  OCTAVO_RETURN_IF_ERROR(wait());
+  return queue_.TakeTurn(entry_, stop);
+}
+
 // -- memory
 
 absl::Status JobQueue::Running::Charge(int64_t bytes) {

@@ -128,6 +128,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const Tomogra
                                                                    const JobEnvironment& environment) {
   storage::ProjectionOptions options = file.options;
   OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath path, ConfinePath(file.path, environment.file_roots, "tomography.file.path"));
+  options.roots = environment.file_roots;
   if (!spec.angles_rad.empty()) {
     options.angle_values = spec.angles_rad;
     options.angle_unit = storage::AngleUnit::kRadians;

@@ -36,6 +36,9 @@ struct ProjectionOptions {
   /// In place of the angles of the file, one per projection, in the unit below (kDeclared: degrees).
   std::vector<double> angle_values;
   AngleUnit angle_unit = AngleUnit::kDeclared;
+  /// HDF5: folders under which files may lie that links and virtual datasets lead to, compared by canonical paths before they are opened.
+  /// Empty = no other file is read.
+  std::vector<std::string> roots;
   /// In place of what the file says about where flats and darks lie, as ProjectionInfo's; empty = as the file says.
   std::vector<double> flat_positions, dark_positions;
 };
@@ -90,7 +93,7 @@ class ProjectionInput {
 
 /// Opens the file or folder `path` (which the caller has checked against the configured roots) and checks that all it holds fits
 /// together; reads angles and keys, no frames. Errors of content name dataset, value and what is allowed, and carry ErrorInfo with
-/// reason BAD_PROJECTIONS (a dataset is missing, of wrong rank, shape, count or type, or links to another file), DAMAGED_FILE
+/// reason BAD_PROJECTIONS (a dataset is missing, of wrong rank, shape, count or type, or leads to another file that may not be read), DAMAGED_FILE
 /// (truncated, cannot be read) or UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed":
 ///   InvalidArgument  the file can never be used so       NotFound  no such file       PermissionDenied  it may not be read
 ///   DataLoss         it is damaged                       Unimplemented  it is of a kind that is not read

@@ -246,7 +246,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const std::string& path, const ProjectionOptions& options) {
-  OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(path));
+  OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(path, options.roots));
   if (options.format == "data_exchange") return OpenDataExchange(file, options);
   if (options.format == "nxtomo" && !options.projections.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(const bool there, file->Exists(options.projections));
@@ -264,6 +264,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const std::
   }
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<TomoEntry> entries, FindEntries(*file));
   if (entries.empty()) {
+    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // there it may be
     if (options.format == "nxtomo") return BadProjections(path, "/", "has no NXtomo entry", "an entry with frames and their image_key");
     return BadProjections(path, "/", "has neither a group /exchange nor an NXtomo entry",
                           "Data Exchange, NXtomo, or other files with the names of their datasets");

@@ -268,12 +268,12 @@ int Run(int argc, char** argv) {
   const auto plan_start = Clock::now();
   auto reconstructor = Take(Reconstructor::Create(c, device));
   const double plan_seconds = std::chrono::duration<double>(Clock::now() - plan_start).count();
-  (void)Take(reconstructor->Run(stream.ref(), input, nullptr, out.as<float>(), [](const IterationReport&) { return false; }));  // warm
+  (void)Take(reconstructor->Run(stream.ref(), input, nullptr, out.as<float>(), [](const IterationReport& r) { return r.iteration == 0; }));  // warm
   Ok(device.Fill(stream.ref(), out.data(), out.bytes(), 0xA5A5A5A5u));
   Ok(stream.ref().Synchronize());
   const auto start = Clock::now();
   const TomographyResult result = Take(reconstructor->Run(stream.ref(), input, nullptr, out.as<float>(), [&](const IterationReport& r) {
-    if (r.iteration == c.iterations - 1) Ok(reconstructor->CopyImage(stream.ref(), 0, before.as<float>()));
+    if (r.iteration > 0 && r.iteration == c.iterations - 1) Ok(reconstructor->CopyImage(stream.ref(), 0, before.as<float>()));
     return true;
   }));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();

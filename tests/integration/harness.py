@@ -69,6 +69,11 @@ class Daemon:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def held_bytes(client):
+    """Device memory of all devices that somebody holds or has reserved."""
+    return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
+
+
 class DaemonTest(unittest.TestCase):
     """A daemon for each test class."""
 
@@ -86,6 +91,14 @@ class DaemonTest(unittest.TestCase):
         text = cls.daemon.text()
         cls.daemon.remove()
         assert code == 0, f"octavod ended with {code}: {text}"
+
+    def command(self, *arguments, check=True):
+        """The command line `octavo` against the daemon, to its end."""
+        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
+                                timeout=120)
+        if check:
+            self.assertEqual(result.returncode, 0, result.stderr)
+        return result
 
     def tearDown(self):
         for scan in self.client.scans():

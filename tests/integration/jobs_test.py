@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import threading
 import unittest
 import urllib.request
@@ -11,7 +10,7 @@ import urllib.request
 import grpc
 import numpy as np
 
-from harness import BUILD, DATA, Daemon, DaemonTest, octavo
+from harness import DATA, Daemon, DaemonTest, held_bytes, octavo
 from octavo.v1 import job_pb2, volume_pb2
 from real_spectra_test import width
 
@@ -30,18 +29,7 @@ def scan(client, processing, *, hold_raw=False, samples=1024, shape=None, volume
     return job, [v for v in volumes if not v.raw], [v for v in volumes if v.raw]
 
 
-def held_bytes(client):
-    return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
-
-
 class Jobs(DaemonTest):
-    def octavo(self, *arguments, check=True):
-        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
-                                timeout=120)
-        if check:
-            self.assertEqual(result.returncode, 0, result.stderr)
-        return result
-
     def test_reprocessed_is_what_the_scan_would_have_made(self):
         _, plain, raw = scan(self.client, FIRST, hold_raw=True)
         _, wanted, none = scan(self.client, SECOND)
@@ -144,7 +132,7 @@ class Jobs(DaemonTest):
         self.assertGreater(steps, 3)
         self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_CANCELLED, "CANCELLED", []))
         self.assertTrue(any("RUNNING" in line.text for line in job.log))
-        self.assertEqual(self.octavo("job", "cancel", second.name).stdout.split()[2], "CANCELLED")
+        self.assertEqual(self.command("job", "cancel", second.name).stdout.split()[2], "CANCELLED")
         self.client.cancel_job(urgent.name)
         self.client.wait_job(urgent.name, check=False)
         self.assertEqual(held_bytes(self.client), before)
@@ -200,18 +188,18 @@ class Jobs(DaemonTest):
         spec = os.path.join(self.daemon.directory, "job.json")
         with open(spec, "w") as file:
             json.dump({"reprocess": {"volume": raw[0].name, "processing": {"value": "MAGNITUDE", "dtype": "F32"}}, "title": "by hand"}, file)
-        self.assertIn("wants", self.octavo("job", "submit", "--json-spec", spec, "--plan").stdout)
-        text = self.octavo("job", "submit", "--json-spec", spec, "--watch").stdout
+        self.assertIn("wants", self.command("job", "submit", "--json-spec", spec, "--plan").stdout)
+        text = self.command("job", "submit", "--json-spec", spec, "--watch").stdout
         self.assertIn("DONE", text)
         self.assertIn("by hand", text)
-        self.octavo("job", "reprocess", raw[0].name, "--watch", "--label", "a=b")
-        self.assertIn("a2 ", self.octavo("job", "autofocus", raw[0].name, "--only-a2", "--watch").stdout)
-        listed = [json.loads(line) for line in self.octavo("--json", "job", "list").stdout.splitlines()]
+        self.command("job", "reprocess", raw[0].name, "--watch", "--label", "a=b")
+        self.assertIn("a2 ", self.command("job", "autofocus", raw[0].name, "--only-a2", "--watch").stdout)
+        listed = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
         self.assertEqual([job["kind"] for job in listed[:3]], ["dispersion_autofocus", "reprocess", "reprocess"])
-        self.assertEqual(self.octavo("--json", "job", "list", "--open").stdout, "")
-        self.assertIn("DONE", self.octavo("job", "show", listed[0]["name"]).stdout)
-        self.assertEqual(self.octavo("job", "watch", "jobs/none", check=False).returncode, 1)
-        self.assertEqual(self.octavo("job", "submit", check=False).returncode, 2)
+        self.assertEqual(self.command("--json", "job", "list", "--open").stdout, "")
+        self.assertIn("DONE", self.command("job", "show", listed[0]["name"]).stdout)
+        self.assertEqual(self.command("job", "watch", "jobs/none", check=False).returncode, 1)
+        self.assertEqual(self.command("job", "submit", check=False).returncode, 2)
 
 
 class Drain(unittest.TestCase):

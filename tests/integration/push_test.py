@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +11,8 @@ import grpc
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo
-from octavo.v1 import scan_pb2, source_pb2, source_pb2_grpc
+from pushing import CuttingProxy, RawStream
+from octavo.v1 import scan_pb2, source_pb2
 
 SAMPLES = 128
 ASCANS, BSCANS = 32, 8
@@ -35,99 +34,15 @@ def model(volume, **kwargs):
     return np.abs(np.fft.ifft(spectra, axis=1))[:, :SAMPLES // 2].reshape(BSCANS, ASCANS, SAMPLES // 2)
 
 
-class RawPush:
+class RawPush(RawStream):
     """A client that does what it likes with the protocol."""
 
     def __init__(self, address, scan, **hello):
-        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self.requests = queue.Queue()
-        self.requests.put(source_pb2.PushRequest(scan=scan, **hello))
-        self.call = source_pb2_grpc.SourceServiceStub(self.channel).Push(iter(self.requests.get, None))
+        super().__init__(address, "Push", source_pb2.PushRequest(scan=scan, **hello))
 
     def send(self, first, count, **fields):
         fields.setdefault("data", records(first, count).tobytes())
         self.requests.put(source_pb2.PushRequest(first_record=first, records=count, **fields))
-
-    def until(self, wanted):
-        """Reads answers until one is as wanted."""
-        for answer in self.call:
-            if wanted(answer):
-                return answer
-        raise AssertionError("the stream ended")
-
-    def error(self):
-        """Reads to the end, which must be an error."""
-        try:
-            for _ in self.call:
-                pass
-        except grpc.RpcError as error:
-            return octavo.errors.from_rpc_error(error)
-        raise AssertionError("the stream ended without an error")
-
-    def close(self):
-        self.requests.put(None)
-        self.call.cancel()
-        self.channel.close()
-
-
-class CuttingProxy:
-    """Passes TCP on to the daemon; `cut` breaks all connections that there are."""
-
-    def __init__(self, address):
-        host, port = address.rsplit(":", 1)
-        self.target = (host, int(port))
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.lock = threading.Lock()
-        self.pairs = []
-        self.threads = [threading.Thread(target=self.accept)]
-        self.threads[0].start()
-
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self.target)
-            with self.lock:
-                self.pairs.append((near, far))
-                for a, b in ((near, far), (far, near)):
-                    self.threads.append(threading.Thread(target=self.pump, args=(a, b)))
-                    self.threads[-1].start()
-
-    @staticmethod
-    def pump(a, b):
-        try:
-            while data := a.recv(65536):
-                b.sendall(data)
-        except OSError:
-            pass
-        for s in (a, b):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def sockets(self):
-        with self.lock:
-            return [s for pair in self.pairs for s in pair]
-
-    def cut(self):
-        for s in self.sockets():
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-        self.cut()
-        for thread in self.threads:
-            thread.join()
-        for s in self.sockets():
-            s.close()
 
 
 class Push(DaemonTest):

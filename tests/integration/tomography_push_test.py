@@ -1,17 +1,15 @@
 """Projections that clients push to a tomography job: in any order, over several connections, with previews; the result is that of the file."""
 
 import os
-import queue
 import shutil
-import threading
 import unittest
 
 import grpc
 import numpy as np
 
 from harness import DATA, Daemon, DaemonTest, octavo
-from octavo.v1 import job_pb2, source_pb2, source_pb2_grpc, tomography_pb2, types_pb2
-from push_test import CuttingProxy
+from octavo.v1 import job_pb2, source_pb2, tomography_pb2, types_pb2
+from pushing import CuttingProxy, RawStream
 
 TOOTH = os.path.join(DATA, "tomo")
 CENTER = 294.8
@@ -48,37 +46,15 @@ def job(**fields):
     return job_pb2.JobSpec(tomography=spec)
 
 
-class RawPush:
+class RawPush(RawStream):
     """A client that does what it likes with the protocol."""
 
     def __init__(self, address, name):
-        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self.requests = queue.Queue()
-        self.requests.put(source_pb2.PushProjectionsRequest(job=name))
-        self.call = source_pb2_grpc.SourceServiceStub(self.channel).PushProjections(iter(self.requests.get, None))
+        super().__init__(address, "PushProjections", source_pb2.PushProjectionsRequest(job=name))
 
     def send(self, sequence, array, **fields):
         fields.setdefault("rows", len(array))
         self.requests.put(source_pb2.PushProjectionsRequest(sequence=sequence, data=np.ascontiguousarray(array).tobytes(), **fields))
-
-    def until(self, wanted):
-        for answer in self.call:
-            if wanted(answer):
-                return answer
-        raise AssertionError("the stream ended")
-
-    def error(self):
-        try:
-            for _ in self.call:
-                pass
-        except grpc.RpcError as error:
-            return octavo.errors.from_rpc_error(error)
-        raise AssertionError("the stream ended without an error")
-
-    def close(self):
-        self.requests.put(None)
-        self.call.cancel()
-        self.channel.close()
 
 
 class TomographyPush(DaemonTest):
@@ -180,6 +156,23 @@ class TomographyPush(DaemonTest):
         self.assertTrue(self.client.push_projections(second, octavo.projection_frames(projections, angles, flats, darks)).done)
         self.assertTrue(self.client.push_projections(first, octavo.projection_frames(projections, angles, flats, darks)).done)
         np.testing.assert_array_equal(self.read(self.client.wait_job(first)), self.read(self.client.wait_job(second)))
+
+    def test_other_jobs_of_the_device_finish_while_one_waits(self):
+        projections, flats, darks, angles = phantom()
+        np.save(os.path.join(self.daemon.root, "scan.npy"), projections.astype("<f4") / 40000)
+        from_file = dict(file=dict(path="scan.npy"), angles_rad=angles, preparation=dict(no_logarithm=True))
+        self.assertEqual(len(self.client.devices()), 1)
+        name = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+        self.client.push_projections(name, frames[:10], end=False)
+        for _ in range(3):
+            done = self.client.wait_job(self.client.submit_job(job(**from_file)).name)
+            self.client.discard(done.volumes[0])
+        waiting = self.client.job(name)
+        self.assertEqual((waiting.state, waiting.stage), (job_pb2.JOB_RUNNING, "projections"))
+        self.client.cancel_job(self.client.submit_job(job(push=push_spec(projections, flats, darks))).name)
+        self.assertTrue(self.client.push_projections(name, frames[10:]).done)
+        self.assertEqual(len(self.client.wait_job(name).volumes), 1)
 
     def test_errors_name_the_field_and_end_only_the_stream(self):
         projections, flats, darks, angles = phantom()

@@ -3,14 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import threading
 import unittest
 
 import grpc
+import h5py
 import numpy as np
 
-from harness import BUILD, DATA, Daemon, DaemonTest, octavo
+from harness import DATA, Daemon, DaemonTest, held_bytes, octavo
 from octavo.v1 import job_pb2, types_pb2
 
 TOMO = os.path.join(DATA, "tomo")
@@ -42,18 +42,7 @@ def psnr(image, truth):
     return 10 * np.log10((truth.max() - truth.min()) ** 2 / np.mean((image - truth) ** 2))
 
 
-def held_bytes(client):
-    return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
-
-
 class Tomography(DaemonTest):
-    def command(self, *arguments, check=True):
-        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
-                                timeout=120)
-        if check:
-            self.assertEqual(result.returncode, 0, result.stderr)
-        return result
-
     def made(self, work, **fields):
         job = self.client.wait_job(self.client.submit_job(work, **fields).name)
         return job, self.client.read(job.volumes[0])
@@ -228,6 +217,31 @@ class Tomography(DaemonTest):
         plan = self.client.plan_job(octavo.tomography("fine.npy", algorithm="sirt", iterations=7, angles=angles, prepare=self.ready))
         self.assertIn("SIRT, 7 iterations: 2 slices of 64 x 64 from 40 angles", plan.plan)
         self.assertTrue(plan.report.admitted)
+
+    def test_scans_in_several_files(self):
+        _, angles = self.sinograms("all.npy", size=64, count=40, rows=2)
+        data = np.load(os.path.join(self.daemon.root, "all.npy"))
+        os.makedirs(os.path.join(self.daemon.root, "raw"))
+        for name, part in (("raw/one.h5", data[:15]), ("raw/two.h5", data[15:])):
+            with h5py.File(os.path.join(self.daemon.root, name), "w") as file:
+                file["entry/data"] = part
+        layout = h5py.VirtualLayout(data.shape, "f4")
+        layout[:15] = h5py.VirtualSource("raw/one.h5", "entry/data", data[:15].shape)
+        layout[15:] = h5py.VirtualSource("raw/two.h5", "entry/data", data[15:].shape)
+        with h5py.File(os.path.join(self.daemon.root, "virtual.h5"), "w") as file:
+            file.create_virtual_dataset("frames", layout)
+        with h5py.File(os.path.join(self.daemon.root, "master.h5"), "w") as file:
+            file["exchange/data"] = h5py.ExternalLink("virtual.h5", "/frames")
+            file["exchange/theta"] = np.rad2deg(angles)
+            file["exchange/theta"].attrs["units"] = "deg"
+            file["outside/data"] = h5py.ExternalLink("/etc/frames.h5", "/frames")
+        _, wanted = self.made(octavo.tomography("all.npy", angles=angles, prepare=self.ready))
+        _, image = self.made(octavo.tomography("master.h5", angles=angles, prepare=self.ready))
+        np.testing.assert_array_equal(image, wanted)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_job(octavo.tomography(octavo.ProjectionFile(path="master.h5", projections="/outside/data"), prepare=self.ready))
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_PROJECTIONS"))
+        self.assertIn("/outside/data leads to '/etc/frames.h5:/frames', which lies outside of the configured roots", caught.exception.message)
 
     @needs_data
     def test_the_tooth(self):

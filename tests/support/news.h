@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -14,16 +15,16 @@ class News {
     ++told_;
     changed_.notify_all();
   }
-  /// Until `when()` is true; it is asked without a lock.
+  /// Until `when()` is true; it is asked without a lock. With `look_again` it is asked so often even if nobody tells anything.
   template <class F>
-  void Await(F when) {
+  void Await(F when, std::chrono::milliseconds look_again = std::chrono::hours(1)) {
     for (;;) {
       std::unique_lock lock(mutex_);
       const int64_t seen = told_;
       lock.unlock();
       if (when()) return;
       lock.lock();
-      changed_.wait(lock, [&] { return told_ != seen; });
+      changed_.wait_for(lock, look_again, [&] { return told_ != seen; });
     }
   }
 

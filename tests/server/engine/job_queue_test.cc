@@ -1,16 +1,16 @@
-// Jobs: states, order, memory, results, cancels. Two host devices; the work waits for gates that the test opens.
+// Jobs: states, order, memory, results, cancels.
 
 #include "server/engine/job_queue.h"
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <limits>
-#include <mutex>
 #include <set>
 #include <thread>
 
-#include "tests/support/status_matchers.h"
+#include "gmock/gmock.h"
+
+#include "tests/server/engine/job_queue_fixture.h"
 
 namespace octavo::engine {
 namespace {
@@ -19,157 +19,10 @@ using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr int64_t kBudget = 1 << 20;
-
-/// Something that happens once and can be waited for.
-class Gate {
- public:
-  void Open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  /// False if `stop` came first.
-  bool Wait(std::stop_token stop = {}) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, stop, [this] { return open_; });
-    return open_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  bool open_ = false;
-};
-
-struct Script {
-  int64_t result_bytes = 0, workspace_bytes = 1024;
-  int home = -1;
-  bool preview = false;
-  absl::Status end = absl::OkStatus();
-  Gate begun, may_end;
-  std::string order;  // "name" is appended to `log` when it begins
-  std::vector<std::string>* log = nullptr;
-  std::mutex* log_mutex = nullptr;
-};
-
-class ScriptedWork final : public JobWork {
- public:
-  explicit ScriptedWork(std::shared_ptr<Script> script) : script_(std::move(script)) {}
-  const char* kind() const override { return "scripted"; }
-  int home_device() const override { return script_->home; }
-  absl::StatusOr<JobPlan> Plan(Device&) const override {
-    JobPlan plan;
-    if (script_->result_bytes > 0) plan.results.push_back({.what = "volume", .bytes = script_->result_bytes, .mip_bytes = script_->result_bytes / 4});
-    plan.workspace_bytes = script_->workspace_bytes;
-    plan.text = "waits for a gate";
-    if (script_->preview) plan.view_shape[0] = script_->result_bytes / 16, plan.view_shape[1] = 4, plan.view_shape[2] = 4;
-    return plan;
-  }
-  std::string Parameters() const override { return R"({"gate": true})"; }
-  absl::Status Run(JobRun& run, std::stop_token stop) override {
-    if (script_->log != nullptr) {
-      std::lock_guard lock(*script_->log_mutex);
-      script_->log->push_back(script_->order);
-    }
-    run.Stage("waiting", 2, 0.0, 0.5);
-    run.Log("hello");
-    void* out = nullptr;
-    if (script_->result_bytes > 0) {
-      VolumeStatus volume;
-      volume.shape[0] = script_->result_bytes / 16, volume.shape[1] = 4, volume.shape[2] = 4;
-      volume.dtype = DType::kU8;
-      volume.complete = true;
-      OCTAVO_ASSIGN_OR_RETURN(out, run.Result(0, volume));
-      OCTAVO_RETURN_IF_ERROR(run.device().Fill(run.stream(), out, script_->result_bytes, 0x07070707u));
-    }
-    run.Step(1, 3.5);
-    script_->begun.Open();
-    if (!script_->may_end.Wait(stop)) return absl::CancelledError("stopped");
-    if (script_->preview && run.PreviewDue()) {
-      OCTAVO_RETURN_IF_ERROR(run.Publish({.key = {.product = Product::kBscan, .axis = FrameAxis::kY, .plane_index = 1},
-                                          .data = out,
-                                          .dtype = DType::kU8,
-                                          .rows = 4,
-                                          .columns = 4,
-                                          .row_axis = "x",
-                                          .column_axis = "z"}));
-    }
-    run.Step(2, 1.25);
-    return script_->end;
-  }
-
- private:
-  const std::shared_ptr<Script> script_;
-};
-
-class JobQueueTest : public ::testing::Test {
- protected:
-  static constexpr int kDevices = 2;
-  JobQueueTest() {
-    for (int d = 0; d < kDevices; ++d) {
-      opened_.push_back(OpenDevices("host").value());
-      frames_.push_back(std::make_shared<FramePool>(opened_.back().devices[0].get(), 1 << 20));
-    }
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = kDevices,
-                                                          .device_of = [this](int d) { return opened_[static_cast<size_t>(d)].devices[0].get(); },
-                                                          .frames_of = [this](int d) { return frames_[static_cast<size_t>(d)]; },
-                                                          .ledger = &ledger_,
-                                                          .volumes = &volumes_,
-                                                          .publisher = &publisher_,
-                                                          .clock = &clock_,
-                                                          .server_id = "testtest",
-                                                          .changed =
-                                                              [this] {
-                                                                std::lock_guard lock(mutex_);
-                                                                ++changes_;
-                                                                changed_.notify_all();
-                                                              }});
-  }
-
-  static JobSpec Spec(int priority = 0, std::string group = "", std::string device = "") {
-    JobSpec spec;
-    spec.title = "a job";
-    spec.labels = {{"who", "me"}};
-    spec.priority = priority;
-    spec.group = std::move(group);
-    spec.device = std::move(device);
-    return spec;
-  }
-  JobStatus Submit(const std::shared_ptr<Script>& script, const JobSpec& spec = Spec()) {
-    auto job = queue_->Submit(spec, std::make_unique<ScriptedWork>(script), nullptr);
-    EXPECT_THAT(job, IsOk());
-    return job.value_or(JobStatus());
-  }
-  template <class F>
-  JobStatus Await(const std::string& name, F when) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      const int64_t seen = changes_;
-      lock.unlock();
-      const JobStatus status = queue_->Get(name).value();
-      if (when(status)) return status;
-      lock.lock();
-      changed_.wait(lock, [&] { return changes_ != seen; });
-    }
-  }
-  JobStatus AwaitEnd(const std::string& name) {
-    return Await(name, [](const JobStatus& job) { return IsFinal(job.state); });
-  }
-  int64_t Used() { return ledger_.UseOf(0).reserved + ledger_.UseOf(0).held + ledger_.UseOf(1).reserved + ledger_.UseOf(1).held; }
-
-  const SystemClock clock_;
-  std::vector<OpenedDevices> opened_;
-  std::vector<std::shared_ptr<FramePool>> frames_;
-  Ledger ledger_{{kBudget, kBudget}};
-  VolumeStore volumes_{&ledger_, &clock_, [](const VolumeStatus&) {}};
-  Publisher publisher_{&clock_};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t changes_ = 0;
-  std::unique_ptr<JobQueue> queue_;
-};
+using testing::JobQueueTest;
+using testing::kBudget;
+using testing::Script;
+using testing::ScriptedWork;
 
 TEST(JobTransitions, ExactlyThoseOfTheStateMachine) {
   using S = JobState;

@@ -7,9 +7,8 @@
 #include "server/engine/job_queue.h"
 #include "server/engine/raw_records.h"
 #include "server/engine/simulated_model.h"
+#include "tests/server/engine/job_fixture.h"
 #include "tests/server/engine/session_runner.h"
-#include "tests/support/backend_param.h"
-#include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
 namespace {
@@ -21,21 +20,8 @@ using ::testing::HasSubstr;
 constexpr int64_t kSamples = 512;
 constexpr double kHalf = kSamples / 2;
 
-class RawJobsTest : public octavo::testing::BackendTest {
+class RawJobsTest : public engine::testing::JobFixture {
  protected:
-  RawJobsTest() {
-    frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
-                                                          .device_of = [this](int) { return &device_; },
-                                                          .frames_of = [this](int) { return frames_; },
-                                                          .ledger = &ledger_,
-                                                          .volumes = &store_,
-                                                          .publisher = &publisher_,
-                                                          .clock = &clock_,
-                                                          .server_id = "testtest",
-                                                          .changed = [this] { news_.Tell(); }});
-  }
-
   static SimulatedSource Instrument() {
     SimulatedSource source;
     source.seed = 7;
@@ -74,31 +60,9 @@ class RawJobsTest : public octavo::testing::BackendTest {
     spec.work = std::move(work);
     return spec;
   }
-  absl::StatusOr<JobStatus> Submit(const JobSpec& spec) {
-    OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, {.volumes = &store_}));
-    return queue_->Submit(spec, std::move(work), nullptr);
-  }
-  JobStatus Run(decltype(JobSpec::work) work) {
-    const auto job = Submit(SpecOf(std::move(work)));
-    EXPECT_THAT(job, IsOk());
-    if (!job.ok()) return {};
-    JobStatus end;
-    news_.Await([&] {
-      end = *queue_->Get(job->name);
-      return IsFinal(end.state);
-    });
-    EXPECT_EQ(end.state, JobState::kDone) << end.reason;
-    return end;
-  }
+  absl::StatusOr<JobStatus> Submit(const JobSpec& spec) { return SubmitTo(spec, {.volumes = &store_}); }
+  JobStatus Run(decltype(JobSpec::work) work) { return WaitDone(Submit(SpecOf(std::move(work)))); }
   int64_t Reserved() { return ledger_.UseOf(0).reserved; }
-
-  const SystemClock clock_;
-  Ledger ledger_{{int64_t{1} << 30}};
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
-  Publisher publisher_{&clock_};
-  std::shared_ptr<FramePool> frames_;
-  octavo::testing::News news_;
-  std::unique_ptr<JobQueue> queue_;
 };
 
 TEST_P(RawJobsTest, AutofocusFindsTheDispersion) {

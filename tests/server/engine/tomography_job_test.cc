@@ -10,35 +10,23 @@
 #include "gpu/tomography.h"
 #include "server/engine/job_kinds.h"
 #include "server/engine/job_queue.h"
-#include "tests/support/backend_param.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/engine/job_fixture.h"
 #include "tests/support/temp_folder.h"
 
 namespace octavo::engine {
 namespace {
 
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
 using ::testing::HasSubstr;
-using testing::IsError;
-using testing::IsOk;
 
 constexpr double kPi = 3.14159265358979323846;
 constexpr int64_t kAngles = 60, kRows = 7, kColumns = 64;
 constexpr double kAxis = 29.25;
 
-class TomographyJobTest : public testing::BackendTest {
+class TomographyJobTest : public engine::testing::JobFixture {
  protected:
   TomographyJobTest() {
-    frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
-                                                          .device_of = [this](int) { return &device_; },
-                                                          .frames_of = [this](int) { return frames_; },
-                                                          .ledger = &ledger_,
-                                                          .volumes = &store_,
-                                                          .publisher = &publisher_,
-                                                          .clock = &clock_,
-                                                          .server_id = "testtest",
-                                                          .spiller = {},
-                                                          .changed = [this] { Changed(); }});
     for (int64_t i = 0; i < kAngles; ++i) angles_.push_back(kPi * static_cast<double>(i) / kAngles);
     // Discs that move from row to row: [angle, row, column], minus logarithm.
     for (int64_t a = 0; a < kAngles; ++a) {
@@ -70,23 +58,6 @@ class TomographyJobTest : public testing::BackendTest {
     file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   }
 
-  void Changed() {
-    std::lock_guard lock(mutex_);
-    ++changes_;
-    changed_.notify_all();
-  }
-  template <class F>
-  void Await(F when) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      const int64_t seen = changes_;
-      lock.unlock();
-      if (when()) return;
-      lock.lock();
-      changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return changes_ != seen; });
-    }
-  }
-
   TomographySpec Spec(TomographyAlgorithm algorithm, int64_t iterations) const {
     TomographySpec spec;
     spec.input = ProjectionFileSpec{.path = "scan.npy", .options = {}};
@@ -105,31 +76,15 @@ class TomographyJobTest : public testing::BackendTest {
             .buffers = nullptr,
             .spiller = nullptr,
             .file_roots = {folder_.path()},
-            .projection_memory = nullptr,
+            .projection_memory = &memory_,
             .clock = &clock_};
   }
   absl::StatusOr<JobStatus> Submit(const TomographySpec& work) {
     const auto spec = std::make_unique<JobSpec>();
     spec->work = work;
-    OCTAVO_ASSIGN_OR_RETURN(auto made, MakeJobWork(*spec, Environment()));
-    return queue_->Submit(*spec, std::move(made), nullptr);
+    return SubmitTo(*spec, Environment());
   }
-  JobStatus Wait(const std::string& name) {
-    JobStatus end;
-    Await([&] {
-      end = *queue_->Get(name);
-      return IsFinal(end.state);
-    });
-    return end;
-  }
-  JobStatus Run(const TomographySpec& spec) {
-    const auto job = Submit(spec);
-    EXPECT_THAT(job, IsOk());
-    if (!job.ok()) return {};
-    JobStatus end = Wait(job->name);
-    EXPECT_EQ(end.state, JobState::kDone) << end.reason;
-    return end;
-  }
+  JobStatus Run(const TomographySpec& spec) { return WaitDone(Submit(spec)); }
   std::vector<float> VolumeOf(const JobStatus& job) {
     if (job.volumes.empty()) return {};
     const auto pinned = store_.Pin(job.volumes[0]);
@@ -160,18 +115,10 @@ class TomographyJobTest : public testing::BackendTest {
     return images;
   }
 
-  const SystemClock clock_;
-  testing::TempFolder folder_;
+  octavo::testing::TempFolder folder_;
   std::vector<double> angles_;
   std::vector<float> sinograms_;
-  Ledger ledger_{{int64_t{1} << 30}};
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
-  Publisher publisher_{&clock_};
-  std::shared_ptr<FramePool> frames_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t changes_ = 0;
-  std::unique_ptr<JobQueue> queue_;
+  ProjectionMemory memory_{1 << 20};
 };
 
 TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
@@ -295,6 +242,40 @@ TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
   Await([&] { return ledger_.UseOf(0).granted() == 0; });
 }
 
+// A scan goes on for hours: others have the device until its projections are in.
+TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();  // each projection brings its own
+  spec.input = PushedProjectionsSpec{.rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
+  ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
+  const int64_t connection = port->Connect();
+  const auto push = [&](int64_t first, int64_t end) {
+    for (int64_t a = first; a < end; ++a) {
+      PushedFrame frame{.sequence = static_cast<uint64_t>(a), .angle_rad = angles_[static_cast<size_t>(a)], .rows = kRows, .parts = {}};
+      frame.parts.emplace_back(reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns), kRows * kColumns * 4);
+      ASSERT_THAT(port->Progress(connection), IsOk());  // takes the credit
+      ASSERT_THAT(port->Offer(connection, frame), IsOk());
+    }
+  };
+  push(0, kAngles / 2);
+  Await([&] { return queue_->Get(pushed.name)->step == kAngles / 2; });  // it waits
+  const JobStatus file = Run(Spec(TomographyAlgorithm::kFbp, 1));
+  EXPECT_EQ(queue_->Get(pushed.name)->state, JobState::kRunning);
+  EXPECT_EQ(queue_->Get(pushed.name)->stage, "projections");
+  // Another one waits beside it and is cancelled there.
+  ASSERT_OK_AND_ASSIGN(const JobStatus third, Submit(spec));
+  Await([&] { return queue_->Get(third.name)->stage == "projections"; });
+  EXPECT_EQ(queue_->RunningOn(0), 2);
+  ASSERT_THAT(queue_->Cancel(third.name), IsOk());
+  EXPECT_EQ(Wait(third.name).state, JobState::kCancelled);
+  push(kAngles / 2, kAngles);
+  const JobStatus end = Wait(pushed.name);
+  EXPECT_EQ(end.state, JobState::kDone) << end.reason;
+  EXPECT_EQ(VolumeOf(end), VolumeOf(file));
+  port->Disconnect(connection);
+}
+
 TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   // A volume of 24 slices with room for a few of them beside the result.
   std::vector<float> many;
@@ -358,7 +339,7 @@ TEST_P(TomographyJobTest, NegativeDataFailTheJobAndLeaveNothing) {
   Await([&] { return ledger_.UseOf(0).granted() == 0; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomographyJobTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomographyJobTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -89,10 +89,25 @@ class Hdf5Builder {
   void SoftLink(const std::string& name, const std::string& target) {
     EXPECT_GE(H5Lcreate_soft(target.c_str(), file_, name.c_str(), links_, H5P_DEFAULT), 0);
   }
-  void VirtualData(const std::string& name, const std::vector<hsize_t>& shape, const std::string& source_file, const std::string& source) {
-    const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_virtual(creation, space, source_file.c_str(), source.c_str(), space);
-    H5Dclose(H5Dcreate2(file_, name.c_str(), H5T_STD_U16LE, space, links_, creation, H5P_DEFAULT));
+  /// A box of a virtual dataset that is all of another one.
+  struct Source {
+    std::string file, dataset;
+    std::vector<hsize_t> shape, at;
+  };
+  /// Of u16.
+  void VirtualData(const std::string& name, const std::vector<hsize_t>& shape, const std::vector<Source>& sources) {
+    const auto rank = static_cast<int>(shape.size());
+    const hid_t space = H5Screate_simple(rank, shape.data(), nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
+    for (const Source& source : sources) {
+      const hid_t there = H5Screate_simple(rank, source.shape.data(), nullptr);
+      EXPECT_GE(H5Sselect_hyperslab(space, H5S_SELECT_SET, source.at.data(), nullptr, source.shape.data(), nullptr), 0);
+      EXPECT_GE(H5Pset_virtual(creation, space, source.file.c_str(), source.dataset.c_str(), there), 0) << name;
+      H5Sclose(there);
+    }
+    H5Sselect_all(space);
+    const hid_t data = H5Dcreate2(file_, name.c_str(), H5T_STD_U16LE, space, links_, creation, H5P_DEFAULT);
+    EXPECT_GE(data, 0) << name;
+    H5Dclose(data);
     H5Pclose(creation);
     H5Sclose(space);
   }
