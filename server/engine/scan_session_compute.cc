@@ -313,9 +313,11 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   next_volume_ = index + 1;
   const Retention& retention = scan_.spec.retention;
   if (volume->slot == nullptr && Spills(retention.on_full) && retention.on_tier_full == OnFull::kStopAtVolume) {
+    const int64_t mapped = context_.store->MappedOf(name_);
     EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
             absl::StrCat("all ", VolumeSlots(scan_), " hold slots are full and the tier ", Name(TierOf(retention.on_full)),
-                         " is full or slower than the scan: commit or discard volumes, or submit with more retention.hold_slots"));
+                         " is full or slower than the scan: commit or discard volumes, or submit with more retention.hold_slots",
+                         mapped > 0 ? absl::StrCat("; ", mapped, " of them are mapped by other processes, and moving those would win no slot") : ""));
     stop_reached_ = true;
     return absl::OkStatus();
   }
