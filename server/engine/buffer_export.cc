@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,6 +16,12 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
   if (absl::StartsWith(spec.name, "volumes/")) {
     OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, exports_.OfVolume(spec.name, spec.replica));
     return exports_.Issue(std::move(memory), peer);
+  }
+  if (absl::StartsWith(spec.name, "scans/")) {
+    OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, feeds_.Issue(spec.name, peer));
+    ExportTicket out{.ticket = ticket, .status = {}, .memory = {}};
+    out.status.name = spec.name;
+    return out;
   }
   {
     MutexLock lock(mutex_);
@@ -52,6 +60,50 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
   // Here, on a worker: whoever maps it needs no event of ours.
   if (last_write != nullptr) OCTAVO_RETURN_IF_ERROR(last_write->Synchronize());
   return exports_.Issue(std::move(memory), peer);
+}
+
+absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
+  MutexLock turn(turn_mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(what.of, LeaseMode::kExclusive, "", 0, "the server"));
+  std::shared_ptr<BufferReplica> old;
+  int64_t bytes = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto it = by_name_.find(what.of);
+    const size_t index = what.replica;
+    if (it == by_name_.end() || index >= it->second->replicas.size() || it->second->replicas[index]->charge != what.charge) {
+      return absl::NotFoundError(absl::StrCat(what.of, " has no such memory any more"));
+    }
+    if (it->second->writers > 0) return absl::AbortedError(absl::StrCat(what.of, " is being written"));
+    old = it->second->replicas[index];
+    bytes = it->second->status.type.bytes();
+  }
+  auto fresh = std::make_shared<BufferReplica>();
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto charges,
+      context_.ledger->Reserve(old->device, what.of, "",
+                               {{.what = "buffer", .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)), .count = 1}}, nullptr));
+  fresh->ledger = context_.ledger;
+  fresh->charge = charges.front();
+  fresh->device = old->device;
+  context_.ledger->Move(fresh->charge, ChargeKind::kBuffer, what.of);
+  OCTAVO_ASSIGN_OR_RETURN(fresh->memory, ClientMemory::Allocate(*context_.devices[static_cast<size_t>(old->device)], bytes));
+  MutexLock lock(mutex_);
+  const auto it = by_name_.find(what.of);
+  if (it == by_name_.end()) return absl::NotFoundError(absl::StrCat(what.of, " is gone"));
+  OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(old->device));
+  OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, old->order));
+  OCTAVO_RETURN_IF_ERROR(order_.device(old->device).CopyOnDevice(stream, fresh->memory.data(), old->memory.data(), bytes));
+  OCTAVO_RETURN_IF_ERROR(order_.End(old->device, stream, {&old->order}, {&fresh->order}, {old, fresh}, [this, fresh](const absl::Status& s) {
+    if (s.ok()) return;
+    MutexLock lost(mutex_);
+    fresh->state = BufferState::kLost;
+  }));
+  fresh->version = old->version;
+  fresh->state = old->state;
+  it->second->replicas[what.replica] = fresh;
+  TouchLocked(*it->second);
+  return absl::OkStatus();
 }
 
 }  // namespace octavo::engine

@@ -37,6 +37,12 @@ BufferStore::BufferStore(Context context)
                 .clock = context_.clock,
                 .server_id = context_.server_id,
                 .draining = context_.draining}),
+      feeds_({.exports = &exports_,
+              .volumes = context_.volumes,
+              .ended = context_.scan_ended,
+              .spare = context_.spare_slots,
+              .draining = context_.draining,
+              .clock = context_.clock}),
       order_(context_.devices),
       housekeeper_([this] {
         pthread_setname_np(pthread_self(), "oct-buffers");

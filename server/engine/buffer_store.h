@@ -25,6 +25,7 @@
 #include "server/engine/lease.h"
 #include "server/engine/ledger.h"
 #include "server/engine/request_ids.h"
+#include "server/engine/volume_feed.h"
 #include "server/engine/volume_store.h"
 #include "server/engine/worker_pool.h"
 
@@ -64,6 +65,9 @@ class BufferStore {
     int64_t most_elements = int64_t{1} << 30;
     int64_t quota_bytes = 0;  // of device memory an owner may have; 0 = no limit
     double slow_reader_seconds = 30;
+    /// As VolumeFeeds::Context.
+    std::function<absl::StatusOr<bool>(const std::string& scan)> scan_ended;
+    std::function<int64_t(const VolumeStatus& volume)> spare_slots;
   };
   explicit BufferStore(Context context);
   ~BufferStore();
@@ -91,8 +95,14 @@ class BufferStore {
 
   /// Which buffers and volumes other processes map.
   ExportStore& exports() { return exports_; }
-  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's exclusive lease (its last write is waited for).
-  /// FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a thread that may wait.
+  /// Who is told of the volumes of a scan as they complete.
+  VolumeFeeds& feeds() { return feeds_; }
+  /// Copies a replica into new memory, because a process keeps the one that it has. Aborted (LEASED) while somebody has a lease of it or it
+  /// is being written, ResourceExhausted (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
+  absl::Status Relocate(const ExportStore::Overdue& what);
+  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's exclusive lease (its last write is waited for), or
+  /// (scans/...) for a standing subscription to the volumes of a scan. FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a thread
+  /// that may wait.
   absl::StatusOr<ExportTicket> Export(const ExportSpec& spec, const Caller& caller, const ExportPeer& peer);
 
   /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One thread at a time; Chunk may wait for the
@@ -215,6 +225,7 @@ class BufferStore {
 
   const Context context_;
   ExportStore exports_;
+  VolumeFeeds feeds_;
   DeviceOrder order_;
   Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is enqueued, and gives them back
   Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <pthread.h>
 #include <unistd.h>
 #include <utility>
@@ -28,6 +29,16 @@ absl::Status Draining() {
 
 namespace {
 
+// What all who look at the volumes of a scan may keep of its slots at once.
+int64_t SpareSlots(const VolumeStatus& volume) {
+  if (volume.origin == nullptr) return std::numeric_limits<int64_t>::max();
+  const Retention& retention = volume.origin->spec.retention;
+  if (retention.mode == RetentionMode::kLive) return retention.hold_slots;  // those beside the ring's own
+  // What is held stays where it is anyhow.
+  if (retention.disposition == Disposition::kAsk && !Spills(retention.on_full)) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(1, ScanSession::VolumeSlots(*volume.origin) - 2);
+}
+
 int64_t HalfOfMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 2; }
 
 }  // namespace
@@ -48,6 +59,8 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                [this](const VolumeStatus& volume) {
                  // Out of the device's memory: who maps it still keeps the slot.
                  if (buffers_ != nullptr && (!InMemory(volume.state) || volume.tier != Tier::kDevice)) buffers_->exports().Gone(volume.name);
+                 // First of all: who waits for the volume itself.
+                 if (buffers_ != nullptr && volume.state == VolumeState::kHeld && volume.tier == Tier::kDevice) buffers_->feeds().Offer(volume);
                  PublishVolumeEvent(volume);
                  volume_waits_.Tell(volume);
                  MakeChains(volume);
@@ -106,7 +119,13 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                                                                 .frames = frames_,
                                                                 .server_id = config_.server_id,
                                                                 .draining = [this] { return draining_.load(); },
-                                                                .quota_bytes = config_.buffer_quota_bytes});
+                                                                .quota_bytes = config_.buffer_quota_bytes,
+                                                                .scan_ended = [this](const std::string& scan) -> absl::StatusOr<bool> {
+                                                                  OCTAVO_ASSIGN_OR_RETURN(const auto session, Find(scan));
+                                                                  return session->finished();
+                                                                },
+                                                                .spare_slots = SpareSlots});
+  volumes_.SetMapped([this] { return buffers_->exports().Mapped(); });
   publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   ready_ = true;
   keeper_ = std::jthread([this](const std::stop_token& stop) {

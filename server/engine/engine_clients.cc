@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -43,6 +44,20 @@ void EngineImpl::Housekeep() {
   for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
   for (const VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});
   for (const VolumeStatus& volume : due.orphans) TakeCareOf(volume);
+  if (buffers_ == nullptr || !buffers_->exports().enabled()) return;
+  buffers_->feeds().Tick();
+  for (const ExportStore::Overdue& what : buffers_->exports().TakeOverdue()) MoveAway(what);
+}
+
+void EngineImpl::MoveAway(const ExportStore::Overdue& what) {
+  const auto done = [this, what](const absl::Status& status) {
+    buffers_->exports().Moved(what, status);
+    Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
+        status.ok() ? "moved out of memory that is not given back" : "still in memory that is not given back",
+        {{"name", what.of}, {"error", std::string(status.message())}});
+  };
+  if (absl::StartsWith(what.of, "volumes/")) return spiller_->Relocate(what.of, done);
+  buffers_->Post([this, what, done] { done(buffers_->Relocate(what)); });
 }
 
 std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
@@ -71,6 +86,7 @@ void EngineImpl::TakeCareOf(const VolumeStatus& volume) {
   const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
   switch (retention.orphan) {
     case Orphan::kSpillDisk:
+      buffers_->exports().Detach(volume.name);                                                // the end of the session ends its claim
       spiller_->Spill(volume.name, Tier::kDisk, [](const absl::StatusOr<VolumeStatus>&) {});  // a failure is logged; the volume stays held
       break;
     case Orphan::kCommitDefault: {

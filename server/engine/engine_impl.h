@@ -141,6 +141,8 @@ class EngineImpl final : public Engine {
   // -- engine_clients.cc
   std::vector<SessionStatus> WithHoldings(std::vector<SessionStatus> sessions);
   void TellExpiring(const VolumeStatus& volume);
+  // Into other memory, if it is still wanted: a process keeps what it has beyond its time.
+  void MoveAway(const ExportStore::Overdue& what);
   // A held volume whose client is gone.
   void TakeCareOf(const VolumeStatus& volume);
 

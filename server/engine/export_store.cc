@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/scalar.h"
 #include "server/engine/names.h"
@@ -93,7 +94,7 @@ absl::Status ExportStore::AdmitLocked(const ExportPeer& peer) {
     return Refusal(absl::StatusCode::kUnavailable, "DRAINING", "the server is draining and takes no new work; try another one or later");
   }
   for (const auto& [number, entry] : entries_) {
-    if (peer.uid.has_value() && entry.status.uid == peer.uid && Overdue(entry)) {
+    if (peer.uid.has_value() && entry.status.uid == peer.uid && IsOverdue(entry)) {
       return Refusal(absl::StatusCode::kPermissionDenied, "EXPORT_REFUSED",
                      absl::StrCat("user ", *peer.uid, " was asked to give ", entry.status.name, " back and has not"),
                      {{"export", entry.status.name}, {"pid", absl::StrCat(entry.status.pid)}});
@@ -125,7 +126,7 @@ absl::Status ExportStore::Describe(const DeviceBuffer& memory, ExportedMemory* o
   return absl::OkStatus();
 }
 
-absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, uint32_t replica) {
+absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, uint32_t replica, bool borrowed) {
   auto pinned = context_.volumes->PinAnyTier(name);
   if (!pinned.ok()) {
     if (InfoOf(pinned.status()).reason != "VOLUME_STATE") return pinned.status();
@@ -136,7 +137,7 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                           absl::StrCat(name, " was spilled (tier ", Name(pinned->status.tier), "); restore it to its device first (RestoreVolume)"),
                           {{"tier", Name(pinned->status.tier)}}));
   }
-  if (!pinned->status.kept) {
+  if (!pinned->status.kept || (!borrowed && context_.volumes->IsLent(name))) {
     return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_HELD",
                           absl::StrCat(name, " is a volume of a LIVE scan's ring, which may overwrite it; hold it first (HoldVolume)")));
   }
@@ -146,6 +147,7 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
   }
   const VolumeStatus& status = pinned->status;
   ExportedMemory out{.name = name,
+                     .scan = status.scan,
                      .device = pinned->device,
                      .device_uuid = {},
                      .backend = {},
@@ -187,6 +189,22 @@ ExportStore::Entry& ExportStore::AddLocked(ExportedMemory memory, const ExportPe
   return entry;
 }
 
+absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::Grant> grant, const ExportPeer& peer) {
+  OCTAVO_RETURN_IF_ERROR(Admit(peer));
+  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid);
+  if (!ticket.ok()) return Refuse(ticket.status());
+  return ticket;
+}
+
+absl::Status ExportStore::StaysHere(const std::string& of, const std::string& export_name) {
+  if (!absl::StartsWith(of, "volumes/")) return absl::OkStatus();
+  const auto volume = context_.volumes->Get(of);
+  if (!volume.ok() || volume->moving != "SPILLING") return absl::OkStatus();
+  (void)End(export_name);
+  return Refuse(WithInfo(absl::FailedPreconditionError(absl::StrCat(of, " is being moved off its device; ask again")),
+                         {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}}));
+}
+
 absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const ExportPeer& peer) {
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
     return Refuse(Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
@@ -203,6 +221,7 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
     out.status = entry.status;
     port = std::make_shared<Port>(this, entry.status.name, peer);
   }
+  OCTAVO_RETURN_IF_ERROR(StaysHere(out.status.of, out.status.name));
   auto ticket = socket_.load()->Issue(port, peer.uid);
   if (!ticket.ok()) {
     (void)End(out.status.name);
@@ -261,19 +280,24 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
                    absl::StrCat("take: '", of, "' is no volume; buffers need a lease, and a ticket each"));
   }
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
-  OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, OfVolume(of, 0));
+  OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, OfVolume(of, 0, peer.borrows));
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
     return Refuse(
         Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND", absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
   }
-  MutexLock lock(mutex_);
-  Entry& entry = AddLocked(std::move(memory), peer);
-  entry.status.state = ExportState::kOpen;
-  entry.status.uid = who.uid;
-  entry.status.pid = who.pid;
-  entry.link = std::move(link);
-  *name = entry.status.name;
-  return AnswerLocked(entry, request);
+  handoff::Answer answer;
+  {
+    MutexLock lock(mutex_);
+    Entry& entry = AddLocked(std::move(memory), peer);
+    entry.status.state = ExportState::kOpen;
+    entry.status.uid = who.uid;
+    entry.status.pid = who.pid;
+    entry.link = std::move(link);
+    *name = entry.status.name;
+    answer = AnswerLocked(entry, request);
+  }
+  OCTAVO_RETURN_IF_ERROR(StaysHere(of, *name));
+  return answer;
 }
 
 bool ExportStore::End(const std::string& name) {
@@ -316,7 +340,7 @@ std::vector<ExportStatus> ExportStore::List(const std::string& of) {
   for (const auto& [number, entry] : entries_) {
     if (!of.empty() && entry.status.of != of) continue;
     list.push_back(entry.status);
-    list.back().overdue = Overdue(entry);
+    list.back().overdue = IsOverdue(entry);
   }
   return list;
 }
@@ -326,7 +350,7 @@ absl::Status ExportStore::CheckFree(const std::string& of) {
   int64_t count = 0;
   std::set<std::string> users;
   for (const auto& [number, entry] : entries_) {
-    if (entry.status.of != of || entry.detached) continue;
+    if (entry.status.of != of || entry.detached || IsOverdue(entry)) continue;
     ++count;
     users.insert(entry.status.uid.has_value() ? absl::StrCat(*entry.status.uid) : "?");
   }
@@ -351,6 +375,56 @@ void ExportStore::Gone(const std::string& of) {
   }
 }
 
+std::set<std::string> ExportStore::Mapped() {
+  MutexLock lock(mutex_);
+  std::set<std::string> names;
+  for (const auto& [number, entry] : entries_) {
+    if (!entry.status.limbo) names.insert(entry.status.of);
+  }
+  return names;
+}
+
+int64_t ExportStore::SlotsOf(const std::string& scan) {
+  MutexLock lock(mutex_);
+  std::set<Ledger::ChargeId> slots;
+  for (const auto& [number, entry] : entries_) {
+    if (entry.memory.scan == scan) slots.insert(entry.memory.charge);
+  }
+  return static_cast<int64_t>(slots.size());
+}
+
+std::vector<ExportStore::Overdue> ExportStore::TakeOverdue() {
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  std::vector<Overdue> list;
+  std::set<Ledger::ChargeId> seen;
+  MutexLock lock(mutex_);
+  for (auto& [number, entry] : entries_) {
+    if (!IsOverdue(entry) || entry.status.limbo) continue;
+    if (entry.asked_ns == 0) {
+      Log(LogLevel::kWarning, "memory was not given back in time",
+          {{"export", entry.status.name}, {"of", entry.status.of}, {"uid", int64_t{*entry.status.uid}}, {"pid", int64_t{entry.status.pid}}});
+    } else if (static_cast<double>(now - entry.asked_ns) < kRetrySeconds * 1e9) {
+      continue;
+    }
+    entry.asked_ns = now;
+    if (seen.insert(entry.memory.charge).second) {
+      list.push_back({.of = entry.status.of, .replica = entry.status.replica, .charge = entry.memory.charge});
+    }
+  }
+  return list;
+}
+
+void ExportStore::Moved(const Overdue& what, const absl::Status& status) {
+  MutexLock lock(mutex_);
+  ++(status.ok() ? counts_.moved : counts_.not_moved);
+  if (!status.ok()) return;
+  for (auto& [number, entry] : entries_) {
+    if (entry.memory.charge != what.charge || entry.status.of != what.of || entry.status.limbo) continue;
+    entry.status.limbo = entry.detached = true;
+    context_.ledger->Move(what.charge, ChargeKind::kLimbo, what.of);
+  }
+}
+
 ExportStore::Counts ExportStore::Count() {
   Counts counts;
   std::set<Ledger::ChargeId> limbo;
@@ -361,7 +435,7 @@ ExportStore::Counts ExportStore::Count() {
       ++counts.exports;
       counts.waiting += entry.status.state == ExportState::kWaiting;
       counts.revoked += entry.status.state == ExportState::kRevoked;
-      counts.overdue += Overdue(entry);
+      counts.overdue += IsOverdue(entry);
       if (entry.status.limbo && limbo.insert(entry.memory.charge).second) counts.limbo_bytes += entry.status.mapped_bytes;
     }
   }

@@ -27,6 +27,7 @@ namespace octavo::engine {
 /// Device memory that is to be handed over, and what keeps it.
 struct ExportedMemory {
   std::string name;  // volumes/... or buffers/...
+  std::string scan;  // of a volume
   uint32_t replica = 0;
   int device = 0;
   std::string device_uuid, backend;  // "host", "cuda"
@@ -44,6 +45,7 @@ struct ExportPeer {
   std::optional<uid_t> uid;      // where the kernel tells
   std::string client;            // what it calls itself
   std::set<std::string> accept;  // backends whose memory it can map; empty = all
+  bool borrows = false;          // gives back soon: may map volumes that were lent to it (VolumeStore::Lend)
 };
 
 enum class ExportState : uint8_t {
@@ -76,7 +78,8 @@ struct ExportTicket {
 
 /// Which memory other processes map, and how they come to it: tickets for the hand-over socket; each export keeps its memory (a slot
 /// cannot be used for another volume) until the client gives it back or its connection ends. What is discarded meanwhile counts as
-/// limbo. Thread-safe; no device calls, no waiting.
+/// limbo. Nobody can unmap in another process: what was revoked and is overdue does not keep its volume or buffer from anything any more,
+/// its user gets nothing else, and what is still wanted moves to other memory (TakeOverdue). Thread-safe; no device calls, no waiting.
 ///
 /// On the socket (see fd_socket.h) a grant answers
 ///   {"ticket": …, "have": ["<memory>", …]}  and  {"grant": g, "take": "volumes/…", "have": […]}  with
@@ -107,9 +110,17 @@ class ExportStore {
   absl::Status Admit(const ExportPeer& peer);
   /// The memory of a held volume. FailedPrecondition (EXPORT_NOT_SEALED, EXPORT_SPILLED, EXPORT_NOT_HELD: a LIVE scan may overwrite it;
   /// EXPORT_NOT_SHAREABLE), NotFound (NO_VOLUME, VOLUME_GONE), OutOfRange (BAD_REPLICA).
-  absl::StatusOr<ExportedMemory> OfVolume(const std::string& name, uint32_t replica);
+  absl::StatusOr<ExportedMemory> OfVolume(const std::string& name, uint32_t replica, bool borrowed = false);
   /// Fills in memory, device_uuid, backend. FailedPrecondition (EXPORT_NOT_SHAREABLE).
   absl::Status Describe(const DeviceBuffer& memory, ExportedMemory* out);
+  /// A ticket for a grant of somebody else's about memory, as for Issue.
+  absl::StatusOr<handoff::Ticket> IssueFor(std::shared_ptr<handoff::Grant> grant, const ExportPeer& peer);
+  /// The memory of a held volume, for a client that is connected: an export that is open, what the client is to be told of it (`request`:
+  /// what it said, for "have") and its name. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING).
+  absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer, const handoff::Peer& who, const nlohmann::json& request,
+                                       std::shared_ptr<handoff::Link> link, std::string* name);
+  /// An export that Take has made ends. False if it has ended.
+  bool End(const std::string& name);
   /// A ticket for it. Unimplemented (EXPORT_KIND: the peer does not accept this backend's memory), ResourceExhausted (TICKETS).
   absl::StatusOr<ExportTicket> Issue(ExportedMemory memory, const ExportPeer& peer);
 
@@ -124,9 +135,28 @@ class ExportStore {
   /// It is gone, or its bytes are elsewhere: the memory of its exports is in limbo.
   void Gone(const std::string& of);
 
+  /// What other processes map or have a ticket for, in the memory that it has now.
+  std::set<std::string> Mapped();
+  /// Slots of a scan's volumes that exports keep, what is gone included.
+  int64_t SlotsOf(const std::string& scan);
+
+  /// Memory that was not given back in time.
+  struct Overdue {
+    std::string of;
+    uint32_t replica = 0;
+    Ledger::ChargeId charge = 0;
+  };
+  /// What still has its bytes in memory that is overdue, each once: they should move. Asked again after kRetrySeconds unless Moved says that
+  /// they have.
+  std::vector<Overdue> TakeOverdue();
+  static constexpr double kRetrySeconds = 5;
+  /// The bytes are in other memory now: that of `charge` is in limbo; or they could not be moved.
+  void Moved(const Overdue& what, const absl::Status& status);
+
   struct Counts {
     int64_t exports = 0, waiting = 0, revoked = 0, overdue = 0, limbo_bytes = 0;  // now
     int64_t granted = 0, descriptors_sent = 0;                                    // since the start
+    int64_t moved = 0, not_moved = 0;                                             // out of overdue memory; tries that failed
     std::map<std::string, int64_t> refused;                                       // by reason, those of the socket too
   };
   Counts Count();
@@ -138,6 +168,7 @@ class ExportStore {
     ExportedMemory memory;
     bool detached = false;
     int64_t due_ns = 0;                   // revoked: until when it should be back
+    int64_t asked_ns = 0;                 // when TakeOverdue told of it last
     std::shared_ptr<handoff::Link> link;  // once open
   };
   using Entries = std::map<uint64_t, Entry>;  // by order of making
@@ -145,13 +176,11 @@ class ExportStore {
   absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer, const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
-  absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer, const handoff::Peer& who, const nlohmann::json& request,
-                                       std::shared_ptr<handoff::Link> link, std::string* name);
+  /// FailedPrecondition (MOVING) if the volume leaves the memory that was just exported; then the export has ended.
+  absl::Status StaysHere(const std::string& of, const std::string& export_name);
   handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// The export ends. False if it has ended.
-  bool End(const std::string& name);
   absl::Status Refuse(absl::Status status);
-  bool Overdue(const Entry& entry) const { return entry.due_ns > 0 && context_.clock->Now().monotonic_ns > entry.due_ns; }
+  bool IsOverdue(const Entry& entry) const { return entry.due_ns > 0 && context_.clock->Now().monotonic_ns > entry.due_ns; }
 
   const Context context_;
   std::atomic<handoff::FdSocket*> socket_{nullptr};

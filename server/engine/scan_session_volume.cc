@@ -83,10 +83,12 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
   const Retention& retention = scan_.spec.retention;
   const bool tier_full = Spills(retention.on_full) && retention.on_tier_full == OnFull::kStopAtVolume;
   if (volume->slot == nullptr && (tier_full || retention.on_full == OnFull::kStopAtVolume)) {
+    const int64_t mapped = tier_full ? context_.store->MappedOf(name_) : 0;
     EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
             absl::StrCat("all ", VolumeSlots(scan_), " hold slots are full",
                          tier_full ? absl::StrCat(" and the tier ", Name(TierOf(retention.on_full)), " is full or slower than the scan") : "",
-                         ": commit or discard volumes, or submit with more retention.hold_slots"));
+                         ": commit or discard volumes, or submit with more retention.hold_slots",
+                         mapped > 0 ? absl::StrCat("; ", mapped, " of them are mapped by other processes, and moving those would win no slot") : ""));
     stop_reached_ = true;
     return absl::OkStatus();
   }

@@ -338,6 +338,18 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
   return moved;
 }
 
+void Spiller::Relocate(const std::string& name, std::function<void(const absl::Status&)> done) {
+  auto pinned = context_.volumes->BeginRelocate(name);
+  if (!pinned.ok()) return done(pinned.status());
+  pool_.Post([this, name, done = std::move(done), pinned = *std::move(pinned)]() mutable {
+    auto moved = MoveToDevice(pinned);
+    absl::Status status = moved.status();
+    pinned.slot = nullptr;
+    if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok()) status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
+    done(status);
+  });
+}
+
 absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->BeginRestore(name));
   if (pinned.spilled == nullptr) return pinned.status;  // it is there

@@ -49,8 +49,8 @@ class Spiller {
   /// Bytes that still fit into the tier; 0 if it is off.
   int64_t FreeOf(Tier tier) const;
 
-  /// For a running scan: begins to move its oldest held volume, unless one is on its way already. Whether one is on its way now. Never
-  /// waits.
+  /// For a running scan: begins to move its oldest held volume that no process maps, unless one is on its way already. Whether one is on its way now.
+  /// Never waits.
   bool Request(const std::string& scan, Tier tier);
   bool PendingOf(const std::string& scan);
   /// Moves of this scan's volumes that did not work.
@@ -60,6 +60,10 @@ class Spiller {
   /// `done` is called exactly once, from a thread of the spiller or at once with what can be told at once.
   void Spill(const std::string& name, Tier tier, Done done);
   void Restore(const std::string& name, Done done);
+  /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give back. `done` is called exactly once:
+  /// OK when the volume has moved; ResourceExhausted (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of
+  /// VolumeStore::BeginRelocate, all of which leave it where it is.
+  void Relocate(const std::string& name, std::function<void(const absl::Status&)> done);
   /// As Restore, on the calling thread: for workers that need the volume on its device.
   absl::StatusOr<VolumeStatus> RestoreNow(const std::string& name);
 

@@ -269,6 +269,14 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   return counts;
 }
 
+int64_t VolumeStore::MappedOf(const std::string& scan) {
+  MutexLock lock(mutex_);
+  const std::set<std::string> mapped = mapped_();
+  return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
+    return record.status.scan == scan && record.status.tier == Tier::kDevice && mapped.count(record.status.name) > 0;
+  });
+}
+
 void VolumeStore::ForgetScan(const std::string& scan) {
   MutexLock lock(mutex_);
   scans_.erase(scan);

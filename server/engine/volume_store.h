@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ class VolumeStore {
   /// `on_change` is called after each change of state, from the thread that made it, without locks.
   VolumeStore(Ledger* ledger, const Clock* clock, std::function<void(const VolumeStatus&)> on_change)
       : ledger_(ledger), clock_(clock), on_change_(std::move(on_change)) {}
+  /// Which volumes other processes map, for BeginSpillOldest. Set once, before the first volume; called under the store's lock.
+  void SetMapped(std::function<std::set<std::string>()> mapped) { mapped_ = std::move(mapped); }
 
   /// A volume that begins to be acquired into `slot`. `status` carries name, scan, index, geometry.
   void Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int device);
@@ -65,6 +68,12 @@ class VolumeStore {
   absl::StatusOr<VolumeStatus> Keep(const std::string& name, int64_t limit);
   /// Takes the mark back; `ring`: the scan is a LIVE one that still runs, and may overwrite it again. Time to live begins anew.
   absl::StatusOr<VolumeStatus> Unmark(const std::string& name, bool ring);
+  /// LIVE: as Keep without the mark, for who looks at a volume for a while. Several may.
+  absl::Status Lend(const std::string& name, int64_t limit);
+  /// Whether it is kept only because it is lent.
+  bool IsLent(const std::string& name);
+  /// The end of one Lend; with the last one the ring may overwrite it again, unless it was kept otherwise. `ring`: as for Unmark.
+  void TakeBack(const std::string& name, bool ring);
   absl::StatusOr<VolumeStatus> Discard(const std::string& name, const std::string& reason);
   absl::StatusOr<PinnedVolume> BeginCommit(const std::string& name);
   /// committing → committed (memory is let go) or back to held with the error.
@@ -79,13 +88,18 @@ class VolumeStore {
   // -- tiers. A volume that is being moved stays what it is to everybody else; one move at a time.
   /// The volume's bytes for a move off the device. FailedPrecondition (VOLUME_STATE, MOVING).
   absl::StatusOr<PinnedVolume> BeginSpill(const std::string& name);
-  /// As BeginSpill, for the oldest held volume of the scan that is on the device. NotFound if there is none.
+  /// As BeginSpill, for the oldest held volume of the scan that is on the device and that no other process maps (its slot would not become
+  /// free). NotFound if there is none.
   absl::StatusOr<PinnedVolume> BeginSpillOldest(const std::string& scan);
   /// The bytes are in `spilled` now, the slot is let go; or the move failed and all stays. Bytes of a volume that went meanwhile are
   /// removed.
   void EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled);
   absl::StatusOr<PinnedVolume> BeginRestore(const std::string& name);
   void EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device);
+  /// The bytes are to be copied into another slot, because somebody keeps this one. FailedPrecondition (VOLUME_STATE, MOVING, SPILLED).
+  absl::StatusOr<PinnedVolume> BeginRelocate(const std::string& name);
+  /// They are there now, and the old slot is let go; or it failed and all stays. False if it failed or the volume went meanwhile.
+  bool EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot);
   /// A volume that an earlier process left behind: held.
   void AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
 
@@ -116,6 +130,8 @@ class VolumeStore {
     std::vector<std::string> in_memory;  // oldest first
   };
   ScanCounts CountOf(const std::string& scan);
+  /// Volumes of the scan that are held on the device and that other processes map.
+  int64_t MappedOf(const std::string& scan);
   /// The scan is no longer listed: its totals go.
   void ForgetScan(const std::string& scan);
 
@@ -129,6 +145,8 @@ class VolumeStore {
     int64_t living_ns = 0;  // since when the time to live counts
     bool warned = false;
     std::shared_ptr<const SpilledVolume> spilled;
+    int loans = 0;
+    bool lent = false;  // kept because of them
   };
   /// What a volume leaves behind, to be let go of outside the lock.
   struct Memory {
@@ -141,6 +159,8 @@ class VolumeStore {
   VolumeStatus StatusOf(const Record& record) const;
   static PinnedVolume PinOf(const Record& record, VolumeStatus status);
   absl::StatusOr<PinnedVolume> BeginSpillOf(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// HOLD_SLOTS_FULL if `limit` slots of the record's scan are kept.
+  absl::Status CheckHoldSlots(const Record& record, int64_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The record leaves memory; what is returned must be let go of outside the lock.
   Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -156,6 +176,7 @@ class VolumeStore {
   std::map<std::string, int64_t> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ScanCounts> scans_ ABSL_GUARDED_BY(mutex_);  // running totals; in_memory and held unused
   int64_t missing_ascans_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<std::set<std::string>()> mapped_ = [] { return std::set<std::string>(); };
 };
 
 }  // namespace octavo::engine

@@ -16,23 +16,57 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
                     {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
   if (!it->status.kept) {
-    int64_t kept = 0;
-    for (const Record& record : records_) {
-      // What was derived or is in another tier has memory of its own, beside the scan's slots.
-      kept += record.status.scan == it->status.scan && record.status.is_raw == it->status.is_raw && record.status.kept &&
-              InMemory(record.status.state) && record.status.derived_from.empty() && record.status.tier == Tier::kDevice;
-    }
-    if (kept >= limit) {
-      return WithInfo(absl::ResourceExhaustedError(
-                          absl::StrCat(it->status.scan, " keeps ", kept, " volumes, all of its ", limit, " hold slots; commit or discard one first")),
-                      {.reason = "HOLD_SLOTS_FULL",
-                       .field = "name",
-                       .numbers = {{"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
-    }
+    OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
     it->status.kept = true;
   }
   it->status.marked = true;
   return StatusOf(*it);
+}
+
+absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
+  int64_t kept = 0;
+  for (const Record& record : records_) {
+    // What was derived or is in another tier has memory of its own, beside the scan's slots.
+    kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw && record.status.kept && InMemory(record.status.state) &&
+            record.status.derived_from.empty() && record.status.tier == Tier::kDevice;
+  }
+  if (kept < limit) return absl::OkStatus();
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat(of.status.scan, " keeps ", kept, " volumes, all of its ", limit, " hold slots; commit or discard one first")),
+                  {.reason = "HOLD_SLOTS_FULL",
+                   .field = "name",
+                   .numbers = {{"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
+}
+
+absl::Status VolumeStore::Lend(const std::string& name, int64_t limit) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
+  if (it->status.state != VolumeState::kHeld) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes can be lent")),
+                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+  }
+  if (!it->status.kept) {
+    OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
+    it->status.kept = it->lent = true;
+  }
+  ++it->loans;
+  return absl::OkStatus();
+}
+
+void VolumeStore::TakeBack(const std::string& name, bool ring) {
+  MutexLock lock(mutex_);
+  const auto it = Find(name);
+  if (!it.ok() || (*it)->loans == 0 || --(*it)->loans > 0 || !(*it)->lent) return;
+  const VolumeStatus& status = (*it)->status;
+  (*it)->lent = false;
+  // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
+  if (ring && !status.marked && status.last_error.empty() && status.tier == Tier::kDevice) (*it)->status.kept = false;
+}
+
+bool VolumeStore::IsLent(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto it = Find(name);
+  return it.ok() && (*it)->lent && !(*it)->status.marked;
 }
 
 absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring) {

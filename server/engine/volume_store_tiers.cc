@@ -1,5 +1,7 @@
 // Volumes on their way from tier to tier, and those that never were on a device.
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -35,10 +37,12 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name) {
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& scan) {
   MutexLock lock(mutex_);
+  // Under the lock: who comes to map one from here on sees that it is being moved.
+  const std::set<std::string> mapped = mapped_();
   for (Record& record : records_) {
     const VolumeStatus& status = record.status;
     if (status.scan != scan || status.state != VolumeState::kHeld || status.tier != Tier::kDevice || !status.kept || !status.moving.empty() ||
-        !status.derived_from.empty()) {
+        !status.derived_from.empty() || mapped.count(status.name) > 0) {
       continue;
     }
     OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(record));
@@ -109,6 +113,37 @@ void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared
   }
   gone.LetGo();
   if (!status.name.empty()) on_change_(status);
+}
+
+absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
+  if (pinned.slot == nullptr) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is not on its device (tier ", Name(pinned.status.tier), ")")),
+                    {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
+  }
+  it->status.moving = "RELOCATING";
+  return pinned;
+}
+
+bool VolumeStore::EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot) {
+  Memory gone;
+  bool moved = false;
+  {
+    MutexLock lock(mutex_);
+    auto found = Find(name);
+    if (found.ok()) (*found)->status.moving.clear();
+    if (!slot.ok()) return false;
+    gone.slot = *std::move(slot);
+    if (found.ok() && IsComplete((*found)->status.state)) {
+      std::swap((*found)->slot, gone.slot);
+      ledger_->Hold((*found)->slot->charge, name);
+      moved = true;
+    }
+  }
+  gone.LetGo();
+  return moved;
 }
 
 void VolumeStore::AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {

@@ -156,6 +156,15 @@ class Page final : public prometheus::Collectable {
       one("octavo_exports_granted_total", "Exports granted", kCounter, static_cast<double>(exports.granted));
       one("octavo_export_descriptors_sent_total", "Descriptors handed over; the other exports used a mapping that the client had", kCounter,
           static_cast<double>(exports.descriptors_sent));
+      one("octavo_export_relocations_total", "Volumes and buffers that were moved out of memory that was not given back in time", kCounter,
+          static_cast<double>(exports.moved));
+      one("octavo_export_relocation_failures_total", "Tries of that which failed, for want of memory or because of a lease", kCounter,
+          static_cast<double>(exports.not_moved));
+      const auto feeds = engine_->buffers().feeds().Count();
+      one("octavo_volume_feeds", "Clients that are told of the volumes of a scan as they complete", kGauge, static_cast<double>(feeds.feeds));
+      one("octavo_volume_feed_told_total", "Volumes that they were told of", kCounter, static_cast<double>(feeds.told));
+      one("octavo_volume_feed_skipped_total", "Volumes left out, because a client had as many as it may", kCounter,
+          static_cast<double>(feeds.skipped));
       each("octavo_export_refusals_total", "Exports and tickets refused, by reason", kCounter, "reason", exports.refused);
     }
     {

@@ -196,6 +196,46 @@ def hand_overs(server, bscans):
     connection.close()
 
 
+def told_or_asked(server, bscans, turns=40):
+    """From the moment that a volume is complete, in a slot that is mapped, to an object that can be used; everybody asleep before. Asking: the
+    client is told by a line on a pipe that it waits for, then asks. Told: the server tells with the volume (mapping.Volumes)."""
+    server.pool(2, bscans)
+    connection, asked, told, right = None, [], [], True
+
+    def done(mapped, volume):
+        same = (mapped.of, mapped.digest) == (volume["name"], volume["digest"])
+        mapped.release()
+        return same and server.until(lambda m: m["exports"] == 0) and not server.ask("discard " + volume["name"])
+
+    for turn in range(turns + 2):  # the first ones map the slots
+        volume, = server.scan("1 20")
+        if connection is None:
+            ticket = server.ask("export " + volume["name"])
+            connection = mapping.Connection(ticket["socket_path"])
+            mapped = connection.present(ticket["nonce"])
+        else:
+            mapped = connection.take(volume["name"])
+        asked.append((time.monotonic_ns() - volume["sealed_ns"]) * 1e-3)
+        right = done(mapped, volume) and right
+    ticket = server.ask("feed")
+    volumes = mapping.Volumes(ticket["socket_path"], ticket["nonce"], most=2, timeout=20)
+    for turn in range(turns + 2):
+        server.process.stdin.write("scan 1 20\n")
+        server.process.stdin.flush()
+        mapped = next(volumes)
+        told.append((time.monotonic_ns() - mapped.sealed_ns) * 1e-3)
+        volume, = json.loads(server.process.stdout.readline())["volumes"]
+        right = done(mapped, volume) and right
+    del mapped, asked[:2], told[:2]
+    server.ask("end")
+    ended = next(volumes, None) is None
+    tell("told without asking, against asking", right and ended and volumes.skipped == 0, turns=turns,
+         asked_median_microseconds=round(statistics.median(asked), 1), told_median_microseconds=round(statistics.median(told), 1),
+         ratio=round(statistics.median(told) / statistics.median(asked), 2))
+    connection.close()
+    volumes.close()
+
+
 def frameworks(server):
     server.pool(2, 16)
     volume = server.scan(1)[0]
@@ -375,6 +415,7 @@ def main():
     server = Server(arguments.program, arguments.backend)
     tell("server", server.ready["ready"] == arguments.backend, **server.ready)
     hand_overs(server, arguments.bscans)
+    told_or_asked(server, min(arguments.bscans, 64))
     frameworks(server)
     killed_client(server)
     altered(server, arguments.backend)

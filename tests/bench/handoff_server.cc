@@ -2,7 +2,9 @@
 // measurements of the hand-over (handoff_check.py). Volumes come into the slots of a pool, as those of a running scan do. A line in, a line
 // of JSON out:
 //   pool SLOTS Y X Z                     → {}          volumes are U8 [Y, X, Z]
-//   scan VOLUMES                         → {"volumes": [{"name", "digest"}, ...]}   random bytes
+//   scan VOLUMES [PAUSE_MS]              → {"volumes": [{"name", "digest", "sealed_ns"}, ...]}   random bytes; a pause before each is complete
+//   feed                                 → {"nonce", "socket_path"}    for being told of volumes as they complete
+//   end                                  → {}          the scan has ended
 //   export NAME                          → {"nonce", "socket_path", "name"}
 //   revoke NAME                          → {"exports"}
 //   discard NAME [detach]                → {}
@@ -10,6 +12,8 @@
 //   memory                               → {"held", "limbo", "exports", "descriptors", "slots"}
 // Errors: {"code", "reason", "message"}.
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -17,6 +21,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +33,7 @@
 #include "server/engine/committer.h"
 #include "server/engine/export_store.h"
 #include "server/engine/names.h"
+#include "server/engine/volume_feed.h"
 #include "server/engine/volume_store.h"
 #include "server/storage/commit_store.h"
 
@@ -70,6 +76,12 @@ class Server {
                    1),
         exports_(
             {.devices = {device_.get()}, .ledger = &ledger_, .volumes = &volumes_, .clock = &clock_, .server_id = "handtest", .draining = nullptr}),
+        feeds_({.exports = &exports_,
+                .volumes = &volumes_,
+                .ended = [this](const std::string&) -> absl::StatusOr<bool> { return ended_.load(); },
+                .spare = [](const VolumeStatus&) { return int64_t{1} << 20; },
+                .draining = nullptr,
+                .clock = &clock_}),
         socket_(Value(handoff::FdSocket::Open({.path = folder + "/handoff.sock", .group = ""}, &clock_))) {
     exports_.Start(socket_.get(), grace_seconds);
   }
@@ -84,6 +96,16 @@ class Server {
     in >> what;
     if (what == "pool") return MakePool(in);
     if (what == "scan") return Scan(in);
+    if (what == "feed") {
+      OCTAVO_ASSIGN_OR_RETURN(const auto ticket, feeds_.Issue("scans/check", {.local = true, .uid = ::getuid(), .client = "check", .accept = {}}));
+      return json{{"nonce", ticket.nonce}, {"socket_path", ticket.path}};
+    }
+    if (what == "end") {
+      ended_ = true;
+      feeds_.Tick();
+      ended_ = false;
+      return json::object();
+    }
     if (what == "memory") {
       const auto use = ledger_.UseOf(0);
       const auto fds = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
@@ -132,8 +154,8 @@ class Server {
   }
 
   absl::StatusOr<json> Scan(std::istream& in) {
-    int64_t count = 0;
-    in >> count;
+    int64_t count = 0, pause_ms = 0;
+    in >> count >> pause_ms;
     json volumes = json::array();
     std::mt19937_64 random(++seed_);
     std::vector<uint64_t> piece(static_cast<size_t>(std::min<int64_t>(bytes_, 1 << 20) / 8));
@@ -143,6 +165,7 @@ class Server {
       VolumeStatus volume;
       volume.name = absl::StrCat("volumes/", NewId("handtest"));
       volume.scan = "scans/check";
+      volume.index = index_++;
       std::copy(shape_, shape_ + 3, volume.shape);
       volume.bytes = bytes_;
       volumes_.Add(volume, slot, 0);
@@ -157,8 +180,12 @@ class Server {
       OCTAVO_RETURN_IF_ERROR(device_->CopyToHost(stream_.ref(), word_.data(), slot->digest.data(), 8));
       OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
       volume.digest = absl::StrFormat("sum64:%016x", *word_.as<uint64_t>());
+      if (pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
       volumes_.Seal(volume, /*kept=*/true);
-      volumes.push_back({{"name", volume.name}, {"digest", volume.digest}});
+      OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus sealed, volumes_.Get(volume.name));
+      volumes.push_back({{"name", volume.name},
+                         {"digest", volume.digest},
+                         {"sealed_ns", clock_.Now().monotonic_ns - static_cast<int64_t>(sealed.held_seconds * 1e9)}});
     }
     return json{{"volumes", volumes}};
   }
@@ -187,13 +214,17 @@ class Server {
                          const bool here = volume.state == VolumeState::kAcquiring || volume.state == VolumeState::kHeld ||
                                            volume.state == VolumeState::kCommitting;
                          if (!here) exports_.Gone(volume.name);
+                         if (volume.state == VolumeState::kHeld) feeds_.Offer(volume);
                        }};
   Committer committer_;
   ExportStore exports_;
+  VolumeFeeds feeds_;
+  std::atomic<bool> ended_{false};
   const std::unique_ptr<handoff::FdSocket> socket_;
   std::shared_ptr<SlotPool> pool_;
   int64_t shape_[3] = {0, 0, 0}, bytes_ = 0;
   uint64_t seed_ = 0;
+  int64_t index_ = 0;
 };
 
 int Run(const std::string& backend, const std::string& folder, double grace_seconds) {

@@ -5,6 +5,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 
+#include "octavo/v1/buffer.grpc.pb.h"
 #include "octavo/v1/scan.grpc.pb.h"
 #include "octavo/v1/source.grpc.pb.h"
 #include "octavo/v1/stream.grpc.pb.h"
@@ -13,6 +14,7 @@
 
 #include "client/cpp/liboctavo/convert.h"
 #include "client/cpp/liboctavo/frame_stream.h"
+#include "client/cpp/liboctavo/handoff.h"
 #include "client/cpp/liboctavo/octavo.h"
 
 namespace octavo::client {
@@ -30,6 +32,7 @@ class Client::Impl {
     channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
+    buffers_ = v1::BufferService::NewStub(channel_);
     sources_ = v1::SourceService::NewStub(channel_);
     streams_ = v1::StreamService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
@@ -57,9 +60,25 @@ class Client::Impl {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ScanService::Stub> scans_;
   std::unique_ptr<v1::VolumeService::Stub> volumes_;
+  std::unique_ptr<v1::BufferService::Stub> buffers_;
   std::unique_ptr<v1::SourceService::Stub> sources_;
   std::unique_ptr<v1::StreamService::Stub> streams_;
   std::unique_ptr<v1::SystemService::Stub> system_;
+
+  std::shared_ptr<Handoff> handoff() {
+    const std::lock_guard lock(handoff_mutex_);
+    return handoff_ != nullptr && handoff_->alive() ? handoff_ : nullptr;
+  }
+  /// The connection to this socket, made if it is not there.
+  std::shared_ptr<Handoff> ConnectTo(const std::string& path) {
+    const std::lock_guard lock(handoff_mutex_);
+    if (handoff_ == nullptr || !handoff_->alive() || handoff_->path() != path) handoff_ = Handoff::Connect(path, timeout_);
+    return handoff_;
+  }
+
+ private:
+  std::mutex handoff_mutex_;
+  std::shared_ptr<Handoff> handoff_;  // guarded by handoff_mutex_; null = not needed yet
 };
 
 size_t Array::ItemSize(DType dtype) {
@@ -243,6 +262,31 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
 
 Volume Client::DiscardVolume(const std::string& name) {
   return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::DiscardVolume, Impl::Named<v1::DiscardVolumeRequest>(name)));
+}
+
+// -- memory
+
+Mapped Client::Map(const std::string& name, const MapOptions& options) {
+  const std::shared_ptr<Handoff> known = impl_->handoff();
+  if (name.rfind("volumes/", 0) == 0 && options.replica == 0 && options.accept.empty() && known != nullptr && known->presented()) {
+    try {
+      return known->Take(name);  // one message; a ticket was presented before
+    } catch (const Error& error) {
+      if (error.reason != "SERVER_GONE" && error.reason != "NO_GRANT") throw;
+    }
+  }
+  v1::ExportRequest request;
+  request.set_name(name);
+  request.set_replica(options.replica);
+  request.set_lease_token(options.lease_token);
+  request.set_lease_fence(options.lease_fence);
+  for (const MemoryKind kind : options.accept) request.add_accept(static_cast<v1::ExportKind>(kind));
+  const auto ticket = impl_->Call<v1::ExportTicket>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
+  return impl_->ConnectTo(ticket.socket_path())->Present(ticket.nonce());
+}
+
+void Client::ForgetMappings() {
+  if (const auto known = impl_->handoff(); known != nullptr) known->Forget();
 }
 
 // -- live products

@@ -7,6 +7,7 @@
 //   for (const Frame& frame : client.Subscribe({.scan = scan.name})) Show(frame);       // until the scan ends
 //   Volume volume = client.ListVolumes(scan.name).front();
 //   Array voxels = client.Read(volume.name);                                             // [y, x, z]
+//   Mapped mapped = client.Map(volume.name);                                             // the same without a copy, on the same host
 //   client.Commit(volume.name, {.destination = "mouse_{index:05}"});
 //
 // Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres. A call that fails throws Error. One Client
@@ -27,6 +28,8 @@
 #include <vector>
 
 namespace octavo::client {
+
+class Handoff;  // how memory comes; for the library
 
 /// gRPC's status codes.
 enum class Code {
@@ -287,6 +290,75 @@ class FrameStream {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Where memory that is handed over lies; values as octavo.v1.ExportKind.
+enum class MemoryKind { kHostMemfd = 1, kCudaVmm = 2 };
+
+struct MappedInfo {
+  MemoryKind kind = MemoryKind::kHostMemfd;
+  std::string name, of;        // exports/<id>; volumes/... or buffers/...
+  std::string memory;          // id of the memory behind it
+  uint64_t generation = 0;     // counts what was in it
+  uint64_t version = 0;        // the server's, of a buffer
+  std::string digest;          // of a volume
+  std::string scalar;          // "u8" ... "c128"
+  uint32_t lanes = 1;          // scalars an element
+  std::vector<int64_t> shape;  // C order, without lanes
+  int64_t bytes = 0;           // of the array
+  int64_t offset = 0;          // of the array in the memory
+  std::string device_uuid;     // of a GPU
+};
+
+/// A volume or buffer of the server in this process, without a copy (Client::Map). Its memory is the owner's to read until Release or the
+/// end of this object, which gives it back; the server uses it for nothing else meanwhile. Stays readable after the death of the server
+/// or of the Client. Release from one thread, the rest from any.
+class Mapped {
+ public:
+  Mapped(Mapped&&) noexcept;
+  Mapped& operator=(Mapped&&) noexcept;
+  ~Mapped();
+
+  const MappedInfo& info() const;
+  /// The array: an address of the host, or (kCudaVmm) of the device, in its primary context, which the CUDA runtime uses. To read only; the
+  /// server has waited for the last write, so there is no stream to wait for.
+  const void* data() const;
+  int device() const;  // kCudaVmm: the GPU's ordinal in this process; -1 = host
+  /// Host memory as T, which must have the size of a scalar (std::logic_error otherwise, and for memory of a GPU).
+  template <class T>
+  std::span<const T> as() const& {
+    const std::span<const std::byte> all = HostBytes();
+    int64_t elements = info().lanes;
+    for (const int64_t extent : info().shape) elements *= extent;
+    if (static_cast<size_t>(elements) * sizeof(T) != all.size()) {
+      throw std::logic_error("Mapped::as: the type has another size than the array's scalars");
+    }
+    return {reinterpret_cast<const T*>(all.data()), static_cast<size_t>(elements)};
+  }
+  template <class T>
+  std::span<const T> as() && = delete;  // it would be given back with the temporary
+
+  /// Gives it back now, after the work enqueued so far on its device; nobody may read it any more. Twice does no harm.
+  void Release();
+  /// If the server wants it back: within how many seconds. Who keeps it longer gets nothing more.
+  std::optional<double> Revoked();
+  /// The same, waiting for it; none if the time was over first. Throws Error (SERVER_GONE).
+  std::optional<double> WaitRevoked(std::chrono::milliseconds at_most);
+  /// Throws Error if it was given back (RELEASED) or is wanted back (EXPORT_REVOKED), or the server has gone (SERVER_GONE).
+  void Check();
+
+ private:
+  friend class Handoff;
+  class Impl;
+  explicit Mapped(std::shared_ptr<Impl> impl);
+  std::span<const std::byte> HostBytes() const;
+  std::shared_ptr<Impl> impl_;
+};
+struct MapOptions {
+  uint32_t replica = 0;            // of a buffer
+  std::string lease_token;         // buffers: of an exclusive lease
+  uint64_t lease_fence = 0;        // 0 = unchecked
+  std::vector<MemoryKind> accept;  // what the caller can use; empty = whatever it is (EXPORT_KIND otherwise)
+};
+
 /// A connection to octavod.
 class Client {
  public:
@@ -329,6 +401,15 @@ class Client {
   CommitResult Commit(const std::string& name, const CommitOptions& options, const std::function<bool(const CommitProgress&)>& progress = nullptr,
                       const std::string& request_id = "");
   Volume DiscardVolume(const std::string& name);
+
+  // -- memory of the server in this process
+  /// The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a copy. The server must be on this host and
+  /// have a hand-over socket (handoff.unix). The first use of a piece of memory brings a descriptor, which is mapped; a later volume in
+  /// memory that is mapped already is one message. GPU: needs libcuda.so.1 when it runs, not when it is linked. Throws Error: what
+  /// BufferService.Export and the socket refuse with, SERVER_GONE, CUDA.
+  Mapped Map(const std::string& name, const MapOptions& options = {});
+  /// Unmaps memory that is kept for later volumes and that nothing uses now.
+  void ForgetMappings();
 
   // -- live products
   FrameStream Subscribe(const SubscribeOptions& options);

@@ -204,6 +204,15 @@ class Client(VolumeCalls, JobCalls):
                 mapped = self._handoff.present(ticket.nonce, writable=writable)
         return np.asarray(mapped) if mapped.device[0] == 1 else mapped
 
+    def map_volumes(self, scan: str, *, most: int = 4, every: bool = False, timeout: Optional[float] = None,
+                    writable: bool = False) -> "_MappedVolumes":
+        """The volumes of a scan as they complete, each as map() gives it, without asking for it: `for array in client.map_volumes(scan)`,
+        until the scan has ended. The server counts the reference before it tells, so that nobody can take the volume away in between; a
+        volume of a LIVE scan is kept while it is mapped. See octavo.mapping.Volumes for most, every, timeout; mapping.owner(array) knows
+        index, skipped and sealed_ns."""
+        ticket = self.buffers._call(self.buffers._stub.Export, buffer_pb2.ExportRequest(name=scan))
+        return _MappedVolumes(ticket.socket_path, ticket.nonce, most=most, every=every, timeout=timeout, writable=writable)
+
     @staticmethod
     def unmap(mapped) -> None:
         """Gives back what map() returned, now. It must not be used any more."""
@@ -291,3 +300,11 @@ class Client(VolumeCalls, JobCalls):
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda _: b"", response_deserializer=bytes)
         with errors.raising():
             return check(None, timeout=self.timeout) == b"\x08\x01"
+
+
+class _MappedVolumes(mapping.Volumes):
+    """Arrays where the memory is the host's."""
+
+    def __next__(self):
+        mapped = super().__next__()
+        return np.asarray(mapped) if mapped.device[0] == 1 else mapped

@@ -8,6 +8,8 @@ Needs NumPy and, for memory of a GPU, libcuda; no gRPC: whoever has a ticket (Bu
     array = cupy.asarray(mapped)                    # GPU; torch.from_dlpack(mapped)
     later = connection.take("volumes/...")          # another volume: one message; in a slot that is mapped already, nothing is mapped
 
+    for mapped in Volumes(path, nonce):             # or, with a ticket for scans/...: each volume as it completes, without asking
+
 What is mapped stays valid memory even if the server dies; it is given back when the last array that uses it goes, or by release().
 Mappings are kept for the next volume in the same memory until the connection is closed and their arrays are gone.
 """
@@ -15,6 +17,7 @@ Mappings are kept for the next volume in the same memory until the connection is
 from __future__ import annotations
 
 import array
+import collections
 import ctypes
 import itertools
 import json
@@ -23,8 +26,9 @@ import os
 import select
 import socket
 import threading
+import time
 import weakref
-from typing import Dict, Optional
+from typing import Dict, Iterator, Optional
 
 import numpy as np
 
@@ -35,7 +39,7 @@ _MOST_BYTES = 64 << 10
 
 class HandoffError(Exception):
     """The hand-over was refused, revoked or has ended. reason: TICKET_USED, TICKET_EXPIRED, TICKET_UNKNOWN, WRONG_PEER, EXPORT_REVOKED,
-    SERVER_GONE, CUDA, RELEASED, and those of BufferService.Export."""
+    SERVER_GONE, CUDA, RELEASED, TIMEOUT, and those of BufferService.Export."""
 
     def __init__(self, reason: str, message: str, code: str = ""):
         super().__init__(f"{reason}: {message}")
@@ -239,7 +243,11 @@ class Mapped:
     memory       id of the memory behind it         generation   counts what was in it
     device       (2, ordinal) of a GPU, (1, 0) host  pointer     address in this process
     version, digest   the server's
+    Of Volumes:  index (of the volume in its scan), complete, missing_ascans, spacing_um, skipped (volumes left out since the one before),
+    sealed_ns (when it was complete: time.monotonic_ns)
     """
+
+    index, complete, missing_ascans, spacing_um, skipped, sealed_ns = -1, True, 0, (), 0, 0
 
     def __init__(self, connection: "Connection", about: dict, memory, writable: bool):
         self._connection, self._memory = connection, memory
@@ -305,6 +313,11 @@ class Connection:
         self._mapped: "weakref.WeakValueDictionary[str, Mapped]" = weakref.WeakValueDictionary()
         self._grant: Optional[int] = None
         self._gone = False
+        self._told: collections.deque = collections.deque()  # volumes that nobody has asked for, with their descriptors
+        self._ended: Optional[dict] = None                   # no more will come
+        self._standing = False                               # of Volumes: the server knows what is mapped
+        self._out: Dict[str, bool] = {}                      # exports that were not given back
+        self._end_with_last = False
         try:
             self._socket.connect(path)
         except OSError as error:
@@ -327,6 +340,15 @@ class Connection:
         self._gone = True
         self._socket.close()
         self._memory.clear()
+        while self._told:
+            for descriptor in self._told.popleft()[1]:
+                os.close(descriptor)
+
+    def close_with_the_last(self) -> None:
+        """As close(), once nothing that came through it is in use any more."""
+        self._end_with_last = True
+        if not self._out:
+            self.close()
 
     def present(self, nonce: str, *, writable: bool = False) -> Mapped:
         """What a ticket is for."""
@@ -347,8 +369,11 @@ class Connection:
         """Drops the mappings that no array uses."""
         with self._lock:
             used = {mapped.memory for mapped in self._mapped.values()}
-            for memory in [m for m in self._memory if m not in used]:
+            unused = [m for m in self._memory if m not in used]
+            for memory in unused:
                 del self._memory[memory]
+            if self._standing and unused and not self._gone:
+                self._send({"grant": self._grant, "forget": unused})
 
     def poll(self) -> None:
         """Takes in what the server told out of turn. HandoffError (SERVER_GONE)."""
@@ -368,16 +393,20 @@ class Connection:
                 self._memory[about["memory"]] = memory
         except Exception:
             self._send({"grant": about["grant"], "release": about["export"]})
+            if self._standing:
+                self._send({"grant": about["grant"], "forget": [about["memory"]]})
             raise
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         mapped = Mapped(self, about, memory, writable)
+        self._out[mapped.name] = True
         self._mapped[mapped.name] = mapped
         return mapped
 
     def _give_back(self, grant: int, name: str, memory) -> None:
         # Also from the garbage collector, in the middle of anything: no lock, no waiting for an answer.
+        self._out.pop(name, None)
         if self._gone:
             return
         try:
@@ -385,6 +414,8 @@ class Connection:
         except HandoffError:
             pass
         self._send({"grant": grant, "release": name})
+        if self._end_with_last and not self._out:
+            self.close()
 
     def _send(self, message: dict) -> None:
         try:
@@ -423,12 +454,88 @@ class Connection:
         return json.loads(text), list(descriptors)
 
     def _note(self, message: Optional[dict], descriptors: list) -> None:
+        if message and "index" in message:
+            self._told.append((message, descriptors))
+            return
+        if message and "scan_ended" in message:
+            self._ended = message
         for descriptor in descriptors:
             os.close(descriptor)
         if message and "revoked" in message:
             mapped = self._mapped.get(message["revoked"])
             if mapped is not None:
                 mapped.grace_seconds = message["grace_seconds"]
+
+
+class Volumes:
+    """The volumes of a scan as they complete: an iterator that waits for the next one, until the scan has ended. The server tells of each
+    without being asked, with all that is needed to have it: one wake-up. Iterates over Mapped.
+
+    nonce    of a ticket for scans/<id>
+    most     volumes that may be had at once, 1 to 64. What completes while `most` are not given back is left out, and counted in `skipped`;
+             a loop has one while it waits for the next, so that with 1 every other volume may be left out
+    every    leaves out none that is still held: they come, oldest first, as others are given back; those that are held at the start too
+    timeout  seconds to wait for a volume (HandoffError, TIMEOUT); None = as long as it takes
+    """
+
+    def __init__(self, path: str, nonce: str, *, most: int = 4, every: bool = False, timeout: Optional[float] = None, writable: bool = False):
+        self.skipped = 0  # so far
+        self.timeout, self._writable = timeout, writable
+        self._connection = Connection(path)
+        self._connection._standing = True
+        try:
+            with self._connection._lock:
+                answer, _ = self._connection._ask({"ticket": nonce, "have": [], "most": most, "every": every})
+                self._connection._grant = answer["grant"]
+        except BaseException:
+            self._connection.close()
+            raise
+        self.scan = answer["scan"]
+        weakref.finalize(self, Connection.close_with_the_last, self._connection)
+
+    def __enter__(self) -> "Volumes":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Mapped]:
+        return self
+
+    def __next__(self) -> Mapped:
+        connection = self._connection
+        if connection._end_with_last:
+            raise StopIteration
+        end = None if self.timeout is None else time.monotonic() + self.timeout
+        while True:
+            with connection._lock:
+                while not connection._told and not connection._gone and select.select([connection._socket], [], [], 0)[0]:
+                    connection._note(*connection._receive())
+                if connection._told:
+                    about, descriptors = connection._told.popleft()
+                    self.skipped += about["skipped"]
+                    mapped = connection._map(about, descriptors, self._writable)
+                    mapped.index, mapped.complete, mapped.missing_ascans = about["index"], about["complete"], about["missing_ascans"]
+                    mapped.spacing_um, mapped.skipped, mapped.sealed_ns = tuple(about["spacing_um"]), about["skipped"], about["sealed_ns"]
+                    return mapped
+                if connection._ended is not None:
+                    self.skipped += connection._ended.pop("skipped", 0)
+                    connection.close_with_the_last()
+                    raise StopIteration
+                if connection._gone:
+                    raise HandoffError("SERVER_GONE", f"the connection to {connection.path} has ended")
+            # Without the lock: others may look meanwhile, and may take in what this waits for; hence not for ever at once.
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise HandoffError("TIMEOUT", f"no volume of {self.scan} within {self.timeout:g} s")
+            try:
+                select.select([connection._socket], [], [], 1.0 if left is None else min(left, 1.0))
+            except (OSError, ValueError):  # closed by another thread
+                connection._gone = True
+
+    def close(self) -> None:
+        """No more volumes. What is still in use stays so until it is given back."""
+        self._connection.close_with_the_last()
 
 
 def owner(mapped) -> Mapped:

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The daemon's integration tests from a bundle (deploy/bundle), on a machine that has no build tree: with the cuda backend, or what
+# OCTAVO_DEVICE_BACKEND says. A line for each test, and all of them as a table at the end; whole logs go to the folder given.
+#   tests/bench/run_gpu_daemon.sh BUNDLE LOGS [TEST ...]       (all below unless named; soak runs for OCTAVO_SOAK_SECONDS, default 40)
+# Test data: OCTAVO_TEST_DATA, else BUNDLE/data if it is there. Ends with 1 if a test failed.
+set -uo pipefail
+[ $# -ge 2 ] || { sed -n '2,5p' "$0"; exit 2; }
+bundle=$(cd "$1" && pwd) || exit 2
+mkdir -p "$2"
+logs=$(cd "$2" && pwd) || exit 2
+shift 2
+here=$(cd "$(dirname "$0")/../.." && pwd)
+tests=("$@")
+[ ${#tests[@]} -gt 0 ] || tests=(main_path real_spectra chain streaming storage buffer jobs queue push pattern_scans image memory handoff handoff_feed
+  ring tomography tomography_push several_devices soak)
+libraries="$bundle/lib:/usr/local/cuda/lib64"
+# Only the programs of the bundle get its libraries: Python keeps the machine's.
+for program in octavod octavo ring_feed; do
+  [ -e "$bundle/bin/$program" ] || continue
+  [ "$(head -c 2 "$bundle/bin/$program")" = '#!' ] && continue
+  mv "$bundle/bin/$program" "$bundle/bin/$program.real"
+  printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s" "$@"\n' "$libraries" "$bundle/bin/$program.real" >"$bundle/bin/$program"
+  chmod +x "$bundle/bin/$program"
+done
+export OCTAVO_BUILD_DIR=$bundle PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python PYTHONDONTWRITEBYTECODE=1
+export OCTAVO_DEVICE_BACKEND=${OCTAVO_DEVICE_BACKEND:-cuda} OCTAVO_SOAK_SECONDS=${OCTAVO_SOAK_SECONDS:-40}
+if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_TEST_DATA=$bundle/data; fi
+
+table="" failed=0
+for test in "${tests[@]}"; do
+  begun=$(date +%s)
+  timeout 300 python3 "$here/tests/integration/${test}_test.py" -v >"$logs/$test.log" 2>&1
+  code=$?
+  seconds=$(($(date +%s) - begun))
+  # What unittest says last: "OK (skipped=2)", "FAILED (failures=1)".
+  said=$(grep -E '^(OK|FAILED)' "$logs/$test.log" | tail -1)
+  if [ $code -eq 124 ]; then said="more than 300 s"; fi
+  if [ $code -eq 0 ]; then verdict=pass; else verdict=FAIL failed=$((failed + 1)); fi
+  line=$(printf '| %-16s | %-4s | %5d | %s |' "$test" "$verdict" "$seconds" "${said:-exit code $code}")
+  echo "$line"
+  table="$table$line"$'\n'
+done
+echo
+printf '| test             |      |     s | %s |\n|---|---|---|---|\n%s' "$OCTAVO_DEVICE_BACKEND" "$table" | tee "$logs/table.md"
+echo "$failed of ${#tests[@]} failed; logs in $logs"
+[ "$failed" -eq 0 ]

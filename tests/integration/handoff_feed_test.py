@@ -1,0 +1,486 @@
+"""Volumes that a client is told of as they complete (client.map_volumes), and what becomes of memory that is not given back."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import harness
+import octavo
+from octavo import mapping
+from octavo.v1 import buffer_pb2, scan_pb2
+
+FEEDER = """
+import importlib.util, json, os, sys
+spec = importlib.util.spec_from_file_location("mapping", os.path.join(sys.argv[1], "octavo", "mapping.py"))
+mapping = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mapping)      # alone: without gRPC
+import numpy as np
+kept = []
+for mapped in mapping.Volumes(sys.argv[2], sys.argv[3], most=2):
+    kept.append(mapped)               # gives nothing back
+    print(json.dumps({"index": mapped.index, "sum": int(np.asarray(mapped).sum(dtype=np.int64))}), flush=True)
+"""
+
+
+def until(done, seconds=20):
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            raise AssertionError("it did not come")
+        time.sleep(0.01)
+
+
+class Handoff(harness.DaemonTest):
+    flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.2", "--device.memory_bytes", str(256 << 20), "--spill.host_bytes", str(64 << 20))
+
+    def tearDown(self):
+        gc.collect()
+        if self.client._handoff is not None:
+            self.client._handoff.close()
+        for scan in self.client.scans():
+            if scan.state not in (4, 5, 6):
+                self.client.cancel(scan.name)
+                self.client.wait(scan.name)
+        until(lambda: not self.client.exports())
+        super().tearDown()
+        for buffer in self.client.buffers.list():
+            self.client.buffers.destroy(buffer.name)
+        until(lambda: self.limbo() == 0)
+        self.assertEqual(self.metric("octavo_volume_feeds"), 0)
+
+    def submit(self, volumes=1, fast=True, **fields):
+        return self.client.submit_scan(octavo.simulated(seed=3, fast=fast), octavo.raster(32, 16, volumes=volumes), samples=256, **fields)
+
+    def limbo(self):
+        return self.client.memory().devices[0].limbo_bytes
+
+    def metric(self, name):
+        import urllib.request
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        return float(page.split(f"\n{name} ")[1].split("\n")[0])
+
+    def refused(self, reason, code, call):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            call()
+        self.assertEqual((caught.exception.reason, caught.exception.code.name), (reason, code), caught.exception)
+        return caught.exception
+
+
+class FeedTest(Handoff):
+    def test_every_volume_of_a_scan(self):
+        scan = self.submit(volumes=6, fast=False, rate_hz=8000)
+        sent = self.metric("octavo_export_descriptors_sent_total")
+        seen, memories, told = [], set(), []
+        with self.client.map_volumes(scan.name, every=True) as volumes:
+            for array in volumes:
+                mapped = mapping.owner(array)
+                told.append((time.monotonic_ns() - mapped.sealed_ns) * 1e-9)
+                volume = self.client.volume(mapped.of)
+                self.assertEqual((volume.scan, volume.index, volume.digest, list(volume.shape)), (scan.name, mapped.index, mapped.digest, list(array.shape)))
+                np.testing.assert_array_equal(array, self.client.read(mapped.of))
+                self.assertFalse(array.flags.writeable)
+                self.assertTrue(mapped.complete)
+                seen.append(mapped.index)
+                memories.add(mapped.memory)
+                mapped.check()
+            self.assertEqual((seen, volumes.skipped), ([0, 1, 2, 3, 4, 5], 0))
+        self.assertTrue(all(0 <= seconds < 30 for seconds in told), told)
+        self.assertEqual(self.metric("octavo_export_descriptors_sent_total") - sent, len(memories))
+        self.client.wait(scan.name)
+        # One that has ended: what is held.
+        again = [mapping.owner(array).index for array in self.client.map_volumes(scan.name, every=True)]
+        self.assertEqual(again, seen)
+        self.assertEqual([mapping.owner(array).index for array in self.client.map_volumes(scan.name)], [])  # nothing completes any more
+
+    def test_a_client_that_gives_nothing_back_has_no_more_than_it_may(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=10000, retention=dict(mode=scan_pb2.CAPTURE, hold_slots=60))
+        skipped = self.metric("octavo_volume_feed_skipped_total")
+        volumes = self.client.map_volumes(scan.name, most=2)
+        kept = [next(volumes), next(volumes)]
+        first = mapping.owner(kept[0]).index
+        until(lambda: self.client.scan(scan.name).volumes_done > first + 8)  # the scan does not mind
+        self.assertEqual(len(self.client.exports()), 2)
+        self.client.stop(scan.name)
+        done = self.client.wait(scan.name).volumes_done
+        with self.assertRaises(StopIteration):
+            next(volumes)
+        self.assertEqual([mapping.owner(a).index for a in kept], [first, first + 1])
+        self.assertEqual(volumes.skipped, done - first - 2)
+        self.assertEqual(self.metric("octavo_volume_feed_skipped_total") - skipped, volumes.skipped)
+        for array in kept:
+            np.testing.assert_array_equal(array, self.client.read(mapping.owner(array).of))
+        del array
+        self.assertEqual(len(self.client.exports()), 2)  # the end of the scan takes nothing away
+        del volumes
+        self.assertEqual(len(self.client.exports()), 2)
+        del kept
+        until(lambda: not self.client.exports())
+
+    def test_what_is_skipped_is_told_with_the_next(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        volumes = self.client.map_volumes(scan.name, most=1, timeout=20)
+        array = next(volumes)
+        first = mapping.owner(array).index
+        until(lambda: self.client.scan(scan.name).volumes_done > first + 5)
+        self.client.unmap(array)
+        array = next(volumes)
+        mapped = mapping.owner(array)
+        self.assertEqual(mapped.skipped, mapped.index - first - 1)
+        self.assertGreaterEqual(mapped.skipped, 4)
+        self.assertEqual(volumes.skipped, mapped.skipped)
+
+    def test_none_is_left_out_if_every_one_is_wanted(self):
+        scan = self.submit(volumes=12)
+        self.client.wait(scan.name)
+        volumes = self.client.map_volumes(scan.name, most=3, every=True, timeout=20)
+        kept = [next(volumes) for _ in range(3)]
+        volumes.timeout = 0.1
+        with self.assertRaises(octavo.HandoffError) as caught:
+            next(volumes)
+        self.assertEqual(caught.exception.reason, "TIMEOUT")
+        # One leaves memory before its turn comes.
+        gone = sorted(self.client.volumes(scan.name), key=lambda v: v.index)[5]
+        self.client.discard(gone.name)
+        volumes.timeout, seen = 20, [0, 1, 2]
+        while True:
+            self.client.unmap(kept.pop(0)) if kept else None
+            try:
+                kept.append(next(volumes))
+            except StopIteration:
+                break
+            seen.append(mapping.owner(kept[-1]).index)
+        self.assertEqual(seen, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11])
+        self.assertEqual(volumes.skipped, 1)
+
+    def test_a_volume_of_a_ring_is_kept_while_it_is_mapped(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
+        volumes = self.client.map_volumes(scan.name, most=4, timeout=20)
+        array = next(volumes)
+        name = mapping.owner(array).of
+        before = array.copy()
+        done = self.client.scan(scan.name).volumes_done
+        until(lambda: self.client.scan(scan.name).volumes_done > done + 20)  # the ring goes round and round
+        np.testing.assert_array_equal(array, before)
+        np.testing.assert_array_equal(array, self.client.read(name))
+        self.assertEqual(len(self.client.exports()), 1)  # one hold slot, though it may have four
+        self.refused("EXPORT_NOT_HELD", "FAILED_PRECONDITION", lambda: self.client.map(name))  # it is only lent
+        self.client.unmap(array)
+        until(lambda: not self.client.exports())
+        later = next(volumes)
+        self.assertGreater(mapping.owner(later).index, 0)
+        self.assertGreater(volumes.skipped, 10)
+        # Marked while it is mapped: it stays.
+        marked = mapping.owner(later).of
+        self.client.hold(marked)
+        self.client.unmap(later)
+        del later
+        done = self.client.scan(scan.name).volumes_done
+        until(lambda: self.client.scan(scan.name).volumes_done > done + 20)
+        self.assertEqual(self.client.volume(marked).state, 2)
+        with self.assertRaises(octavo.HandoffError):  # its slot is taken: nothing comes
+            volumes.timeout = 0.2
+            next(volumes)
+        self.client.discard(marked)
+        volumes.timeout = 20
+        next(volumes)
+        self.assertEqual(self.client.scan(scan.name).volumes_dropped, 0)
+
+    def test_two_look_at_the_same_ring(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        one, two = (self.client.map_volumes(scan.name, most=1, timeout=20) for _ in range(2))
+        for _ in range(10):
+            a, b = next(one), next(two)
+            copies = a.copy(), b.copy()
+            np.testing.assert_array_equal(a, copies[0])
+            first = mapping.owner(a)
+            first.release()
+            np.testing.assert_array_equal(b, copies[1])
+            mapping.owner(b).release()
+            del a, b
+        self.assertEqual(self.client.scan(scan.name).volumes_dropped, 0)
+
+    def test_volumes_that_are_discarded_by_themselves(self):
+        for mode, hold_slots in ((scan_pb2.CAPTURE, 4), (scan_pb2.LIVE, 2)):
+            self.discarded_by_themselves(dict(mode=mode, hold_slots=hold_slots, disposition=scan_pb2.AUTO_DISCARD))
+
+    def discarded_by_themselves(self, retention):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=retention)
+        volumes = self.client.map_volumes(scan.name, most=8, timeout=20)
+        kept = [next(volumes), next(volumes)]  # never given back: all slots but two, or all hold slots
+        copies = [array.copy() for array in kept]
+        done = self.client.scan(scan.name).volumes_done
+        until(lambda: self.client.scan(scan.name).volumes_done > done + 20)
+        self.assertEqual(len(self.client.exports()), 2)
+        self.assertGreater(self.limbo(), 0)
+        self.client.stop(scan.name)
+        ended = self.client.wait(scan.name)
+        self.assertEqual((ended.state, ended.volumes_dropped), (scan_pb2.DONE, 0), ended.reason)
+        for array, copy in zip(kept, copies):
+            np.testing.assert_array_equal(array, copy)
+        del kept, array
+        until(lambda: self.limbo() == 0)
+
+    def test_a_client_that_is_killed(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        ticket = self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=scan.name))
+        self.assertEqual((ticket.name, ticket.memory), (scan.name, ""))
+        process = subprocess.Popen([sys.executable, "-c", FEEDER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce],
+                                   stdout=subprocess.PIPE, text=True)
+        try:
+            said = [json.loads(process.stdout.readline()) for _ in range(2)]
+            for export, line in zip(self.client.exports(), said):
+                self.assertEqual((export.pid, int(self.client.read(export.of).sum(dtype=np.int64))), (process.pid, line["sum"]))
+            self.assertEqual(len(self.client.exports()), 2)
+            self.assertEqual(self.metric("octavo_volume_feeds"), 1)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        until(lambda: not self.client.exports() and self.metric("octavo_volume_feeds") == 0)
+        # Both slots are the ring's again.
+        volumes = self.client.map_volumes(scan.name, most=2, timeout=20)
+        kept = [next(volumes), next(volumes)]
+        self.assertEqual(len(kept), 2)
+
+    def test_a_revoked_volume_and_what_follows(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=3))
+        volumes = self.client.map_volumes(scan.name, most=3, timeout=20)
+        array = next(volumes)
+        mapped = mapping.owner(array)
+        self.client.revoke_export(mapped.name)
+        with self.assertRaises(octavo.HandoffError) as caught:
+            until(lambda: mapped.check())
+        self.assertEqual(caught.exception.reason, "EXPORT_REVOKED")
+        until(lambda: any(e.overdue for e in self.client.exports()))
+        told = self.metric("octavo_volume_feed_told_total")
+        done = self.client.scan(scan.name).volumes_done
+        until(lambda: self.client.scan(scan.name).volumes_done > done + 5)
+        self.assertEqual(self.metric("octavo_volume_feed_told_total"), told)  # it gets nothing more
+        mapped.release()
+        until(lambda: self.metric("octavo_volume_feed_told_total") > told)
+
+    def test_what_cannot_be(self):
+        self.refused("NO_SCAN", "NOT_FOUND", lambda: self.client.map_volumes("scans/none"))
+        scan = self.submit()
+        for bad in (0, 65, -1, "many"):
+            with self.assertRaises(octavo.HandoffError) as caught:
+                self.client.map_volumes(scan.name, most=bad)
+            self.assertEqual((caught.exception.reason, caught.exception.code), ("BAD_FIELD", "INVALID_ARGUMENT"))
+            self.assertIn("allowed 1 to 64", caught.exception.message)
+        self.client.wait(scan.name)
+        self.assertFalse(self.client.exports())
+        self.assertEqual(self.metric("octavo_volume_feeds"), 0)
+
+    def test_waiting_in_one_thread_and_looking_in_another(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=4))
+        volumes, seen, stop = self.client.map_volumes(scan.name, most=3, timeout=20), [], threading.Event()
+
+        def look(mapped):
+            while not stop.is_set():
+                mapped.check()
+
+        first = next(volumes)
+        thread = threading.Thread(target=look, args=(mapping.owner(first),))
+        thread.start()
+        try:
+            for _ in range(20):
+                seen.append(mapping.owner(next(volumes)).index)
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(seen, sorted(set(seen)))
+
+    def test_descriptors_do_not_pile_up(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=50000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        count = lambda: (len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), len(os.listdir("/proc/self/fd")))
+        for _ in range(3):
+            self.assertIsNotNone(next(self.client.map_volumes(scan.name, timeout=20)))
+        gc.collect()
+        until(lambda: not self.client.exports())
+        before = count()
+        for _ in range(20):
+            volumes = self.client.map_volumes(scan.name, most=2, timeout=20)
+            for _ in range(3):
+                next(volumes)
+            del volumes
+        gc.collect()
+        until(lambda: count()[0] <= before[0] + 1 and count()[1] <= before[1])
+
+
+class OverdueTest(Handoff):
+    def overdue(self, volume):
+        array = self.client.map(volume.name)
+        self.assertEqual(self.client.revoke_export(volume.name), 1)
+        until(lambda: [e.overdue for e in self.client.exports(volume.name)] == [True])
+        return array
+
+    def test_the_volume_moves_and_the_memory_is_in_limbo(self):
+        scan = self.submit(volumes=2)
+        self.client.wait(scan.name)
+        volume, other = self.client.volumes(scan.name)
+        before, moved = self.client.memory().devices[0], self.metric("octavo_export_relocations_total")
+        array = self.overdue(volume)
+        copy = array.copy()
+        until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
+        self.assertEqual(self.metric("octavo_export_relocations_total"), moved + 1)
+        after = self.client.memory().devices[0]
+        self.assertGreater(after.limbo_bytes, 0)
+        self.assertGreaterEqual(after.held_bytes, before.held_bytes - 4096)  # it is held as before, in memory of its own
+        same = self.client.volume(volume.name)
+        self.assertEqual((same.state, same.digest, same.tier, same.moving), (2, volume.digest, volume.tier, ""))
+        np.testing.assert_array_equal(self.client.read(volume.name), copy)
+        np.testing.assert_array_equal(array, copy)
+        # Its user gets nothing else, as long as it keeps that.
+        self.refused("EXPORT_REFUSED", "PERMISSION_DENIED",
+                     lambda: self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=other.name)))
+        # Nothing keeps the volume from being moved, committed, discarded.
+        self.client.spill(volume.name, "host")
+        np.testing.assert_array_equal(self.client.read(volume.name), copy)
+        self.client.restore(volume.name)
+        result = self.client.commit(volume.name, f"moved-{os.getpid()}", format="npy")
+        np.testing.assert_array_equal(np.load(result.uri), copy)
+        np.testing.assert_array_equal(array, copy)
+        self.client.unmap(array)
+        until(lambda: not self.client.exports() and self.limbo() == 0)
+        later = self.client.map(other.name)
+        np.testing.assert_array_equal(later, self.client.read(other.name))
+
+    def test_a_volume_that_is_not_wanted_any_more(self):
+        scan = self.submit()
+        self.client.wait(scan.name)
+        volume, = self.client.volumes(scan.name)
+        array = self.overdue(volume)
+        copy = array.copy()
+        self.client.discard(volume.name)  # without detach_exports
+        np.testing.assert_array_equal(array, copy)
+        until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
+        self.client.unmap(array)
+        del array
+        until(lambda: self.limbo() == 0)
+
+    def test_no_room_to_move_to(self):
+        scan = self.submit()
+        self.client.wait(scan.name)
+        volume, = self.client.volumes(scan.name)
+        free = self.client.memory().devices[0].free_bytes >> 21 << 21
+        filler = self.client.buffers.create([free // 4], uninitialized=True)
+        failures = self.metric("octavo_export_relocation_failures_total")
+        array = self.overdue(volume)
+        until(lambda: self.metric("octavo_export_relocation_failures_total") > failures)
+        self.assertEqual([e.limbo for e in self.client.exports(volume.name)], [False])
+        np.testing.assert_array_equal(self.client.read(volume.name), array)
+        self.client.buffers.destroy(filler.name)  # it is tried again
+        until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
+        np.testing.assert_array_equal(self.client.read(volume.name), array)
+        self.client.unmap(array)
+
+    def test_a_buffer_moves_when_its_lease_has_ended(self):
+        buffer = self.client.buffers.put(np.arange(600, dtype=np.float32).reshape(20, 30))
+        with self.client.session("test") as session:
+            with self.client.lease(buffer.name, exclusive=True, session=session) as lease:
+                array = self.client.map(buffer.name, lease=lease)
+                self.client.revoke_export(buffer.name)
+                until(lambda: [e.overdue for e in self.client.exports(buffer.name)] == [True])
+                self.assertEqual([e.limbo for e in self.client.exports(buffer.name)], [False])
+            until(lambda: [e.limbo for e in self.client.exports(buffer.name)] == [True])
+        self.client.buffers.write(buffer.name, np.ones((20, 30), np.float32))
+        self.client.buffers.wait(buffer.name)
+        np.testing.assert_array_equal(self.client.buffers.read(buffer.name), np.ones((20, 30)))
+        np.testing.assert_array_equal(array, np.arange(600).reshape(20, 30))  # others' writes do not come through
+        self.client.buffers.destroy(buffer.name)
+        self.client.unmap(array)
+
+
+class SpillTest(Handoff):
+    flags = Handoff.flags[:-1] + ("100000",)  # one volume
+
+    def held_oldest(self, scan):
+        until(lambda: any(v.state == 2 for v in self.client.volumes(scan.name)))
+        return min(self.client.volumes(scan.name, states=[2]), key=lambda v: v.index)
+
+    def clear(self, scan):
+        for volume in self.client.volumes(scan.name):
+            if volume.state == 2:
+                self.client.discard(volume.name, detach_exports=True)
+        gc.collect()
+        until(lambda: self.limbo() == 0)
+
+    def test_the_oldest_that_nobody_maps(self):
+        scan = self.submit(volumes=5, fast=False, rate_hz=600, retention=dict(hold_slots=4, on_full=scan_pb2.SPILL_HOST))
+        oldest = self.held_oldest(scan)
+        array = self.client.map(oldest.name)
+        ended = self.client.wait(scan.name)
+        self.assertEqual((ended.volumes_done, ended.volumes_dropped), (5, 0), ended.reason)
+        volumes = self.client.volumes(scan.name)
+        self.assertEqual([v.tier for v in volumes], [1, 2, 1, 1, 1])  # DEVICE, HOST, ...
+        self.assertEqual((oldest.index, self.limbo()), (0, 0))
+        np.testing.assert_array_equal(array, self.client.read(oldest.name))
+        del array
+        self.clear(scan)
+
+    def test_where_nothing_can_be_moved_on_tier_full_rules(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=1200,
+                           retention=dict(mode=scan_pb2.CAPTURE, hold_slots=5, on_full=scan_pb2.SPILL_HOST, on_tier_full=scan_pb2.STOP_AT_VOLUME))
+        array = self.client.map(self.held_oldest(scan).name)
+        ended = self.client.wait(scan.name)
+        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.DONE, "HOLD_SLOTS_FULL"))
+        self.assertIn("1 of them are mapped by other processes", ended.reason)
+        self.assertEqual((self.client.volume(mapping.owner(array).of).tier, self.limbo()), (1, 0))
+        del array
+        self.clear(scan)
+
+    def test_a_ring_whose_only_hold_slot_is_mapped(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=1, on_full=scan_pb2.SPILL_HOST))
+        volumes = self.client.map_volumes(scan.name, most=1, timeout=20)
+        array = next(volumes)
+        copy, name, index = array.copy(), mapping.owner(array).of, mapping.owner(array).index
+        until(lambda: self.client.scan(scan.name).volumes_done > index + 3)
+        reasons = set()
+        for _ in range(20):  # each asks for room to be made
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.hold(max((v for v in self.client.volumes(scan.name, states=[2]) if v.name != name), key=lambda v: v.index).name)
+            reasons.add(caught.exception.reason)
+        self.assertIn("HOLD_SLOTS_FULL", reasons)
+        self.assertLessEqual(reasons, {"HOLD_SLOTS_FULL", "VOLUME_STATE", "VOLUME_GONE"})
+        self.assertEqual((self.client.volume(name).tier, self.limbo()), (1, 0))
+        np.testing.assert_array_equal(array, copy)
+
+
+class DrainTest(unittest.TestCase):
+    def test_a_server_that_drains(self):
+        daemon = harness.Daemon("--handoff.unix", "auto")
+        self.addCleanup(daemon.remove)
+        with daemon.client() as client:
+            scan = client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, rate_hz=20000,
+                                      retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+            volumes = client.map_volumes(scan.name, most=2, timeout=30)
+            array = next(volumes)
+            copy = array.copy()
+            ended = []
+
+            def wait():
+                try:
+                    while True:
+                        next(volumes)
+                except StopIteration:
+                    ended.append("")
+                except octavo.HandoffError as error:
+                    ended.append(error.reason)
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            self.assertEqual(daemon.stop(), 0)
+            thread.join(30)
+            self.assertIn(ended, (["SERVER_GONE"], [""]))
+            np.testing.assert_array_equal(array, copy)  # the memory stays
+
+
+if __name__ == "__main__":
+    unittest.main()

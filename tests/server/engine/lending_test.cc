@@ -1,0 +1,132 @@
+// What the volume store does for volumes that other processes map: none is spilled while it is mapped, one of a ring is kept while it is
+// lent, and one can move out of a slot that somebody keeps.
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/volume_store.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+class LendingTest : public ::testing::Test {
+ protected:
+  LendingTest() {
+    store_.SetMapped([this] { return mapped_; });
+  }
+  std::shared_ptr<VolumeSlot> Slot(const std::string& owner) {
+    auto slot = std::make_shared<VolumeSlot>();
+    slot->charge = ledger_.Reserve(0, owner, "", {{"volume", 10, 1}}, nullptr).value()[0];
+    return slot;
+  }
+  std::weak_ptr<VolumeSlot> Held(const std::string& name, bool kept = true) {
+    VolumeStatus status;
+    status.name = name;
+    status.scan = "scans/a";
+    const auto slot = Slot("scans/a");
+    store_.Add(status, slot, 0);
+    store_.Seal(status, kept);
+    return slot;
+  }
+  bool Kept(const std::string& name) { return store_.Get(name).value().kept; }
+
+  FakeClock clock_;
+  Ledger ledger_{{1000}};
+  std::set<std::string> mapped_;
+  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+};
+
+TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
+  for (int i = 0; i < 4; ++i) Held(absl::StrCat("volumes/", i));
+  mapped_ = {"volumes/0", "volumes/2"};
+  EXPECT_EQ(store_.MappedOf("scans/a"), 2);
+  EXPECT_EQ(store_.MappedOf("scans/b"), 0);
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume first, store_.BeginSpillOldest("scans/a"));
+  EXPECT_EQ(first.status.name, "volumes/1");
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume second, store_.BeginSpillOldest("scans/a"));
+  EXPECT_EQ(second.status.name, "volumes/3");
+  EXPECT_THAT(store_.BeginSpillOldest("scans/a"), IsError(absl::StatusCode::kNotFound, "scans/a"));  // none of the others, ever
+  mapped_ = {"volumes/0"};
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume third, store_.BeginSpillOldest("scans/a"));
+  EXPECT_EQ(third.status.name, "volumes/2");
+}
+
+TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
+  Held("volumes/a", /*kept=*/false);
+  Held("volumes/b", /*kept=*/false);
+  EXPECT_FALSE(store_.IsLent("volumes/a"));
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());  // one slot, whoever looks at it
+  EXPECT_TRUE(store_.IsLent("volumes/a"));
+  const absl::Status full = store_.Lend("volumes/b", 1);
+  EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
+  EXPECT_EQ(InfoOf(full).reason, "HOLD_SLOTS_FULL");
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));  // volumes/b
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+  store_.TakeBack("volumes/a", /*ring=*/true);
+  EXPECT_TRUE(Kept("volumes/a"));
+  store_.TakeBack("volumes/a", true);
+  EXPECT_FALSE(Kept("volumes/a"));
+  store_.TakeBack("volumes/a", true);  // one too many does no harm
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+  store_.TakeBack("volumes/a", true);
+}
+
+TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
+  Held("volumes/a", false);
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
+  EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
+  EXPECT_FALSE(store_.IsLent("volumes/a"));
+  store_.TakeBack("volumes/a", true);
+  EXPECT_TRUE(Kept("volumes/a"));
+  // Kept before it was lent: by who keeps it.
+  Held("volumes/b", true);
+  EXPECT_THAT(store_.Lend("volumes/b", 1), IsOk());
+  EXPECT_FALSE(store_.IsLent("volumes/b"));
+  store_.TakeBack("volumes/b", true);
+  EXPECT_TRUE(Kept("volumes/b"));
+  // Of a scan that has ended there is no ring.
+  Held("volumes/c", false);
+  EXPECT_THAT(store_.Lend("volumes/c", 9), IsOk());
+  store_.TakeBack("volumes/c", /*ring=*/false);
+  EXPECT_TRUE(Kept("volumes/c"));
+}
+
+TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
+  const auto old = Held("volumes/a");
+  ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginRelocate("volumes/a"));
+  EXPECT_EQ(pinned.slot, old.lock());
+  EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "being moved"));
+  EXPECT_EQ(store_.Get("volumes/a")->moving, "RELOCATING");
+  const std::shared_ptr<const VolumeSlot> kept_by_a_process = pinned.slot;
+  pinned.slot = nullptr;
+  const auto fresh = Slot("scans/a");
+  const std::weak_ptr<VolumeSlot> now = fresh;
+  EXPECT_TRUE(store_.EndRelocate("volumes/a", fresh));
+  EXPECT_EQ(store_.Get("volumes/a")->moving, "");
+  EXPECT_EQ(store_.PinAnyTier("volumes/a")->slot, fresh);
+  EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the process has it
+  EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old one until it is limbo
+  // A move that fails leaves it.
+  ASSERT_OK_AND_ASSIGN(pinned, store_.BeginRelocate("volumes/a"));
+  EXPECT_FALSE(store_.EndRelocate("volumes/a", absl::ResourceExhaustedError("no room")));
+  EXPECT_EQ(store_.PinAnyTier("volumes/a")->slot, fresh);
+  // One that is discarded meanwhile leaves no slot behind.
+  ASSERT_OK_AND_ASSIGN(pinned, store_.BeginRelocate("volumes/a"));
+  pinned.slot = nullptr;
+  EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  auto late = Slot("scans/a");
+  const std::weak_ptr<VolumeSlot> dropped = late;
+  EXPECT_FALSE(store_.EndRelocate("volumes/a", std::move(late)));
+  EXPECT_TRUE(dropped.expired());
+  EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+}
+
+}  // namespace
+}  // namespace octavo::engine
