@@ -12,6 +12,7 @@ import unittest
 import numpy as np
 
 import harness
+from harness import until
 import octavo
 from octavo import mapping
 from octavo.v1 import buffer_pb2, scan_pb2
@@ -27,14 +28,6 @@ for mapped in mapping.Volumes(sys.argv[2], sys.argv[3], most=2):
     kept.append(mapped)               # gives nothing back
     print(json.dumps({"index": mapped.index, "sum": int(np.asarray(mapped).sum(dtype=np.int64))}), flush=True)
 """
-
-
-def until(done, seconds=20):
-    end = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > end:
-            raise AssertionError("it did not come")
-        time.sleep(0.01)
 
 
 class Handoff(harness.DaemonTest):

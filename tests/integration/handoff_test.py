@@ -11,6 +11,7 @@ import unittest
 import numpy as np
 
 import harness
+from harness import until
 import octavo
 import octavo.v1.scan_pb2
 from octavo import mapping
@@ -60,14 +61,6 @@ class Mapper:
 def maps_of(daemon):
     with open(f"/proc/{daemon.process.pid}/maps") as file:
         return file.read()
-
-
-def until(done, seconds=20):
-    end = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > end:
-            raise AssertionError("it did not come")
-        time.sleep(0.01)
 
 
 class HandoffTest(harness.DaemonTest):

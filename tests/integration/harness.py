@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BUILD = os.environ["OCTAVO_BUILD_DIR"]
@@ -72,6 +73,15 @@ class Daemon:
 def held_bytes(client):
     """Device memory of all devices that somebody holds or has reserved."""
     return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
+
+
+def until(done, seconds=30):
+    """Waits for what comes about on its own, and soon: what has no event to wait for."""
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            raise AssertionError("it does not come about")
+        time.sleep(0.01)
 
 
 class DaemonTest(unittest.TestCase):

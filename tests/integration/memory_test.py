@@ -14,7 +14,7 @@ import urllib.request
 
 import numpy as np
 
-from harness import BUILD, Daemon, DaemonTest, octavo
+from harness import BUILD, Daemon, DaemonTest, octavo, until
 from octavo.v1 import scan_pb2, types_pb2, volume_pb2
 
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
@@ -125,12 +125,6 @@ class Ring(DaemonTest):
 class Sessions(DaemonTest):
     flags = ("--session.heartbeat_seconds", "0.3", "--session.expiry_seconds", "1.5")
 
-    def until(self, done):
-        deadline = time.monotonic() + 30
-        while not done():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-
     def test_a_session_keeps_itself_alive_and_a_killed_client_does_not(self):
         script = f"""
 import sys, time
@@ -168,7 +162,7 @@ time.sleep(1000)
         waiter.join(20)
         self.assertEqual(len(waited), 1, "its lease ended with it")
         waited[0].release()
-        self.until(lambda: not mine())
+        until(lambda: not mine())
         with self.client.session(secret=secret) as again:
             self.assertEqual(again.name, name)
             self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
@@ -213,7 +207,7 @@ time.sleep(1000)
                 impatient._call(impatient._sessions.AcquireLease, request)
             self.assertEqual(caught.exception.code.name, "DEADLINE_EXCEEDED")
             impatient.close()
-            self.until(lambda: metrics(self.daemon)['octavo_leases{mode="waiting"}'] == 0)
+            until(lambda: metrics(self.daemon)['octavo_leases{mode="waiting"}'] == 0)
         self.assertEqual(self.client.leases(buffer), [])
 
     def test_orphan_needs_a_session(self):

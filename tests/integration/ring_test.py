@@ -13,7 +13,7 @@ import urllib.request
 import grpc
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo
+from harness import BUILD, DaemonTest, octavo, until
 from octavo.v1 import scan_pb2
 
 SAMPLES = 128
@@ -40,13 +40,6 @@ with ring.Ring(sys.argv[2], sys.argv[3]) as producer:
     producer.end()
     slot = None
 """
-
-
-def until(done, seconds=30):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it does not come about"
-        time.sleep(0.01)
 
 
 class Ring(DaemonTest):
