@@ -163,7 +163,7 @@ class Finder {
   /// Gaussian filter as scipy.ndimage has it: up to 4 σ, edges mirrored.
   static Doubles Smoothed(const Doubles& in, int64_t rows, int64_t columns, double sigma_rows, double sigma_columns) {
     const auto along = [&](const Doubles& from, double sigma, int64_t lines, int64_t n, int64_t line_stride, int64_t stride) {
-      const auto radius = static_cast<int64_t>(4 * sigma + 0.5);
+      const auto radius = static_cast<int64_t>(std::lround(4 * sigma));
       Doubles weights, to(from.size());
       for (int64_t k = -radius; k <= radius; ++k) weights.push_back(std::exp(-0.5 * static_cast<double>(k * k) / (sigma * sigma)));
       const double total = std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -182,8 +182,9 @@ ExportStore::Entry& ExportStore::AddLocked(ExportedMemory memory, const ExportPe
   ++counts_.granted;
   if (uses_.size() > kMostUses) {
     // Of memory that nobody maps; a generation that begins anew belongs to an id that nobody has cached in earnest.
+    const auto& entries = entries_;  // the analysis of locks does not look into lambdas
     std::erase_if(uses_, [&](const auto& item) {
-      return std::none_of(entries_.begin(), entries_.end(), [&](const auto& e) { return e.second.status.memory == item.first; });
+      return std::none_of(entries.begin(), entries.end(), [&](const auto& e) { return e.second.status.memory == item.first; });
     });
   }
   return entry;

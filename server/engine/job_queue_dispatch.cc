@@ -63,6 +63,7 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::OrderLocked() {
   std::stable_sort(keyed.begin(), keyed.end(),
                    [](const auto& a, const auto& b) { return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b)); });
   std::vector<std::shared_ptr<Entry>> order;
+  order.reserve(keyed.size());
   for (auto& [priority, served, entry] : keyed) order.push_back(std::move(entry));
   return order;
 }

@@ -131,6 +131,7 @@ std::vector<Publisher::Wanted> Publisher::WantedOf(const std::string& scan) {
     for (const TopicKey& key : KeysOf(subscription->spec())) wanted[key] |= subscription->spec().previews;
   }
   std::vector<Wanted> list;
+  list.reserve(wanted.size());
   for (const auto& [key, previews] : wanted) list.push_back({.key = key, .previews = previews});
   return list;
 }

@@ -41,7 +41,7 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
 }
 
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
-                                                                 std::vector<Ledger::ChargeId> charges, SessionContext context) {
+                                                                 const std::vector<Ledger::ChargeId>& charges, SessionContext context) {
   Ledger* const ledger = context.ledger;
   SlotCache* const cache = context.slot_cache;
   const std::vector<SessionPeer> peers = context.peers;
@@ -187,7 +187,7 @@ absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(con
   });
 }
 
-absl::Status ScanSession::Update(ResolvedScan updated) {
+absl::Status ScanSession::Update(const ResolvedScan& updated) {
   {
     MutexLock lock(status_mutex_);
     if (status_.state != ScanState::kRunning && status_.state != ScanState::kQueued) {

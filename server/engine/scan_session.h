@@ -83,7 +83,7 @@ class ScanSession {
 
   /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On failure the charges are released.
   static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
-                                                             std::vector<Ledger::ChargeId> charges, SessionContext context);
+                                                             const std::vector<Ledger::ChargeId>& charges, SessionContext context);
   ~ScanSession();
   /// Begins to acquire. Idempotent.
   void Start();
@@ -96,7 +96,7 @@ class ScanSession {
   /// True once the final state is told and the threads have nothing left to do.
   bool finished() const { return ended_.load(); }
   /// Replaces the processing at the next volume boundary.
-  absl::Status Update(ResolvedScan updated);
+  absl::Status Update(const ResolvedScan& updated);
   ResolvedScan Resolved();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once

@@ -206,7 +206,7 @@ absl::Status TomographyRunner::Tell(const TomographyResult& result, const std::v
 
 absl::Status RunTomography(JobRun& run, std::stop_token stop, const TomographyTask& task) {
   TomographyRunner runner(run, std::move(stop), task);
-  const absl::Status status = runner.Run();
+  absl::Status status = runner.Run();
   (void)run.stream().Synchronize();  // before the reconstructor goes
   return status;
 }

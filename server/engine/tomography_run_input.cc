@@ -50,7 +50,7 @@ absl::Status TomographyRunner::AwaitProjections() {
         WantedSlice(0, layout_.slices()).has_value() && run_.PreviewDue()) {
       previewed = so_far.counts.frames;
       // What is there may not do yet (no angles apart, say): the next one will.
-      if (const absl::Status shown = PreviewSoFar(); absl::IsCancelled(shown) || absl::IsUnavailable(shown)) return shown;
+      if (absl::Status shown = PreviewSoFar(); absl::IsCancelled(shown) || absl::IsUnavailable(shown)) return shown;
     }
     seen = so_far.counts.frames;
   }

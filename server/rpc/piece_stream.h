@@ -56,11 +56,11 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
     }
     grpc::ByteBuffer message = WithPayload(header, kDataField, *piece, 0, piece->size);
     if (last) {
-      writer->Push(std::move(message));
+      writer->Push(message);
       writer->End(grpc::Status::OK);
       return;
     }
-    writer->PushThen(std::move(message), [self = this->shared_from_this()] { self->Continue(); });
+    writer->PushThen(message, [self = this->shared_from_this()] { self->Continue(); });
   }
 
   const int64_t total_bytes_;

@@ -148,7 +148,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       payload_ = {};
       picture_ = nullptr;
     }
-    writer->PushThen(std::move(message), [self = shared_from_this()] { self->workers_->Post([self] { self->Run(); }); });
+    writer->PushThen(message, [self = shared_from_this()] { self->workers_->Post([self] { self->Run(); }); });
     return true;
   }
 
