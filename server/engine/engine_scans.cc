@@ -90,8 +90,8 @@ absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string&
 
 absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const Processing& processing) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
-  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan updated, ResolveUpdate(session->Resolved(), processing));
-  OCTAVO_RETURN_IF_ERROR(session->Update(std::move(updated)));
+  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan updated, ResolveUpdate(session->Resolved(), processing));
+  OCTAVO_RETURN_IF_ERROR(session->Update(updated));
   return session->Status();
 }
 
@@ -197,7 +197,7 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
                          .changed = [this] { watches_.Wake(); },
                          .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
   const QueueOptions queue = scan.spec.queue;
-  auto created = ScanSession::Create(name, std::move(scan), std::move(source), std::move(grant->charges), std::move(context));
+  auto created = ScanSession::Create(name, std::move(scan), std::move(source), grant->charges, std::move(context));
   if (!created.ok()) {
     MutexLock lock(mutex_);
     ++past_.allocation_failures[DeviceName(index)];

@@ -182,10 +182,9 @@ ExportStore::Entry& ExportStore::AddLocked(ExportedMemory memory, const ExportPe
   ++counts_.granted;
   if (uses_.size() > kMostUses) {
     // Of memory that nobody maps; a generation that begins anew belongs to an id that nobody has cached in earnest.
-    const auto& entries = entries_;  // the analysis of locks does not look into lambdas
-    std::erase_if(uses_, [&](const auto& item) {
-      return std::none_of(entries.begin(), entries.end(), [&](const auto& e) { return e.second.status.memory == item.first; });
-    });
+    std::set<uint64_t> mapped;
+    for (const auto& [name, other] : entries_) mapped.insert(other.status.memory);
+    std::erase_if(uses_, [&](const auto& item) { return mapped.count(item.first) == 0; });
   }
   return entry;
 }

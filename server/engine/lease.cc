@@ -296,13 +296,16 @@ void LeaseTable::EndSession(const std::string& session) {
   Told told;
   {
     MutexLock lock(mutex_);
-    auto& resource_of = resource_of_;  // the analysis of locks does not look into lambdas
     for (auto it = resources_.begin(); it != resources_.end();) {
-      it->second.held.remove_if([&](const Lease& lease) {
-        if (lease.session != session) return false;
-        resource_of.erase(lease.token);
-        return true;
-      });
+      std::list<Lease>& held = it->second.held;
+      for (auto lease = held.begin(); lease != held.end();) {
+        if (lease->session != session) {
+          ++lease;
+          continue;
+        }
+        resource_of_.erase(lease->token);
+        lease = held.erase(lease);
+      }
       auto& waiting = it->second.waiting;
       for (auto waiter = waiting.begin(); waiter != waiting.end();) {
         if (waiter->request.session != session) {
