@@ -277,7 +277,7 @@ absl::Status ScanSession::AllocateRetiring(int64_t slots) {
 
 absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
   Slots slots, raw_slots;
-  const absl::Status status = AllocateAll(charges, &slots, &raw_slots);
+  absl::Status status = AllocateAll(charges, &slots, &raw_slots);
   if (!status.ok()) compute_ = Stream();  // waits: slots of ended scans are scrubbed on it, and go now
   return status;
 }
