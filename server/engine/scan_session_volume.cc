@@ -185,7 +185,7 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
 
 absl::Status ScanSession::EndVolume(const SourceBlock& block) {
   const std::shared_ptr<ActiveVolume> volume = std::exchange(active_, nullptr);
-  const absl::Status status = FinishVolume(volume, block);
+  absl::Status status = FinishVolume(volume, block);
   if (!status.ok()) {
     FailForDevice(status);
     FailVolume(*volume);
