@@ -309,7 +309,7 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
   auto slot = std::make_unique<VolumeSlot>();
   slot->charge = charges[0];
   std::shared_ptr<VolumeSlot> taken;
-  const absl::Status moved = [&, device = device]() -> absl::Status {
+  absl::Status moved = [&, device = device]() -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
