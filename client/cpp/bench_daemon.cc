@@ -44,6 +44,7 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
                                               "--state.dir", folder + "/state",  "--storage.roots", folder + "/data",   "--ready-fd",
                                               "3",           "--device.backend", flags.backend,     "--drain.seconds",  "5"};
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const int failure = posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), environ);

@@ -130,7 +130,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       OnWriteDone(true);  // nothing to write: on to the end
       return;
     }
-    outgoing_ = std::move(answer.message);
+    outgoing_ = answer.message;
     StartWrite(&outgoing_);
   }
 

@@ -48,7 +48,8 @@ class PictureCache {
 /// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at most one step at a time.
 class FrameStream final : public std::enable_shared_from_this<FrameStream> {
  public:
-  FrameStream(SubscribeOptions options, std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer, engine::WorkerPool* workers, PictureCache* pictures)
+  FrameStream(SubscribeOptions options, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, engine::WorkerPool* workers,
+              PictureCache* pictures)
       : options_(std::move(options)), writer_(writer), workers_(workers), pictures_(pictures) {}
 
   void Start(std::shared_ptr<engine::Subscription> subscription) {
