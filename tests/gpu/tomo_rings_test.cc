@@ -284,7 +284,8 @@ class TomoRingsTest : public testing::BackendTest {
     // Two values that are equal but for f32 rounding may change places where ranks decide: then their column holds the same values in another
     // order, and few such pairs occur.
     const auto column_of = [&](const auto& v, size_t i) {
-      const auto columns = static_cast<size_t>(detectors), rows = static_cast<size_t>(angles), first = i / (rows * columns) * rows * columns + i % columns;
+      const auto columns = static_cast<size_t>(detectors), rows = static_cast<size_t>(angles),
+                 first = i / (rows * columns) * rows * columns + i % columns;
       Doubles out;
       for (size_t r = 0; r < rows; ++r) out.push_back(static_cast<double>(v[first + r * columns]));
       std::sort(out.begin(), out.end());
