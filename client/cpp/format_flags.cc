@@ -14,6 +14,7 @@ const std::map<std::string, v1::Shuffle> kShuffles = {{"none", v1::SHUFFLE_NONE}
 template <class Map>
 std::vector<std::string> Names(const Map& map) {
   std::vector<std::string> out;
+  out.reserve(map.size());
   for (const auto& [name, value] : map) out.push_back(name);
   return out;
 }

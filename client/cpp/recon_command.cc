@@ -50,6 +50,7 @@ const std::map<std::string, std::string> kEndings = {{".zarr", "zarr"}, {".npy",
 template <class Map>
 CLI::IsMember NamesOf(const Map& map) {
   std::vector<std::string> names;
+  names.reserve(map.size());
   for (const auto& [name, value] : map) names.push_back(name);
   return CLI::IsMember(names);
 }
