@@ -160,6 +160,7 @@ class CudaMemory final : public MappedMemory {
       : driver_(Driver::Get()), device_(driver_.Find(uuid)), bytes_(static_cast<size_t>(bytes)) {
     const Driver::Entered entered(driver_, device_);
     Handle handle = 0;
+    // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
     driver_.Check(driver_.import_(&handle, reinterpret_cast<void*>(static_cast<uintptr_t>(fd)), kPosixDescriptor), "cuMemImportFromShareableHandle");
     bool mapped = false;
     try {
@@ -187,6 +188,7 @@ class CudaMemory final : public MappedMemory {
   }
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
+  // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
   const void* address() const override { return reinterpret_cast<const void*>(static_cast<uintptr_t>(address_)); }
   int device() const override { return device_; }
   void Synchronize() override {
