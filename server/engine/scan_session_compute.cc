@@ -57,10 +57,13 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
     OCTAVO_RETURN_IF_ERROR(StampUpload(block));
-    // A rolling background goes on from block to block: what was gathered is taken apart again.
+    // A rolling background goes on from block to block of the source: what was gathered is taken apart again.
     const bool apart = scan_.chain.background == math::Background::kRolling;
+    int64_t run = 0, blocks = 0;  // of the part: where we are
     for (int64_t at = 0; at < block.records && !stop_reached_;) {
-      const int64_t count = apart ? std::min(block_records_, block.records - at) : block.records;
+      if (blocks == part.runs[run].blocks) ++run, blocks = 0;
+      ++blocks;
+      const int64_t count = apart ? part.runs[run].records : block.records;
       raw_now_ = raw + at * record_bytes_;
       raw_records_now_ = count;
       OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw_now_, count));

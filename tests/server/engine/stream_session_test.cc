@@ -169,6 +169,29 @@ TEST_P(StreamSessionTest, SmallBlocksMakeTheSameVolumesAsLargeOnes) {
   }
 }
 
+// The mean of a rolling background goes on at the ends of the source's blocks, of whatever lengths: how many of them were gathered into one
+// upload, because the device was busy, must not show.
+TEST_P(StreamSessionTest, IrregularBlocksAndARollingBackgroundDoNotDependOnTime) {
+  const ResolvedScan scan = ResolvedKnown(Raster(3), [](ScanSpec& spec) {
+    spec.acquisition.records_per_block = 40;
+    spec.processing.background = BackgroundMode::kRolling;
+    spec.processing.background_window_records = 50;
+  });
+  // Lengths that repeat, so that blocks join, and that change, more often than a part can note.
+  const auto irregular = [&] {
+    return std::make_unique<KnownSource>(
+        records_, scan.volume_records * 3, [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; }, nullptr);
+  };
+  UnrulyDevice slow(SharedDevice(GetParam()), {.seed = seed_, .longest_delay_ns = 200 * kMicrosecond});
+  const RunOutcome gathered = SessionRun::Run({&slow}, scan, irregular());
+  ASSERT_EQ(gathered.voxels.size(), 3u);
+  // A source that takes its time: each block is through the device before the next one comes.
+  auto unhurried = std::make_unique<KnownSource>(
+      records_, scan.volume_records * 3, [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; },
+      [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(300)); });
+  ExpectSame(SessionRun::Run({&SharedDevice(GetParam())}, scan, std::move(unhurried)), gathered);
+}
+
 // Where there is no slot for raw records, the volume is left out; a slot of another size is no slot.
 TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
   const ResolvedScan scan = ResolvedKnown(Raster(4), [](ScanSpec& spec) {
