@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# compute-sanitizer's four tools over the gpu test programs of a bundle (deploy/bundle), two of them over the engine's too; four runs at a
+# time, a line for each.
+#   tests/bench/run_gpu_sanitizers.sh BUNDLE LOGS
+set -uo pipefail
+[ $# -eq 2 ] || { sed -n '2,4p' "$0"; exit 2; }
+bundle=$(cd "$1" && pwd) || exit 2
+mkdir -p "$2"
+logs=$(cd "$2" && pwd) || exit 2
+export LD_LIBRARY_PATH="$bundle/lib:/usr/local/cuda/lib64"
+if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_TEST_DATA=$bundle/data; fi
+
+one() {
+  local code begun log
+  log=$2/$3.$4.$(printf %s "$5" | cksum | cut -d" " -f1).log
+  begun=$(date +%s)
+  timeout 500 compute-sanitizer --tool "$3" --error-exitcode 9 "$1/bin/$4" --gtest_filter="$5" >"$log" 2>&1
+  code=$?
+  printf '| %-10s | %-18s | %-6s | %4d s | %s | %s |\n' "$3" "$4" "$([ $code -eq 0 ] && echo clean || echo "FAIL $code")" $(($(date +%s) - begun)) \
+    "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -1 | sed 's/^=* *//')" "$(grep -oE '^\[  PASSED  \].*' "$log" | tail -1)"
+  return $code
+}
+export -f one
+for tool in memcheck racecheck initcheck synccheck; do
+  printf '%s\n' "$tool gpu_test *AgreesWithTheModel*/cuda:*CosineByHand/cuda:*RollingBackground*/cuda:*TablePlacement*/cuda:*Project*/cuda:*SpectralOptions*/cuda:*Repeats*/cuda:*Resample*/cuda:*DeviceTest*/cuda-*NeverWaits*:*TooMuchMemory*"
+  # One reconstruction of each kind; two dozen random preparations are too long for racecheck.
+  printf '%s\n' "$tool tomography_test *Tomo*/cuda-*SirtIsAsGood*:*CglsIs*:*Subsets*:*AxisOff*"
+  random='*MatchesTheModel/cuda'
+  [ $tool = racecheck ] && random=none
+  printf '%s\n' "$tool tomo_prepare_test $random:*Phase*/cuda:*MoreRows*/cuda:*Keeps*/cuda:*RingsTest*Model/cuda:*Stitching*/cuda:*BothLay*/cuda:*Overlaps*/cuda"
+  [ $tool = racecheck ] || printf '%s\n' "$tool gpu_test *Ops*/cuda"
+  # The engine around the kernels: what it copies, and whether it reads what was not written.
+  case $tool in memcheck | initcheck)
+    printf '%s\n' "$tool engine_test *StreamSession*/cuda" "$tool job_test *Tomography*/cuda:*Reprocess*/cuda" "$tool spread_test */cuda" ;;
+  esac
+done | xargs -P 4 -L 1 bash -c 'one "$@"' one "$bundle" "$logs"
