@@ -2,69 +2,22 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 import unittest
 
 import numpy as np
 
 import harness
+from handing import HandoffCase, Mapper, maps_of
 from harness import until
 import octavo
-import octavo.v1.scan_pb2
 from octavo import mapping
+from octavo.v1 import scan_pb2
 
 GRANULE = 2 << 20
-MAPPER = """
-import json, os, sys
-sys.path.insert(0, sys.argv[1])
-import importlib.util
-spec = importlib.util.spec_from_file_location("mapping", os.path.join(sys.argv[1], "octavo", "mapping.py"))
-mapping = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(mapping)      # alone: without gRPC
-import numpy as np
-if len(sys.argv) > 4:
-    os.setuid(int(sys.argv[4]))
-try:
-    mapped = mapping.Connection(sys.argv[2]).present(sys.argv[3])
-    array = np.asarray(mapped)
-    print(json.dumps({"sum": int(array.sum(dtype=np.int64)), "shape": array.shape}), flush=True)
-    for line in sys.stdin:            # again, whenever asked
-        print(json.dumps({"sum": int(array.sum(dtype=np.int64))}), flush=True)
-except mapping.HandoffError as error:
-    print(json.dumps({"reason": error.reason}), flush=True)
-"""
 
 
-class Mapper:
-    """A client in a process of its own."""
-
-    def __init__(self, ticket, uid=None):
-        command = [sys.executable, "-c", MAPPER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce]
-        self.process = subprocess.Popen(command + ([str(uid)] if uid is not None else []), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.first = json.loads(self.process.stdout.readline())
-
-    def again(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-def maps_of(daemon):
-    with open(f"/proc/{daemon.process.pid}/maps") as file:
-        return file.read()
-
-
-class HandoffTest(harness.DaemonTest):
-    flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20), "--device.slot_cache_bytes", "0")
+class HandoffTest(HandoffCase):
+    flags = HandoffCase.flags + ("--device.slot_cache_bytes", "0")
 
     def setUp(self):
         self.alive = []
@@ -72,42 +25,19 @@ class HandoffTest(harness.DaemonTest):
     def tearDown(self):
         for mapper in self.alive:
             mapper.kill()
-        if self.client._handoff is not None:
-            self.client._handoff.close()
-        until(lambda: not self.client.exports())
         super().tearDown()
-        for buffer in self.client.buffers.list():
-            self.client.buffers.destroy(buffer.name)
-        until(lambda: self.limbo() == 0)
 
     def scan(self, volumes=1, **fields):
-        scan = self.client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(32, 16, volumes=volumes), samples=256, **fields)
+        scan = self.submit(volumes, **fields)
         self.client.wait(scan.name)
         return self.client.volumes(scan.name)
-
-    def ticket(self, name, **fields):
-        from octavo.v1 import buffer_pb2
-        return self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=name, **fields))
 
     def mapper(self, ticket, uid=None):
         self.alive.append(Mapper(ticket, uid))
         return self.alive[-1]
 
-    def limbo(self):
-        return self.client.memory().devices[0].limbo_bytes
-
-    def refused(self, reason, code, call):
-        with self.assertRaises(octavo.OctavoError) as caught:
-            call()
-        self.assertEqual((caught.exception.reason, caught.exception.code.name), (reason, code), caught.exception)
-        return caught.exception
-
-    def page(self):
-        import urllib.request
-        return urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
-
     def sent(self):
-        return float(self.page().split("\noctavo_export_descriptors_sent_total ")[1].split("\n")[0])
+        return self.metric("octavo_export_descriptors_sent_total")
 
     def test_a_volume_is_an_array_without_a_copy(self):
         volume, = self.scan()
@@ -166,7 +96,7 @@ class HandoffTest(harness.DaemonTest):
 
     def test_a_slot_is_used_again_only_when_it_was_given_back(self):
         # A ring of a live scan would overwrite: a volume in it must be held first.
-        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=octavo.v1.scan_pb2.LIVE, hold_slots=1))
+        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
         until(lambda: any(v.state == 2 for v in self.client.volumes(scan.name)))
         # Held at once, before the ring comes round.
         for _ in range(100):
@@ -213,7 +143,7 @@ class HandoffTest(harness.DaemonTest):
         self.client.wait(scan.name)
 
     def test_an_unheld_volume_of_a_ring(self):
-        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=octavo.v1.scan_pb2.LIVE))
+        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.LIVE))
         until(lambda: self.client.volumes(scan.name, states=[2]))
         reasons = set()
         for _ in range(20):

@@ -110,11 +110,14 @@ class DaemonTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
         return result
 
-    def tearDown(self):
+    def end_scans(self):
         for scan in self.client.scans():
             if scan.state not in (4, 5, 6):
                 self.client.cancel(scan.name)
                 self.client.wait(scan.name)
+
+    def tearDown(self):
+        self.end_scans()
         for volume in self.client.volumes():
             if volume.state == 2:
                 self.client.discard(volume.name)

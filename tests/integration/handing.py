@@ -1,0 +1,97 @@
+"""What tests of mapped memory share: clients in processes of their own, and a daemon whose memory all comes back."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+
+import harness
+from harness import until
+import octavo
+from octavo.v1 import buffer_pb2
+
+MAPPER = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import importlib.util
+spec = importlib.util.spec_from_file_location("mapping", os.path.join(sys.argv[1], "octavo", "mapping.py"))
+mapping = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mapping)      # alone: without gRPC
+import numpy as np
+if len(sys.argv) > 4:
+    os.setuid(int(sys.argv[4]))
+try:
+    mapped = mapping.Connection(sys.argv[2]).present(sys.argv[3])
+    array = np.asarray(mapped)
+    print(json.dumps({"sum": int(array.sum(dtype=np.int64)), "shape": array.shape}), flush=True)
+    for line in sys.stdin:            # again, whenever asked
+        print(json.dumps({"sum": int(array.sum(dtype=np.int64))}), flush=True)
+except mapping.HandoffError as error:
+    print(json.dumps({"reason": error.reason}), flush=True)
+"""
+
+
+class Mapper:
+    """A client in a process of its own."""
+
+    def __init__(self, ticket, uid=None):
+        command = [sys.executable, "-c", MAPPER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce]
+        self.process = subprocess.Popen(command + ([str(uid)] if uid is not None else []), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first = json.loads(self.process.stdout.readline())
+
+    def again(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def maps_of(daemon):
+    with open(f"/proc/{daemon.process.pid}/maps") as file:
+        return file.read()
+
+
+class HandoffCase(harness.DaemonTest):
+    """After each test everything is given back, and nothing is in limbo."""
+
+    flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20))
+
+    def tearDown(self):
+        gc.collect()
+        if self.client._handoff is not None:
+            self.client._handoff.close()
+        self.end_scans()
+        until(lambda: not self.client.exports())
+        super().tearDown()
+        for buffer in self.client.buffers.list():
+            self.client.buffers.destroy(buffer.name)
+        until(lambda: self.limbo() == 0)
+        self.assertEqual(self.metric("octavo_volume_feeds"), 0)
+
+    def submit(self, volumes=1, fast=True, **fields):
+        return self.client.submit_scan(octavo.simulated(seed=3, fast=fast), octavo.raster(32, 16, volumes=volumes), samples=256, **fields)
+
+    def ticket(self, name, **fields):
+        return self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=name, **fields))
+
+    def limbo(self):
+        return self.client.memory().devices[0].limbo_bytes
+
+    def page(self):
+        return urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+
+    def metric(self, name):
+        return float(self.page().split(f"\n{name} ")[1].split("\n")[0])
+
+    def refused(self, reason, code, call):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            call()
+        self.assertEqual((caught.exception.reason, caught.exception.code.name), (reason, code), caught.exception)
+        return caught.exception
