@@ -32,6 +32,7 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
 void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
 void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out);
 absl::Status CheckFinite(const char* field, double value);
+absl::Status CheckEnum(const char* field, int value, bool valid);  // `valid`: what E_IsValid says of it
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
 

@@ -116,6 +116,10 @@ absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& 
   return absl::OkStatus();
 }
 
+absl::Status CheckEnum(const char* field, int value, bool valid) {
+  return valid ? absl::OkStatus() : InvalidField(field, absl::StrCat("has the unknown value ", value));
+}
+
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() <= 128) return absl::OkStatus();
   return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));
