@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -159,6 +160,9 @@ class VolumeStore {
   VolumeStatus StatusOf(const Record& record) const;
   static PinnedVolume PinOf(const Record& record, VolumeStatus status);
   absl::StatusOr<PinnedVolume> BeginSpillOf(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The end of what a Begin… began: `made` takes the place of the volume's memory, which is let go. An empty one: it failed. `ended`
+  /// completes the record of a volume that is still there. Its status if it has moved; memory made for one that went meanwhile is let go.
+  std::optional<VolumeStatus> EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended);
   /// HOLD_SLOTS_FULL if `limit` slots of the record's scan are kept.
   absl::Status CheckHoldSlots(const Record& record, int64_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The record leaves memory; what is returned must be let go of outside the lock.

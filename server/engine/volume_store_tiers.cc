@@ -52,33 +52,40 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& sc
   return absl::NotFoundError(absl::StrCat(scan, " holds no volume on the device that could be moved"));
 }
 
-void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled) {
-  VolumeStatus status;
-  Memory gone;
+std::optional<VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended) {
+  std::optional<VolumeStatus> moved;
   {
     MutexLock lock(mutex_);
     auto found = Find(name);
     if (found.ok()) (*found)->status.moving.clear();
-    const bool here = found.ok() && IsComplete((*found)->status.state);
-    if (!spilled.ok()) {
-      if (here) (*found)->status.last_error = std::string(spilled.status().message());
-      return;
-    }
-    if (here) {
+    if (found.ok() && IsComplete((*found)->status.state)) {
       Record& record = **found;
-      gone = {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
-      record.slot = nullptr;
-      record.spilled = *std::move(spilled);
-      record.status.tier = record.spilled->tier();
-      record.status.stripe_bscans = 0;  // in one piece from now on
-      record.status.kept = true;        // no slot of a ring any more
-      status = StatusOf(record);
-    } else {
-      gone.spilled = *std::move(spilled);
+      const bool failed = made.slot == nullptr && made.spilled == nullptr;
+      if (!failed) {
+        std::swap(record.slot, made.slot);
+        std::swap(record.spilled, made.spilled);
+        record.status.tier = record.slot != nullptr ? Tier::kDevice : record.spilled->tier();
+        if (record.slot != nullptr) ledger_->Hold(record.slot->charge, name);
+      }
+      ended(record);
+      if (!failed) moved = StatusOf(record);
     }
   }
-  gone.LetGo();
-  if (!status.name.empty()) on_change_(status);
+  made.LetGo();  // what it had before; what was made for nothing
+  return moved;
+}
+
+void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled) {
+  const absl::Status status = spilled.status();
+  const auto moved = EndMove(name, {.slot = nullptr, .spilled = std::move(spilled).value_or(nullptr)}, [&](Record& record) {
+    if (!status.ok()) {
+      record.status.last_error = std::string(status.message());
+      return;
+    }
+    record.status.stripe_bscans = 0;  // in one piece from now on
+    record.status.kept = true;        // no slot of a ring any more
+  });
+  if (moved.has_value()) on_change_(*moved);
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) {
@@ -90,29 +97,11 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) 
 }
 
 void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device) {
-  VolumeStatus status;
-  Memory gone;
-  {
-    MutexLock lock(mutex_);
-    auto found = Find(name);
-    if (found.ok()) (*found)->status.moving.clear();
-    const bool here = found.ok() && IsComplete((*found)->status.state);
-    if (!slot.ok()) return;
-    if (here) {
-      Record& record = **found;
-      gone.spilled = std::move(record.spilled);
-      record.spilled = nullptr;
-      record.slot = *std::move(slot);
-      record.device = device;
-      record.status.tier = Tier::kDevice;
-      ledger_->Hold(record.slot->charge, name);
-      status = StatusOf(record);
-    } else {
-      gone.slot = *std::move(slot);
-    }
-  }
-  gone.LetGo();
-  if (!status.name.empty()) on_change_(status);
+  const bool made = slot.ok();
+  const auto moved = EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [&](Record& record) {
+    if (made) record.device = device;
+  });
+  if (moved.has_value()) on_change_(*moved);
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name) {
@@ -128,22 +117,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name)
 }
 
 bool VolumeStore::EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot) {
-  Memory gone;
-  bool moved = false;
-  {
-    MutexLock lock(mutex_);
-    auto found = Find(name);
-    if (found.ok()) (*found)->status.moving.clear();
-    if (!slot.ok()) return false;
-    gone.slot = *std::move(slot);
-    if (found.ok() && IsComplete((*found)->status.state)) {
-      std::swap((*found)->slot, gone.slot);
-      ledger_->Hold((*found)->slot->charge, name);
-      moved = true;
-    }
-  }
-  gone.LetGo();
-  return moved;
+  return EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [](Record&) {}).has_value();
 }
 
 void VolumeStore::AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
