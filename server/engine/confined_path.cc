@@ -1,32 +1,17 @@
 #include "server/engine/confined_path.h"
 
 #include <cerrno>
-#include <climits>
-#include <cstdlib>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/files.h"
 
 namespace octavo::engine {
-namespace {
 
-// The path with links resolved, or empty with errno set.
-std::string RealPath(const std::string& path) {
-  char* resolved = ::realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) return "";
-  std::string real = resolved;
-  std::free(resolved);
-  return real;
-}
-
-}  // namespace
-
-bool IsInside(const std::string& path, const std::string& folder) {
-  return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
-}
+using storage::IsInside;
+using storage::RealPath;
 
 absl::Status OutsideRoots(const std::string& field, const std::string& path) {
   return InvalidField(field, absl::StrCat("'", path, "' lies outside the replay roots"));

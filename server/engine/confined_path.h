@@ -18,7 +18,6 @@ struct ConfinedPath {
 /// NotFound (NO_FILE), PermissionDenied (NO_ACCESS), FailedPrecondition (NO_REPLAY_ROOT). Whether a file outside exists is never told.
 absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vector<std::string>& roots, const std::string& field);
 
-bool IsInside(const std::string& path, const std::string& folder);
 absl::Status OutsideRoots(const std::string& field, const std::string& path);
 absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what);
 

@@ -17,6 +17,7 @@
 #include "server/engine/npy_input.h"
 #include "server/engine/pacer.h"
 #include "server/engine/sources.h"
+#include "server/storage/files.h"
 
 namespace octavo::engine {
 namespace {
@@ -38,7 +39,7 @@ absl::StatusOr<UniqueFd> OpenConfined(const std::string& path, const std::vector
   // A folder of the path may have become a link since: ask what was opened.
   char opened[PATH_MAX];
   const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), opened, sizeof opened);
-  if (n > 0 && !IsInside(std::string(opened, static_cast<size_t>(n)), confined.root)) return OutsideRoots(kField, path);
+  if (n > 0 && !storage::IsInside(std::string(opened, static_cast<size_t>(n)), confined.root)) return OutsideRoots(kField, path);
   if (!S_ISREG(info->st_mode)) return InvalidField(kField, absl::StrCat("'", path, "' is no regular file"));
   *real = confined.path;
   return fd;

@@ -1,6 +1,5 @@
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,13 +16,6 @@ namespace octavo::storage {
 namespace {
 
 constexpr char kField[] = "options.destination";
-
-std::string RealPath(const std::string& path) {
-  char* resolved = ::realpath(path.c_str(), nullptr);
-  std::string out = resolved == nullptr ? "" : resolved;
-  std::free(resolved);
-  return out;
-}
 
 }  // namespace
 
@@ -66,9 +58,8 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   }
   const std::string full = absl::StrCat(real == "/" ? "" : real, "/", rest);
   for (const std::string& root : roots) {
-    std::string real_root = RealPath(root);
-    if (real_root.empty()) continue;
-    if (real == real_root || real_root == "/" || absl::StartsWith(real, absl::StrCat(real_root, "/"))) return full;
+    const std::string real_root = RealPath(root);
+    if (!real_root.empty() && (real == real_root || IsInside(real, real_root))) return full;
   }
   return InvalidField(kField, absl::StrCat("'", destination, "' lies outside the storage roots ", absl::StrJoin(roots, ", ")));
 }

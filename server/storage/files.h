@@ -25,5 +25,9 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to);
 bool PathExists(const std::string& path);
 std::string ParentOf(const std::string& path);
 std::string BaseOf(const std::string& path);
+/// The path with links resolved; empty, with errno set, if it is missing or may not be looked at.
+std::string RealPath(const std::string& path);
+/// Whether a path lies below a folder, by the letters of both.
+bool IsInside(const std::string& path, const std::string& folder);
 
 }  // namespace octavo::storage

@@ -1,6 +1,5 @@
 #include "server/storage/hdf5_links.h"
 
-#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <sys/stat.h>
@@ -21,18 +20,6 @@ namespace {
 constexpr int kMostLinks = 16;       // on one path, as the library has it: more go round in a circle
 constexpr size_t kMostFiles = 1024;  // that belong to one input
 constexpr char kAllowed[] = "data in the file itself, or in HDF5 files under the configured roots";
-
-std::string Canonical(const std::string& path) {
-  char* const resolved = ::realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) return "";
-  std::string real = resolved;
-  std::free(resolved);
-  return real;
-}
-
-bool IsUnder(const std::string& path, const std::string& folder) {
-  return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
-}
 
 bool IsGroup(const Hdf5Place& at) {
   H5O_info_t info;
@@ -57,9 +44,9 @@ std::string Hdf5Reason() {
   return Hdf5Reason(&error);
 }
 
-Hdf5Links::Hdf5Links(const std::string& path, Hdf5Id file, const std::vector<std::string>& roots) : path_(path), main_(Canonical(path)) {
+Hdf5Links::Hdf5Links(const std::string& path, Hdf5Id file, const std::vector<std::string>& roots) : path_(path), main_(RealPath(path)) {
   for (const std::string& root : roots) {
-    std::string real = Canonical(root);
+    std::string real = RealPath(root);
     if (real.empty()) continue;
     given_roots_.push_back(std::filesystem::path(absl::StrCat(root, "/.")).lexically_normal().parent_path().string());
     roots_.push_back(std::move(real));
@@ -96,13 +83,13 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
   const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
   // By its letters first: whether a file outside exists is nobody's business.
   bool inside = false;
-  for (size_t i = 0; i < roots_.size(); ++i) inside = inside || IsUnder(plain, roots_[i]) || IsUnder(plain, given_roots_[i]);
+  for (size_t i = 0; i < roots_.size(); ++i) inside = inside || IsInside(plain, roots_[i]) || IsInside(plain, given_roots_[i]);
   if (roots_.empty()) return refuse("is another file, and no roots are configured that it may lie under");
   if (!inside) return refuse("lies outside of the configured roots");
-  const std::string real = Canonical(candidate);
+  const std::string real = RealPath(candidate);
   if (real.empty()) return refuse("is missing, or may not be looked at");
   inside = false;
-  for (const std::string& root : roots_) inside = inside || IsUnder(real, root);
+  for (const std::string& root : roots_) inside = inside || IsInside(real, root);
   if (!inside) return refuse("lies outside of the configured roots");
   auto opened = files_.find(real);
   if (opened == files_.end()) {
