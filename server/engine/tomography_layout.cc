@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -281,20 +283,27 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   };
   const bool tries = !layout.tried().empty();
   m.slices_per_batch = slices;
-  // The batch in the middle has the whole margin on both sides, if any has.
-  const int64_t begin = tries ? layout.center_slice() : std::max<int64_t>(0, (layout.slices() - slices) / 2);
-  const BatchRows rows = layout.RowsOf(begin, tries ? 1 : slices);
-  m.raw = layout.RawBytes(rows);
-  m.fields = layout.FieldBytes(rows);
-  OCTAVO_ASSIGN_OR_RETURN(const PreparedShape shape, layout.PreparedFor(rows, false));
-  OCTAVO_ASSIGN_OR_RETURN(m.prepare, at(Preparer::DeviceBytes(layout.PrepareFor(rows, false), device)));
-  m.sinograms = shape.elements() / shape.slices * 4 * (slices + (tries ? 1 : 0));
+  // Batches differ by how much of the margin the detector has on either side of them.
+  int64_t of_slice = 0, detectors = 0;  // bytes of a sinogram, and its columns
+  std::set<std::tuple<int64_t, int64_t, int64_t>> known;
+  for (int64_t first = tries ? layout.center_slice() : 0; first < (tries ? layout.center_slice() + 1 : layout.slices()); first += slices) {
+    const BatchRows rows = layout.RowsOf(first, tries ? 1 : std::min(slices, layout.slices() - first));
+    if (!known.insert({rows.count, rows.crop, rows.crop_rows}).second) continue;
+    m.raw = std::max(m.raw, layout.RawBytes(rows));
+    m.fields = std::max(m.fields, layout.FieldBytes(rows));
+    OCTAVO_ASSIGN_OR_RETURN(const PreparedShape shape, layout.PreparedFor(rows, false));
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare, at(Preparer::DeviceBytes(layout.PrepareFor(rows, false), device)));
+    m.prepare = std::max(m.prepare, prepare);
+    of_slice = shape.elements() / shape.slices * 4;
+    detectors = shape.detectors;
+  }
+  m.sinograms = of_slice * (slices + (tries ? 1 : 0));
   // Where the axis is to be found it may be anywhere in the range of the search, which counts for the padding.
   std::vector<std::vector<double>> possible;
   if (std::vector<double> given = layout.GivenCenters(); given.size() == 1) {
     possible.push_back(std::move(given));
   } else {  // each batch has its own: the first, the last and the most central of them bound what it takes
-    const double middle = layout.RawCenter(0.5 * static_cast<double>(shape.detectors - 1));
+    const double middle = layout.RawCenter(0.5 * static_cast<double>(detectors - 1));
     const auto [least, most] = std::minmax_element(given.begin(), given.end());
     const auto central =
         std::min_element(given.begin(), given.end(), [&](double a, double b) { return std::abs(a - middle) < std::abs(b - middle); });

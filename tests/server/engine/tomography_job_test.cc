@@ -58,6 +58,18 @@ class TomographyJobTest : public engine::testing::JobFixture {
     file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   }
 
+  /// many.npy: as many rows as asked for, the scan's over and over.
+  void WriteMany(int64_t rows) {
+    std::vector<float> many;
+    for (int64_t a = 0; a < kAngles; ++a) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const float* row = sinograms_.data() + (a * kRows + r % kRows) * kColumns;
+        many.insert(many.end(), row, row + kColumns);
+      }
+    }
+    Write("many.npy", "<f4", many.data(), many.size() * 4, {kAngles, rows, kColumns});
+  }
+
   TomographySpec Spec(TomographyAlgorithm algorithm, int64_t iterations) const {
     TomographySpec spec;
     spec.input = ProjectionFileSpec{.path = "scan.npy", .options = {}};
@@ -278,14 +290,7 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
 
 TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   // A volume of 24 slices with room for a few of them beside the result.
-  std::vector<float> many;
-  for (int64_t a = 0; a < kAngles; ++a) {
-    for (int64_t r = 0; r < 24; ++r) {
-      const float* row = sinograms_.data() + (a * kRows + r % kRows) * kColumns;
-      many.insert(many.end(), row, row + kColumns);
-    }
-  }
-  Write("many.npy", "<f4", many.data(), many.size() * 4, {kAngles, 24, kColumns});
+  WriteMany(24);
   TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2);
   spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
   const auto all = Run(spec);
@@ -302,6 +307,21 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   ASSERT_EQ(made.size(), wanted.size());
   for (size_t i = 0; i < made.size(); ++i) ASSERT_NEAR(made[i], wanted[i], 1e-6);
   ledger_.Release((*taken)[0]);
+}
+
+// A range of rows at one edge of the detector: the batch with most rows to read is not the one in the middle.
+TEST_P(TomographyJobTest, MarginsAtOneEdgeOfTheDetector) {
+  WriteMany(24);
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
+  spec.preparation.config.outliers = {.window = 7, .difference = 1e6};
+  for (const IndexRange rows : {IndexRange{.begin = 0, .end = 8, .step = 0}, IndexRange{.begin = 16, .end = 24, .step = 0}}) {
+    spec.rows = rows;
+    spec.slices_per_batch = 4;
+    const JobStatus job = Run(spec);
+    spec.slices_per_batch = 8;
+    EXPECT_EQ(VolumeOf(job), VolumeOf(Run(spec)));
+  }
 }
 
 TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
