@@ -112,6 +112,7 @@ class JobQueue {
   CondVar cv_;
   bool ends_ ABSL_GUARDED_BY(mutex_) = false, draining_ ABSL_GUARDED_BY(mutex_) = false;
   Entries entries_ ABSL_GUARDED_BY(mutex_);                                                      // oldest first
+  std::vector<std::unique_ptr<JobWork>> gone_ ABSL_GUARDED_BY(mutex_);                           // of jobs that never began, until Tick
   std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, job
   std::map<std::string, uint64_t> served_ ABSL_GUARDED_BY(mutex_);                               // group → when one of it began last
   uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0, returns_ ABSL_GUARDED_BY(mutex_) = 0;

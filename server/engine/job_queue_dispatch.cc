@@ -142,6 +142,7 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
     return true;
   }
   if (!healthy) {
+    gone_.push_back(std::move(entry->work));
     SetStateLocked(*entry, JobState::kFailed, "DEVICE_DOWN", "no device that the job could run on is healthy any more");
     *changed = true;
   } else if (status.reason_code != code || status.reason != reason) {
@@ -155,11 +156,13 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
 
 void JobQueue::Tick() {
   bool changed = false;
+  std::vector<std::unique_ptr<JobWork>> gone;  // what they held is let go outside the lock
   {
     MutexLock lock(mutex_);
     const bool waits = std::any_of(entries_.begin(), entries_.end(),
                                    [](const auto& entry) { return entry->status.state == JobState::kQueued || entry->returned > 0; });
     if (waits) changed = DispatchLocked();
+    gone.swap(gone_);
   }
   if (changed) context_.changed();
 }

@@ -265,6 +265,19 @@ TEST_F(JobQueueTest, ADrainLetsWhatRunsFinish) {
   EXPECT_TRUE(queue_->Idle());
 }
 
+TEST_F(JobQueueTest, WhatAJobHeldGoesWhenItsDeviceIsLost) {
+  auto running = std::make_shared<Script>(), waiting = std::make_shared<Script>();
+  running->home = waiting->home = 0;
+  const std::string first = Submit(running).name, second = Submit(waiting).name;
+  running->begun.Wait();
+  opened_[0].devices[0]->InjectFault("the test");
+  queue_->Tick();
+  EXPECT_EQ(queue_->Get(second)->reason_code, "DEVICE_DOWN");
+  EXPECT_EQ(waiting.use_count(), 1) << "its work is kept";
+  running->may_end.Open();
+  EXPECT_EQ(AwaitEnd(first).state, JobState::kFailed);
+}
+
 TEST_F(JobQueueTest, EndingTheQueueCancelsWhatRuns) {
   auto script = std::make_shared<Script>();
   script->result_bytes = 1600;
