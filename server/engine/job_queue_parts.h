@@ -81,6 +81,7 @@ class JobQueue::Running final : public JobRun {
   std::vector<std::shared_ptr<void>> kept_;
   int64_t used_bytes_ = 0;
   double stage_begin_ = 0, stage_end_ = 0;
+  int64_t stage_ns_ = 0;  // when it began
   int64_t preview_ns_ = 0;
 };
 

@@ -75,6 +75,7 @@ void JobQueue::Running::Stage(const std::string& name, int64_t steps, double beg
     status.fraction = begin;
     stage_begin_ = begin;
     stage_end_ = end;
+    stage_ns_ = queue_.context_.clock->Now().monotonic_ns;
     ++status.event_count;
   }
   queue_.context_.changed();
@@ -89,7 +90,9 @@ void JobQueue::Running::Step(int64_t step, double residual_norm) {
   if (status.steps > 0) {
     status.fraction = stage_begin_ + (stage_end_ - stage_begin_) * std::min(1.0, static_cast<double>(step) / static_cast<double>(status.steps));
   }
-  if (status.fraction > 0) status.eta_seconds = seconds * (1 - status.fraction) / status.fraction;
+  // At the pace of this stage: the one before may have waited for a scan.
+  const double done = status.fraction - stage_begin_, in_stage = static_cast<double>(now - stage_ns_) * 1e-9;
+  if (done > 0) status.eta_seconds = in_stage * (1 - status.fraction) / done;
   status.history.push_back({.stage = status.stage, .step = step, .residual_norm = residual_norm, .seconds = seconds});
   if (status.history.size() > kJobHistoryKept) status.history.erase(status.history.begin());
   ++status.step_count;

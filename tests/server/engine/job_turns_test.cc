@@ -1,10 +1,12 @@
 // Jobs that wait for their input: others have the device meanwhile, and they come back to it in their turn.
 
 #include <set>
+#include <thread>
 
 #include "gmock/gmock.h"
 
 #include "tests/server/engine/job_queue_fixture.h"
+#include "tests/support/fake_clock.h"
 
 namespace octavo::engine {
 namespace {
@@ -124,6 +126,56 @@ TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
   EXPECT_EQ(queue_->Get(block.name)->state, JobState::kRunning);
   blocker->may_end.Open();
   EXPECT_EQ(AwaitEnd(block.name).state, JobState::kDone);
+}
+
+/// An hour of waiting for input, then ten steps of a second each.
+class HourLongScan final : public JobWork {
+ public:
+  HourLongScan(octavo::testing::FakeClock& clock, std::vector<double>& etas) : clock_(clock), etas_(etas) {}
+  const char* kind() const override { return "scan"; }
+  absl::StatusOr<JobPlan> Plan(Device&) const override { return JobPlan{}; }
+  std::string Parameters() const override { return "{}"; }
+  absl::Status Run(JobRun& run, std::stop_token) override {
+    run.Stage("projections", 100, 0, 0);
+    clock_.Advance(3600);
+    run.Step(100, 0);
+    etas_.push_back(queue->List().at(0).eta_seconds);
+    run.Stage("reconstruct", 10, 0, 1);
+    for (int64_t step = 1; step <= 3; ++step) {
+      clock_.Advance(1);
+      run.Step(step, 0);
+      etas_.push_back(queue->List().at(0).eta_seconds);
+    }
+    return absl::OkStatus();
+  }
+  JobQueue* queue = nullptr;
+
+ private:
+  octavo::testing::FakeClock& clock_;
+  std::vector<double>& etas_;
+};
+
+TEST_F(JobTurnsTest, TimeSpentWaitingIsNoTimePerStep) {
+  octavo::testing::FakeClock clock;
+  std::vector<double> etas;
+  auto work = std::make_unique<HourLongScan>(clock, etas);
+  JobQueue::Context context{.devices = 1,
+                            .device_of = [this](int) { return opened_[0].devices[0].get(); },
+                            .frames_of = [this](int) { return frames_[0]; },
+                            .ledger = &ledger_,
+                            .volumes = &volumes_,
+                            .publisher = &publisher_,
+                            .clock = &clock,
+                            .server_id = "testtest",
+                            .changed = [] {}};
+  JobQueue queue(std::move(context));
+  work->queue = &queue;
+  ASSERT_TRUE(queue.Submit(Spec(), std::move(work), nullptr).ok());
+  while (!queue.Idle()) std::this_thread::yield();
+  ASSERT_EQ(etas.size(), 4u);
+  EXPECT_EQ(etas[0], 0) << "nothing is known yet";
+  EXPECT_NEAR(etas[1], 9, 1e-6);
+  EXPECT_NEAR(etas[3], 7, 1e-6);
 }
 
 TEST_F(JobTurnsTest, EndingTheQueueEndsThoseThatWait) {
