@@ -1,6 +1,7 @@
 #include "server/storage/projection_prefetch.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <pthread.h>
 
@@ -41,6 +42,8 @@ void ProjectionPrefetch::Shared::Run() {
       read = input->Read(boxes[i], slots[slot]);
     } catch (const std::bad_alloc&) {
       read = absl::ResourceExhaustedError("no host memory left to read projections with");
+    } catch (const std::exception& e) {
+      read = absl::InternalError(e.what());
     }
     MutexLock lock(mutex);
     if (!read.ok()) {

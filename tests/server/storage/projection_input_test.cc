@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "server/storage/projection_prefetch.h"
@@ -58,6 +59,20 @@ TEST_F(ProjectionInputTest, PrefetchEndsWhenItIsTold) {
   EXPECT_THAT(prefetch->Next(stop.get_token()), IsError(absl::StatusCode::kCancelled, ""));
   prefetch.reset();  // with slabs held, and its thread waiting for room
   held.clear();
+}
+
+TEST_F(ProjectionInputTest, WhatReadingThrowsIsAnError) {
+  class Throwing final : public ProjectionInput {
+   public:
+    Throwing() : ProjectionInput({.dtype = DType::kU8, .projections = 1, .rows = 1, .columns = 2, .angles_rad = {0}}) {}
+
+   private:
+    absl::Status ReadInside(const ProjectionBox&, void*) override { throw std::length_error("no vector is so long"); }
+  };
+  char memory[2][2];
+  ASSERT_OK_AND_ASSIGN(const auto prefetch,
+                       ProjectionPrefetch::Start(std::make_shared<Throwing>(), {{.frames = 1, .rows = 1, .columns = 2}}, {memory[0], memory[1]}, 2));
+  EXPECT_THAT(prefetch->Next({}), IsError(absl::StatusCode::kInternal, "no vector is so long"));
 }
 
 TEST_F(ProjectionInputTest, ManyThreadsMayRead) {
