@@ -25,7 +25,10 @@ namespace octavo::storage {
 namespace {
 
 using nlohmann::json;
-constexpr int64_t kMostExtent = int64_t{1} << 40, kMostFileExtent = 1 << 24, kMostChunk = 1 << 30;
+constexpr int64_t kMostExtent = int64_t{1} << 40, kMostFileExtent = 1 << 24;
+constexpr int64_t kMostChunk = int64_t{1} << 31;  // bytes: what codecs take
+constexpr int64_t kMostInner = 1 << 24;           // chunks of a shard
+constexpr int64_t kMostJson = 64 << 20;           // bytes
 
 /// Bytes of an element that v3 calls so; 0 for others.
 int64_t SizeOfType(const std::string& name) {
@@ -55,6 +58,9 @@ struct ZarrArrayReader::Box {
 };
 
 absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && (!S_ISREG(info.st_mode) || info.st_size > kMostJson))
+    return absl::DataLossError(absl::StrCat(path, " is no regular file of at most ", kMostJson, " bytes"));
   OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (out.is_discarded()) return absl::DataLossError(absl::StrCat(path, " is no JSON"));
@@ -87,13 +93,15 @@ absl::Status ZarrArrayReader::SetShape(const json& shape, const json& file, cons
   if (!shape.is_array() || !file.is_array() || !chunk.is_array() || shape.size() != file.size() || shape.size() != chunk.size())
     return absl::DataLossError("shape and chunk shape");
   rank_ = std::ssize(shape);
-  int64_t elements = 1;
+  int64_t bytes = size_, inner = 1;  // of a chunk; chunks of a shard
   for (int64_t i = 0; i < rank_; ++i) {
     const auto at = static_cast<size_t>(i);
     const int64_t s = shape.at(at), f = file.at(at), c = chunk.at(at);
     if (s < 0 || s > kMostExtent) return absl::DataLossError(absl::StrCat("shape ", shape.dump()));
-    if (c < 1 || f < 1 || f % c != 0 || f > kMostFileExtent || c > kMostChunk / elements) return absl::DataLossError("chunk shape");
-    elements *= c;
+    if (c < 1 || f < 1 || f % c != 0 || f > kMostFileExtent || c > kMostChunk / bytes || f / c > kMostInner / inner)
+      return absl::DataLossError("chunk shape");
+    bytes *= c;
+    inner *= f / c;
     const int64_t d = i + 3 - rank_;
     if (d < 0) {
       if (s != 1) return absl::UnimplementedError(absl::StrCat("shape ", shape.dump(), ": more than three axes"));
@@ -294,6 +302,8 @@ absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t
                                         const Box& box) const {
   Scratch& scratch = scratch_.local();
   const int64_t chunk_bytes = chunk_[0] * chunk_[1] * chunk_[2] * size_;
+  // No codec makes a chunk much longer. What is, would take memory for nothing.
+  if (bytes > chunk_bytes + chunk_bytes / 8 + (1 << 20)) return absl::DataLossError(absl::StrCat(bytes, " bytes for a chunk of ", chunk_bytes));
   scratch.encoded.resize(static_cast<size_t>(bytes));
   OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
   scratch.coder.chunk.resize(static_cast<size_t>(chunk_bytes));

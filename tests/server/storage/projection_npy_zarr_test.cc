@@ -113,5 +113,35 @@ TEST_F(ProjectionInputTest, BrokenZarrIsRefused) {
   EXPECT_THAT(OpenProjections(path, {}), IsError(absl::StatusCode::kUnimplemented, "exchange/data is compressed with"));
 }
 
+// What a file of somebody else says of its sizes is not to be trusted.
+TEST_F(ProjectionInputTest, ZarrOfSizesThatCannotBeIsRefused) {
+  const auto sharded = [&](const std::string& shard) {
+    folder_.Write("scan.zarr/exchange/theta/zarr.json",
+                  absl::StrCat(R"({"zarr_format":3,"node_type":"array","shape":[1,1,5],"data_type":"float64","chunk_grid":{"name":"regular",
+                                "configuration":{"chunk_shape":)",
+                               shard, R"(}},"chunk_key_encoding":{"name":"default","configuration":{"separator":"."}},"fill_value":0,
+                                "codecs":[{"name":"sharding_indexed","configuration":{"chunk_shape":[1,1,1],
+                                "codecs":[{"name":"bytes","configuration":{"endian":"little"}}],
+                                "index_codecs":[{"name":"bytes","configuration":{"endian":"little"}},{"name":"crc32c"}]}}]})"));
+  };
+  const std::string path = ZarrGroup(), data = path + "/exchange/theta";
+  folder_.Write("scan.zarr/exchange/theta/c.0.0.0", std::string(4, '\0'));
+  for (const char* shard : {"[1048576,1048576,524288]", "[16777216,16777216,65536]", "[16777216,16777216,16777216]"}) {
+    sharded(shard);
+    const auto input = OpenProjections(data, {.angle_values = {0}});
+    EXPECT_THAT(input, IsError(absl::StatusCode::kDataLoss, "chunk shape")) << shard;
+  }
+  // A file that is much longer than what it is to hold: not read into memory.
+  folder_.Write("scan.zarr/exchange/data/c.0.0.0", "");
+  std::filesystem::resize_file(path + "/exchange/data/c.0.0.0", uintmax_t{1} << 42);
+  ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {.angle_values = Degrees(5)}));
+  std::vector<uint16_t> out(120);
+  EXPECT_THAT(input->Read({.frames = 5, .rows = 4, .columns = 6}, out.data()), IsError(absl::StatusCode::kDataLoss, "exchange/data cannot be read"));
+  std::filesystem::create_directories(folder_ / "huge.zarr");
+  folder_.Write("huge.zarr/zarr.json", "");
+  std::filesystem::resize_file(folder_ / "huge.zarr/zarr.json", uintmax_t{1} << 42);
+  EXPECT_FALSE(OpenProjections(folder_ / "huge.zarr", {.angle_values = {0}}).ok());
+}
+
 }  // namespace
 }  // namespace octavo::storage
