@@ -7,11 +7,15 @@ import subprocess
 import sys
 import urllib.request
 
+import numpy as np
+
 import harness
 from harness import until
 import octavo
+from octavo import mapping
 from octavo.v1 import buffer_pb2
 
+ON_HOST = os.environ.get("OCTAVO_DEVICE_BACKEND", "host") == "host"  # else client.map gives mapping.Mapped, not NumPy arrays
 MAPPER = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -24,10 +28,9 @@ if len(sys.argv) > 4:
     os.setuid(int(sys.argv[4]))
 try:
     mapped = mapping.Connection(sys.argv[2]).present(sys.argv[3])
-    array = np.asarray(mapped)
-    print(json.dumps({"sum": int(array.sum(dtype=np.int64)), "shape": array.shape}), flush=True)
+    print(json.dumps({"sum": int(mapped.copy().sum(dtype=np.int64)), "shape": mapped.shape}), flush=True)
     for line in sys.stdin:            # again, whenever asked
-        print(json.dumps({"sum": int(array.sum(dtype=np.int64))}), flush=True)
+        print(json.dumps({"sum": int(mapped.copy().sum(dtype=np.int64))}), flush=True)
 except mapping.HandoffError as error:
     print(json.dumps({"reason": error.reason}), flush=True)
 """
@@ -51,6 +54,11 @@ class Mapper:
         self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
+
+
+def same(one, other):
+    """Both have the same elements; either may be mapped memory of a GPU."""
+    np.testing.assert_array_equal(*(a.copy() if isinstance(a, mapping.Mapped) else a for a in (one, other)))
 
 
 def maps_of(daemon):

@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 
-from handing import HandoffCase
+from handing import HandoffCase, same
 from harness import until
 import octavo
 from octavo import mapping
@@ -34,23 +34,23 @@ class OverdueTest(HandoffCase):
         after = self.client.memory().devices[0]
         self.assertGreater(after.limbo_bytes, 0)
         self.assertGreaterEqual(after.held_bytes, before.held_bytes - 4096)  # it is held as before, in memory of its own
-        same = self.client.volume(volume.name)
-        self.assertEqual((same.state, same.digest, same.tier, same.moving), (2, volume.digest, volume.tier, ""))
-        np.testing.assert_array_equal(self.client.read(volume.name), copy)
-        np.testing.assert_array_equal(array, copy)
+        now = self.client.volume(volume.name)
+        self.assertEqual((now.state, now.digest, now.tier, now.moving), (2, volume.digest, volume.tier, ""))
+        same(self.client.read(volume.name), copy)
+        same(array, copy)
         # Its user gets nothing else, as long as it keeps that.
         self.refused("EXPORT_REFUSED", "PERMISSION_DENIED", lambda: self.ticket(other.name))
         # Nothing keeps the volume from being moved, committed, discarded.
         self.client.spill(volume.name, "host")
-        np.testing.assert_array_equal(self.client.read(volume.name), copy)
+        same(self.client.read(volume.name), copy)
         self.client.restore(volume.name)
         result = self.client.commit(volume.name, f"moved-{os.getpid()}", format="npy")
-        np.testing.assert_array_equal(np.load(result.uri), copy)
-        np.testing.assert_array_equal(array, copy)
+        same(np.load(result.uri), copy)
+        same(array, copy)
         self.client.unmap(array)
         until(lambda: not self.client.exports() and self.limbo() == 0)
         later = self.client.map(other.name)
-        np.testing.assert_array_equal(later, self.client.read(other.name))
+        same(later, self.client.read(other.name))
 
     def test_a_volume_that_is_not_wanted_any_more(self):
         scan = self.submit()
@@ -59,7 +59,7 @@ class OverdueTest(HandoffCase):
         array = self.overdue(volume)
         copy = array.copy()
         self.client.discard(volume.name)  # without detach_exports
-        np.testing.assert_array_equal(array, copy)
+        same(array, copy)
         until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
         self.client.unmap(array)
         del array
@@ -75,10 +75,10 @@ class OverdueTest(HandoffCase):
         array = self.overdue(volume)
         until(lambda: self.metric("octavo_export_relocation_failures_total") > failures)
         self.assertEqual([e.limbo for e in self.client.exports(volume.name)], [False])
-        np.testing.assert_array_equal(self.client.read(volume.name), array)
+        same(self.client.read(volume.name), array)
         self.client.buffers.destroy(filler.name)  # it is tried again
         until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
-        np.testing.assert_array_equal(self.client.read(volume.name), array)
+        same(self.client.read(volume.name), array)
         self.client.unmap(array)
 
     def test_a_buffer_moves_when_its_lease_has_ended(self):
@@ -92,8 +92,8 @@ class OverdueTest(HandoffCase):
             until(lambda: [e.limbo for e in self.client.exports(buffer.name)] == [True])
         self.client.buffers.write(buffer.name, np.ones((20, 30), np.float32))
         self.client.buffers.wait(buffer.name)
-        np.testing.assert_array_equal(self.client.buffers.read(buffer.name), np.ones((20, 30)))
-        np.testing.assert_array_equal(array, np.arange(600).reshape(20, 30))  # others' writes do not come through
+        same(self.client.buffers.read(buffer.name), np.ones((20, 30)))
+        same(array, np.arange(600).reshape(20, 30))  # others' writes do not come through
         self.client.buffers.destroy(buffer.name)
         self.client.unmap(array)
 
@@ -121,7 +121,7 @@ class SpillTest(HandoffCase):
         volumes = self.client.volumes(scan.name)
         self.assertEqual([v.tier for v in volumes], [1, 2, 1, 1, 1])  # DEVICE, HOST, ...
         self.assertEqual((oldest.index, self.limbo()), (0, 0))
-        np.testing.assert_array_equal(array, self.client.read(oldest.name))
+        same(array, self.client.read(oldest.name))
         del array
         self.clear(scan)
 
@@ -150,7 +150,7 @@ class SpillTest(HandoffCase):
         self.assertIn("HOLD_SLOTS_FULL", reasons)
         self.assertLessEqual(reasons, {"HOLD_SLOTS_FULL", "VOLUME_STATE", "VOLUME_GONE"})
         self.assertEqual((self.client.volume(name).tier, self.limbo()), (1, 0))
-        np.testing.assert_array_equal(array, copy)
+        same(array, copy)
 
 
 if __name__ == "__main__":

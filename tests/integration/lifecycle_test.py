@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -88,7 +89,7 @@ import octavo
 frames = octavo.Client("unix:{daemon.ready['unix']}").subscribe(products=["volume"], delivery="drop_oldest")
 next(frames); print("stalled", flush=True); time.sleep(1000)
 """
-        client = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True)
+        client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         with daemon.client() as control:
             control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64), samples=512, retention=dict(disposition=scan_pb2.AUTO_DISCARD))
             self.assertEqual(client.stdout.readline(), "stalled\n")

@@ -140,7 +140,7 @@ lease = client.lease(buffer, exclusive=True, session=session)
 print(session.name, session.secret, buffer, flush=True)
 time.sleep(1000)
 """
-        victim = subprocess.Popen(["/usr/bin/python3", "-c", script], stdout=subprocess.PIPE, text=True)
+        victim = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         try:
             name, secret, buffer = victim.stdout.readline().split()
             mine = lambda: [v for v in self.client.volumes() if v.session == name]

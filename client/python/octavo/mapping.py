@@ -5,7 +5,7 @@ Needs NumPy and, for memory of a GPU, libcuda; no gRPC: whoever has a ticket (Bu
     connection = Connection(ticket.socket_path)
     mapped = connection.present(ticket.nonce)       # the first use of a piece of memory: a descriptor comes, and is mapped
     array = numpy.asarray(mapped)                   # host backend: read-only
-    array = cupy.asarray(mapped)                    # GPU; torch.from_dlpack(mapped)
+    array = cupy.asarray(mapped)                    # GPU; torch.from_dlpack(mapped); mapped.copy() for NumPy
     later = connection.take("volumes/...")          # another volume: one message; in a slot that is mapped already, nothing is mapped
 
     for mapped in Volumes(path, nonce):             # or, with a ticket for scans/...: each volume as it completes, without asking
@@ -25,6 +25,7 @@ import mmap
 import os
 import select
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -60,6 +61,9 @@ class _HostMemory:
 
     def synchronize(self) -> None:
         pass
+
+    def read(self, pointer: int, into: np.ndarray) -> None:
+        ctypes.memmove(into.ctypes.data, pointer, into.nbytes)
 
 
 class _Location(ctypes.Structure):
@@ -169,6 +173,14 @@ class _CudaMemory:
         finally:
             cuda.leave()
 
+    def read(self, pointer: int, into: np.ndarray) -> None:
+        cuda = _cuda()
+        cuda.enter(self.device[1])
+        try:
+            cuda.call("cuMemcpyDtoH_v2", ctypes.c_void_p(into.ctypes.data), ctypes.c_uint64(pointer), ctypes.c_size_t(into.nbytes))
+        finally:
+            cuda.leave()
+
 
 # -- DLPack
 
@@ -188,7 +200,20 @@ class _DLVersioned(ctypes.Structure):
                 ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
 
 
-_lent: Dict[int, tuple] = {}  # what DLPack consumers use, by the address of its struct
+class _Loan:
+    """What a capsule points to, until its consumer calls the deleter, or drops the capsule without having taken it."""
+
+    def __init__(self, managed, extents, strides, hold):
+        self.managed, self.extents, self.strides, self.hold = managed, extents, strides, hold
+        self.capsule = None
+
+    def refused(self) -> bool:
+        # Who takes a capsule renames it. Two references: ours, and getrefcount's own argument.
+        return sys.getrefcount(self.capsule) <= 2 and any(_capsules.PyCapsule_IsValid(self.capsule, name) for name in _CAPSULE_NAMES)
+
+
+_lent: Dict[int, _Loan] = {}  # what DLPack consumers use, by the address of its struct
+_CAPSULE_NAMES = (b"dltensor", b"dltensor_versioned")
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -196,20 +221,19 @@ def _give_back(address):
     _lent.pop(address, None)
 
 
+def _drop_refused() -> None:
+    # Looked for when the next capsule is made and when a Mapped goes, in place of a destructor of the capsule: a consumer that refuses one
+    # destroys it with its error raised already, and no Python may run then.
+    for address, loan in list(_lent.items()):
+        if loan.refused():
+            _lent.pop(address, None)
+
+
 _capsules = ctypes.pythonapi
 _capsules.PyCapsule_New.restype = ctypes.py_object
 _capsules.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _capsules.PyCapsule_IsValid.restype = ctypes.c_int
-_capsules.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_capsules.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_capsules.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-
-
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _unused_capsule(capsule):
-    for name in (b"dltensor", b"dltensor_versioned"):  # who takes one renames it
-        if _capsules.PyCapsule_IsValid(capsule, name):
-            _lent.pop(_capsules.PyCapsule_GetPointer(capsule, name), None)
+_capsules.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _capsule(mapped: "Mapped", versioned: bool):
@@ -227,12 +251,18 @@ def _capsule(mapped: "Mapped", versioned: bool):
         managed = _DLVersioned(1, 0, None, deleter, 0 if mapped.writable else 1, tensor)
     else:
         managed = _DLManaged(tensor, None, deleter)
+    _drop_refused()
     address = ctypes.addressof(managed)
-    _lent[address] = (managed, extents, strides, mapped)
-    return _capsules.PyCapsule_New(address, b"dltensor_versioned" if versioned else b"dltensor", ctypes.cast(_unused_capsule, ctypes.c_void_p))
+    loan = _lent[address] = _Loan(managed, extents, strides, mapped._hold)
+    loan.capsule = _capsules.PyCapsule_New(address, _CAPSULE_NAMES[versioned], None)
+    return loan.capsule
 
 
 # -- what is handed over
+
+
+class _Hold:
+    """Lives as long as anything uses the memory: a Mapped and its arrays, DLPack's consumers."""
 
 
 class Mapped:
@@ -260,7 +290,9 @@ class Mapped:
         self.pointer = memory.pointer + about["byte_offset"]
         self.writable = writable  # what consumers are told; PyTorch's __cuda_array_interface__ wants it. Whoever writes spoils the digest
         self.grace_seconds: Optional[float] = None  # once revoked
-        self._release = weakref.finalize(self, Connection._give_back, connection, about["grant"], self.name, memory)
+        self._hold = _Hold()
+        self._release = weakref.finalize(self._hold, Connection._give_back, connection, about["grant"], self.name, memory)
+        weakref.finalize(self, _drop_refused).atexit = False
 
     def release(self) -> None:
         """Gives it back now, after the work enqueued so far on its device. No array made of it may be used from here on. Twice does no harm."""
@@ -274,6 +306,17 @@ class Mapped:
         self._connection.poll()
         if self.grace_seconds is not None:
             raise HandoffError("EXPORT_REVOKED", f"the server wants {self.name} of {self.of} back within {self.grace_seconds:g} s; release() it")
+
+    def copy(self) -> np.ndarray:
+        """A NumPy array of its own with what is there now, also of memory of a GPU (synchronises). HandoffError (RELEASED)."""
+        if not self._release.alive:
+            raise HandoffError("RELEASED", f"{self.name} of {self.of} was given back")
+        into = np.empty(self.shape, self.dtype)
+        self._memory.read(self.pointer, into)
+        return into
+
+    def __array__(self, *_, **__) -> np.ndarray:
+        raise TypeError(f"{self.of} is mapped in memory of a GPU: cupy.asarray or torch.from_dlpack take it as it is, copy() makes a NumPy array")
 
     @property
     def __array_interface__(self) -> dict:
