@@ -3,8 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "gpu/base/status.h"
 #include "server/engine/deriver_parts.h"
 
@@ -32,20 +30,8 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
   std::string answered;
   {
     MutexLock lock(mutex_);
-    if (auto it = requests_.find(spec.request_id); !spec.request_id.empty() && it != requests_.end()) {
-      if (it->second.first != spec.request_digest) {
-        return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body")),
-                        {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
-      }
-      if (it->second.second.empty()) {
-        return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", spec.request_id, "' is still at work; ask again")),
-                        {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
-      }
-      answered = it->second.second;
-    } else {
-      if (!spec.request_id.empty()) requests_[spec.request_id] = {spec.request_digest, ""};
-      ++pending_;
-    }
+    OCTAVO_ASSIGN_OR_RETURN(answered, requests_.Begin(spec.request_id, spec.request_digest));
+    if (answered.empty()) ++pending_;
   }
   if (!answered.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(VolumeStatus volume, context_.volumes->Get(answered));
@@ -82,18 +68,13 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
 
 void Deriver::Remember(const DeriveSpec& spec, const std::string& name) {
   MutexLock lock(mutex_);
-  if (!spec.request_id.empty()) requests_[spec.request_id].second = name;
+  requests_.End(spec.request_id, name);
 }
 
 void Deriver::Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result) {
   MutexLock lock(mutex_);
   --pending_;
-  if (spec.request_id.empty()) return;
-  if (result.ok()) {
-    requests_[spec.request_id].second = result->name;
-  } else {
-    requests_.erase(spec.request_id);
-  }
+  requests_.End(spec.request_id, result.ok() ? result->name : "");
 }
 
 int64_t Deriver::Pending() {

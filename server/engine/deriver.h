@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -18,6 +17,7 @@
 #include "server/engine/chain_memory.h"
 #include "server/engine/ledger.h"
 #include "server/engine/pattern/cartesian.h"
+#include "server/engine/request_ids.h"
 #include "server/engine/scan_spec.h"
 #include "server/engine/volume_operation.h"
 #include "server/engine/volume_store.h"
@@ -86,7 +86,7 @@ class Deriver {
   const Context context_;
   Mutex mutex_;
   int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, volume ("": at work)
+  RequestIds requests_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace octavo::engine
