@@ -9,9 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "client/cpp/liboctavo/octavo.h"
-#include "gpu/base/log.h"
-#include "server/daemon.h"
-#include "tests/support/temp_folder.h"
+#include "tests/client/client_support.h"
 
 namespace octavo::client {
 namespace {
@@ -19,25 +17,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using testing::Thrown;
 
 class LiboctavoTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    SetUpLog(LogLevel::kWarning, false);
     folder_ = new octavo::testing::TempFolder();
-    Config config;
-    config.backend = "host";
-    config.listen_tcp = {"127.0.0.1:0"};
-    config.metrics_listen = "none";
-    config.state_dir = *folder_ / "state";
-    config.storage_roots = {*folder_ / "data"};
-    config.memory_bytes = 256 << 20;
-    config.frame_pool_bytes = 64 << 20;
-    ASSERT_TRUE(std::filesystem::create_directories(config.storage_roots[0]));
-    ASSERT_TRUE(Finalise(&config).ok());
-    auto daemon = Daemon::Start(config);
-    ASSERT_TRUE(daemon.ok()) << daemon.status();
-    daemon_ = daemon->release();
+    ASSERT_OK_AND_ASSIGN(auto daemon, testing::StartDaemon(*folder_));
+    daemon_ = daemon.release();
   }
   static void TearDownTestSuite() {
     daemon_->Drain([] { return true; });
@@ -55,16 +42,6 @@ class LiboctavoTest : public ::testing::Test {
     const Scan scan = client_.WaitScan(client_.SubmitScan(spec).name);
     EXPECT_EQ(scan.state, ScanState::kDone) << scan.reason;
     return scan.volumes;
-  }
-  template <class Call>
-  static Error Thrown(Call call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error;
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return Error(Code::kUnknown, "");
   }
 
   static octavo::testing::TempFolder* folder_;

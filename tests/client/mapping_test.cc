@@ -16,11 +16,9 @@
 
 #include "client/cpp/liboctavo/handoff.h"
 #include "client/cpp/liboctavo/octavo.h"
-#include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/daemon.h"
 #include "server/handoff/fd_socket.h"
-#include "tests/support/temp_folder.h"
+#include "tests/client/client_support.h"
 
 extern "C" {  // fake_cuda.cc
 int fake_cuda_open();
@@ -36,22 +34,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::Thrown;
 
 constexpr double kGraceSeconds = 0.2;
 
 size_t OpenDescriptors() {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
-}
-
-template <class Call>
-Error Thrown(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(Code::kUnknown, "");
 }
 
 template <class Done>
@@ -67,22 +55,10 @@ bool Until(Done done) {
 class MappingTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    SetUpLog(LogLevel::kWarning, false);
-    Config config;
-    config.backend = "host";
-    config.listen_tcp = {"127.0.0.1:0"};
-    config.metrics_listen = "none";
-    config.state_dir = folder_ / "state";
-    config.storage_roots = {folder_ / "data"};
-    config.memory_bytes = 256 << 20;
-    config.frame_pool_bytes = 64 << 20;
-    config.handoff_unix = "auto";
-    config.handoff_grace_seconds = kGraceSeconds;
-    ASSERT_TRUE(std::filesystem::create_directories(config.storage_roots[0]));
-    ASSERT_TRUE(Finalise(&config).ok());
-    auto daemon = Daemon::Start(config);
-    ASSERT_TRUE(daemon.ok()) << daemon.status();
-    daemon_ = *std::move(daemon);
+    ASSERT_OK_AND_ASSIGN(daemon_, testing::StartDaemon(folder_, [](Config& config) {
+                           config.handoff_unix = "auto";
+                           config.handoff_grace_seconds = kGraceSeconds;
+                         }));
     client_ = std::make_unique<Client>(daemon_->addresses().at(0));
     channel_ = grpc::CreateChannel(client_->address(), grpc::InsecureChannelCredentials());
     buffers_ = v1::BufferService::NewStub(channel_);

@@ -1,12 +1,9 @@
 // The tomopy form against results that TomoPy's own tests hold, and against rotation in double precision.
 
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <numbers>
-#include <sstream>
 
+#include "tests/gpu/tomo_data.h"
 #include "tests/gpu/tomography_fixture.h"
 
 namespace octavo {
@@ -16,45 +13,17 @@ using testing::Doubles;
 using testing::IsError;
 using testing::IsOk;
 
-/// The values of a little-endian .npy file in C order as double; empty if it is not there.
-Doubles LoadNpy(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream stream;
-  stream << file.rdbuf();
-  const std::string bytes = stream.str();
-  if (bytes.size() < 10) return {};
-  const size_t header = static_cast<uint8_t>(bytes[8]) + 256u * static_cast<uint8_t>(bytes[9]);
-  const std::string text = bytes.substr(10, header), data = bytes.substr(10 + header);
-  const bool wide = text.find("<f8") != std::string::npos;
-  EXPECT_TRUE((wide || text.find("<f4") != std::string::npos) && text.find("'fortran_order': False") != std::string::npos) << text;
-  Doubles values(data.size() / (wide ? 8 : 4));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (wide) {
-      std::memcpy(&values[i], data.data() + 8 * i, 8);
-    } else {
-      float v;
-      std::memcpy(&v, data.data() + 4 * i, 4);
-      values[i] = static_cast<double>(v);
-    }
-  }
-  return values;
-}
-
-std::string Fixtures() {
-  const char* set = std::getenv("OCTAVO_TEST_DATA");
-  const char* source = std::getenv("OCTAVO_SOURCE_DIR");
-  return (set != nullptr ? std::string(set) : std::string(source != nullptr ? source : ".") + "/../shared/data") + "/tomo/tomopy_fixtures/";
-}
+Doubles Fixture(const std::string& name) { return testing::LoadTomoNpy("tomopy_fixtures/" + name); }
 
 class TomopyFormTest : public testing::TomographyFixture {};
 
 TEST_P(TomopyFormTest, NearestMeetsTomopysFixtures) {
   constexpr int64_t kAngles = 16, kSlices = 8, kN = 48;
-  const Doubles proj = LoadNpy(Fixtures() + "proj.npy"), angle = LoadNpy(Fixtures() + "angle.npy");
-  if (proj.empty()) GTEST_SKIP() << "no " << Fixtures() << "proj.npy (OCTAVO_TEST_DATA)";
+  const Doubles proj = Fixture("proj.npy"), angle = Fixture("angle.npy");
+  if (proj.empty()) GTEST_SKIP() << "no data in " << testing::TomoData() << " (OCTAVO_TEST_DATA)";
   ASSERT_EQ(proj.size(), static_cast<size_t>(kAngles * kSlices * kN));
   for (const char* name : {"sirt_accel.npy", "mlem_accel.npy"}) {
-    const Doubles want = LoadNpy(Fixtures() + name);
+    const Doubles want = Fixture(name);
     ASSERT_EQ(want.size(), static_cast<size_t>(kSlices * kN * kN));
     TomographyConfig c;
     c.form = TomographyForm::kTomopy;

@@ -12,6 +12,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/job_queue.h"
+#include "tests/support/news.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {
@@ -128,12 +129,7 @@ class JobQueueTest : public ::testing::Test {
                                                           .publisher = &publisher_,
                                                           .clock = &clock_,
                                                           .server_id = "testtest",
-                                                          .changed =
-                                                              [this] {
-                                                                std::lock_guard lock(mutex_);
-                                                                ++changes_;
-                                                                changed_.notify_all();
-                                                              }});
+                                                          .changed = [this] { news_.Tell(); }});
   }
 
   static JobSpec Spec(int priority = 0, std::string group = "", std::string device = "") {
@@ -152,15 +148,9 @@ class JobQueueTest : public ::testing::Test {
   }
   template <class F>
   JobStatus Await(const std::string& name, F when) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      const int64_t seen = changes_;
-      lock.unlock();
-      const JobStatus status = queue_->Get(name).value();
-      if (when(status)) return status;
-      lock.lock();
-      changed_.wait(lock, [&] { return changes_ != seen; });
-    }
+    JobStatus status;
+    news_.Await([&] { return when(status = queue_->Get(name).value()); });
+    return status;
   }
   JobStatus AwaitEnd(const std::string& name) {
     return Await(name, [](const JobStatus& job) { return IsFinal(job.state); });
@@ -173,9 +163,7 @@ class JobQueueTest : public ::testing::Test {
   Ledger ledger_{{kBudget, kBudget}};
   VolumeStore volumes_{&ledger_, &clock_, [](const VolumeStatus&) {}};
   Publisher publisher_{&clock_};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t changes_ = 0;
+  octavo::testing::News news_;
   std::unique_ptr<JobQueue> queue_;
 };
 

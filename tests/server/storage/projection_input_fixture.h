@@ -94,6 +94,11 @@ class ProjectionInputTest : public ::testing::Test {
     return path;
   }
 
+  /// Reads a part of the projections in the middle of them.
+  static void ExpectAPart(ProjectionInput& input) {
+    const ProjectionBox box{.first_frame = 1, .frames = 2, .first_row = 2, .rows = 2, .first_column = 1, .columns = 3};
+    EXPECT_THAT(Read<uint16_t>(input, box), ::testing::ElementsAre(37, 38, 39, 43, 44, 45, 61, 62, 63, 67, 68, 69));
+  }
   void Npy(const std::string& name, const std::string& descr, const std::vector<int64_t>& shape, const std::string& bytes) {
     std::string dict = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (", absl::StrJoin(shape, ", "), ",), }");
     dict.resize((dict.size() + 11 + 63) / 64 * 64 - 11, ' ');

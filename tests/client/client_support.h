@@ -1,0 +1,51 @@
+#pragma once
+
+// For tests of the client library: a daemon in this process, and what a call throws.
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+
+#include "client/cpp/liboctavo/octavo.h"
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/daemon.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::client::testing {
+
+/// On the host backend, with ports of the system's choice and its files in `folder`; `change` may set more.
+inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(const octavo::testing::TempFolder& folder,
+                                                           const std::function<void(Config&)>& change = nullptr) {
+  SetUpLog(LogLevel::kWarning, false);
+  Config config;
+  config.backend = "host";
+  config.listen_tcp = {"127.0.0.1:0"};
+  config.metrics_listen = "none";
+  config.state_dir = folder / "state";
+  config.storage_roots = {folder / "data"};
+  config.memory_bytes = 256 << 20;
+  config.frame_pool_bytes = 64 << 20;
+  if (change) change(config);
+  std::filesystem::create_directories(config.storage_roots[0]);
+  OCTAVO_RETURN_IF_ERROR(Finalise(&config));
+  return Daemon::Start(config);
+}
+
+/// What `call` throws.
+template <class Call>
+Error Thrown(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Error(Code::kUnknown, "");
+}
+
+}  // namespace octavo::client::testing
