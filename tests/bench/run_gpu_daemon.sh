@@ -11,7 +11,7 @@ logs=$(cd "$2" && pwd) || exit 2
 shift 2
 here=$(cd "$(dirname "$0")/../.." && pwd)
 tests=("$@")
-[ ${#tests[@]} -gt 0 ] || tests=(main_path real_spectra chain streaming storage buffer jobs queue push pattern_scans image memory handoff handoff_feed
+[ ${#tests[@]} -gt 0 ] || tests=(main_path real_spectra chain streaming storage buffer jobs queue push pattern_scans image memory handoff handoff_feed handoff_overdue
   ring tomography tomography_push several_devices soak)
 libraries="$bundle/lib:/usr/local/cuda/lib64"
 # Only the programs of the bundle get its libraries: Python keeps the machine's.
