@@ -1,10 +1,16 @@
 #pragma once
 
-// Launches that the kernels of preprocessing share: over all pixels of rows, and over pairs of a sorting network.
+// What the kernels of tomography and of preprocessing share: launches, loops over all pixels of rows, sums of a block, a sorting network.
 
 #include <algorithm>
 #include <cstdint>
 #include <cuda_runtime.h>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "gpu/base/status.h"
+#include "gpu/cuda/cuda_stream.h"
 
 namespace octavo::cuda {
 
@@ -34,6 +40,23 @@ void LaunchRows(cudaStream_t stream, int64_t rows, int64_t columns, F f) {
   }
 }
 
+// Adds up `values` numbers of each of the block's kThreads threads in a fixed order; thread t < kLanes has the sums of lane t, threads of
+// one lane being kLanes apart.
+template <int kThreads, int kLanes, int kValues>
+__device__ void BlockSums(double (&mine)[kValues]) {
+  __shared__ double parts[kThreads / 32][kLanes][kValues];
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    for (int offset = 16; offset >= kLanes; offset /= 2) mine[i] += __shfl_down_sync(0xFFFFFFFFu, mine[i], offset);
+    if ((threadIdx.x & 31) < kLanes) parts[threadIdx.x / 32][threadIdx.x & 31][i] = mine[i];
+  }
+  __syncthreads();
+  if (threadIdx.x >= kLanes) return;
+  for (int i = 0; i < kValues; ++i) {
+    for (int w = 1; w < kThreads / 32; ++w) mine[i] += parts[w][threadIdx.x][i];
+  }
+}
+
 // Sorts n = 2^m keys of shared memory in rising order (Batcher's bitonic network); all threads of the block call it.
 __device__ inline void SortShared(uint64_t* keys, int n) {
   for (int k = 2; k <= n; k *= 2) {
@@ -51,5 +74,33 @@ __device__ inline void SortShared(uint64_t* keys, int n) {
   }
   __syncthreads();
 }
+
+/// What launches the kernels of one device.
+class TomoLauncher {
+ public:
+  TomoLauncher(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+
+ protected:
+  /// `f` launches; it returns nothing, or a Status.
+  template <class F>
+  absl::Status Launch(F f) const {
+    const DeviceGuard guard(ordinal_);
+    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+      f();
+    } else {
+      OCTAVO_RETURN_IF_ERROR(f());
+    }
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
+  }
+  /// f(row, column) for all pixels.
+  template <class F>
+  absl::Status ForRows(StreamRef stream, int64_t rows, int64_t columns, F f) const {
+    return Launch([&] { LaunchRows(Of(stream), rows, columns, f); });
+  }
+
+  const int ordinal_;
+  const std::shared_ptr<DeviceHealth> health_;
+};
 
 }  // namespace octavo::cuda

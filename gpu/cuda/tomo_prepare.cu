@@ -79,9 +79,9 @@ struct CorrectPixel {
   }
 };
 
-class CudaPrepareOps final : public PrepareOps {
+class CudaPrepareOps final : public PrepareOps, TomoLauncher {
  public:
-  CudaPrepareOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  using TomoLauncher::TomoLauncher;
 
   absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames, float* out) override {
     return ForType(in.dtype, [&](auto type) {
@@ -157,23 +157,9 @@ class CudaPrepareOps final : public PrepareOps {
     return Launch([&] { LaunchCounted(stream, rows, columns, counts, f); });
   }
   template <class F>
-  absl::Status ForRows(StreamRef stream, int64_t rows, int64_t columns, F f) {
-    return Launch([&] { LaunchRows(Of(stream), rows, columns, f); });
-  }
-  template <class F>
-  absl::Status Launch(F f) {
-    const DeviceGuard guard(ordinal_);
-    f();
-    OCTAVO_CUDA(health_.get(), cudaGetLastError());
-    return absl::OkStatus();
-  }
-  template <class F>
   absl::Status ForType(DType dtype, F f) {
     return Launch([&] { ForIntensityType(dtype, f); });
   }
-
-  const int ordinal_;
-  const std::shared_ptr<DeviceHealth> health_;
 };
 
 }  // namespace

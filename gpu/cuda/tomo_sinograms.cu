@@ -108,22 +108,6 @@ __global__ void MarkStripesKernel(int detectors, int padded, double snr, bool ke
   }
 }
 
-// Adds up kValues numbers of all threads in a fixed order; thread 0 has the sums.
-template <int kValues>
-__device__ void BlockSums(double (&mine)[kValues]) {
-  __shared__ double parts[kSumThreads / 32][kValues];
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    for (int offset = 16; offset > 0; offset /= 2) mine[i] += __shfl_down_sync(0xFFFFFFFFu, mine[i], offset);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32][i] = mine[i];
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int i = 0; i < kValues; ++i) {
-    for (int w = 1; w < kSumThreads / 32; ++w) mine[i] += parts[w][i];
-  }
-}
-
 __global__ void WedgeSumsKernel(int64_t rows, int64_t columns, double slope, int64_t drop, const ComplexF* data, double* sums) {
   const int64_t candidate = blockIdx.x / kWedgeParts;
   double total[1] = {0};
@@ -134,7 +118,7 @@ __global__ void WedgeSumsKernel(int64_t rows, int64_t columns, double slope, int
       total[0] += static_cast<double>(sqrtf(row[v].re * row[v].re + row[v].im * row[v].im));
     }
   }
-  BlockSums(total);
+  BlockSums<kSumThreads, 1>(total);
   if (threadIdx.x == 0) sums[blockIdx.x] = total[0];
 }
 
@@ -143,14 +127,14 @@ __global__ void HalvesSumsKernel(HalvesSpec s, const float* data, double* sums) 
   for (int64_t row = blockIdx.x % kHalvesParts; row < s.slices * s.half_turn; row += kHalvesParts) {
     AddHalves(s, data, row / s.half_turn, row % s.half_turn, s.first_overlap + blockIdx.x / kHalvesParts, threadIdx.x, kSumThreads, totals);
   }
-  BlockSums(totals);
+  BlockSums<kSumThreads, 1>(totals);
   if (threadIdx.x != 0) return;
   for (int i = 0; i < kHalvesSums; ++i) sums[blockIdx.x * kHalvesSums + i] = totals[i];
 }
 
-class CudaSinogramOps final : public SinogramOps {
+class CudaSinogramOps final : public SinogramOps, TomoLauncher {
  public:
-  CudaSinogramOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  using TomoLauncher::TomoLauncher;
 
   absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns, const float* in, float* out) override {
     return Turn(stream, batch, rows, columns, in, out);
@@ -183,10 +167,7 @@ class CudaSinogramOps final : public SinogramOps {
   }
 
   absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop, const float* sorted, const float* smooth, double* factors) override {
-    return Launch([&] {
-      MeanRatiosKernel<<<Warps(s.columns()), kSumThreads, 0, Of(stream)>>>(s, drop, sorted, smooth, factors);
-      return absl::OkStatus();
-    });
+    return Launch([&] { MeanRatiosKernel<<<Warps(s.columns()), kSumThreads, 0, Of(stream)>>>(s, drop, sorted, smooth, factors); });
   }
 
   absl::Status RoughnessRatios(StreamRef stream, const ColumnsSpec& s, int64_t window, const float* in, double* sums, double* factors) override {
@@ -269,17 +250,12 @@ class CudaSinogramOps final : public SinogramOps {
 
   absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns, double slope, int64_t drop, const ComplexF* data,
                          double* sums) override {
-    return Launch([&] {
-      WedgeSumsKernel<<<static_cast<unsigned>(count * kWedgeParts), kSumThreads, 0, Of(stream)>>>(rows, columns, slope, drop, data, sums);
-      return absl::OkStatus();
-    });
+    return Launch(
+        [&] { WedgeSumsKernel<<<static_cast<unsigned>(count * kWedgeParts), kSumThreads, 0, Of(stream)>>>(rows, columns, slope, drop, data, sums); });
   }
 
   absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, const float* data, double* sums) override {
-    return Launch([&] {
-      HalvesSumsKernel<<<static_cast<unsigned>(s.overlaps * kHalvesParts), kSumThreads, 0, Of(stream)>>>(s, data, sums);
-      return absl::OkStatus();
-    });
+    return Launch([&] { HalvesSumsKernel<<<static_cast<unsigned>(s.overlaps * kHalvesParts), kSumThreads, 0, Of(stream)>>>(s, data, sums); });
   }
 
  private:
@@ -291,20 +267,6 @@ class CudaSinogramOps final : public SinogramOps {
     OCTAVO_CUDA(health_.get(), cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
     return absl::OkStatus();
   }
-  template <class F>
-  absl::Status Launch(F f) {
-    const DeviceGuard guard(ordinal_);
-    OCTAVO_RETURN_IF_ERROR(f());
-    OCTAVO_CUDA(health_.get(), cudaGetLastError());
-    return absl::OkStatus();
-  }
-  template <class F>
-  absl::Status ForRows(StreamRef stream, int64_t rows, int64_t columns, F f) {
-    return Launch([&] {
-      LaunchRows(Of(stream), rows, columns, f);
-      return absl::OkStatus();
-    });
-  }
   template <class T>
   absl::Status Turn(StreamRef stream, int64_t batch, int64_t rows, int64_t columns, const T* in, T* out) {
     const int64_t tiles = (rows + 31) / 32, together = std::max<int64_t>(1, 65535 / tiles);
@@ -313,12 +275,8 @@ class CudaSinogramOps final : public SinogramOps {
         const dim3 blocks(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(std::min(together, batch - first) * tiles));
         TurnKernel<<<blocks, dim3(32, 8), 0, Of(stream)>>>(rows, columns, tiles, in + first * rows * columns, out + first * rows * columns);
       }
-      return absl::OkStatus();
     });
   }
-
-  const int ordinal_;
-  const std::shared_ptr<DeviceHealth> health_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "gpu/cuda/cuda_stream.h"
 #include "gpu/cuda/kernels.h"
+#include "gpu/cuda/tomo_launch.cuh"
 #include "gpu/cuda/tomography_lanes.cuh"
 #include "gpu/cuda/tomography_projectors.h"
 
@@ -14,23 +15,6 @@ using math::kRayMargin;
 constexpr int kThreads = 256;
 
 unsigned Blocks(int64_t count, int64_t block) { return static_cast<unsigned>((count + block - 1) / block); }
-
-// Adds up `values` numbers of each of the block's threads in a fixed order; thread t < kLanes has the sums of lane t, threads of one
-// lane being kLanes apart.
-template <int kLanes, int kValues>
-__device__ void BlockSums(double (&mine)[kValues]) {
-  __shared__ double parts[kThreads / 32][kLanes][kValues];
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    for (int offset = 16; offset >= kLanes; offset /= 2) mine[i] += __shfl_down_sync(0xFFFFFFFFu, mine[i], offset);
-    if ((threadIdx.x & 31) < kLanes) parts[threadIdx.x / 32][threadIdx.x & 31][i] = mine[i];
-  }
-  __syncthreads();
-  if (threadIdx.x >= kLanes) return;
-  for (int i = 0; i < kValues; ++i) {
-    for (int w = 1; w < kThreads / 32; ++w) mine[i] += parts[w][threadIdx.x][i];
-  }
-}
 
 template <int kLanes>
 __global__ void TransposeKernel(int size, int64_t pitch, const float* image, float* transposed) {
@@ -112,7 +96,7 @@ __global__ void ResidualKernel(RayView v, AngleRange range, ResidualKind kind, c
       projected[start + e] = kind == ResidualKind::kRatio ? math::MlemRatio(b, p, floor) : kind == ResidualKind::kWeighted ? w[e / kLanes] * r : r;
     }
   }
-  BlockSums<kLanes>(total);
+  BlockSums<kThreads, kLanes>(total);
   if (sums != nullptr && threadIdx.x < kLanes) sums[(blockIdx.x * v.groups + group) * kLanes + threadIdx.x] += total[0];
 }
 
@@ -136,7 +120,7 @@ __global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, Shar
       total[1] += static_cast<double>(x) * static_cast<double>(x);
     }
   }
-  BlockSums<kLanes>(total);
+  BlockSums<kThreads, kLanes>(total);
   if (threadIdx.x >= kLanes) return;
   double* to = changes + ((blockIdx.x * v.groups + group) * kLanes + threadIdx.x) * 2;
   to[0] += total[0];
@@ -151,7 +135,7 @@ __global__ void SquareSumKernel(int64_t groups, const float* a, int64_t elements
     const double value = a[group * elements + i];
     total[0] += value * value;
   }
-  BlockSums<kLanes>(total);
+  BlockSums<kThreads, kLanes>(total);
   if (threadIdx.x < kLanes) sums[(blockIdx.x * groups + group) * kLanes + threadIdx.x] = total[0];
 }
 
@@ -183,9 +167,9 @@ __global__ void SpreadResidualKernel(int64_t n, const float* data, int64_t slice
   for (int64_t x = threadIdx.x; x < n; x += kThreads) row[x] += spread;
 }
 
-class CudaTomographyOps final : public TomographyOps {
+class CudaTomographyOps final : public TomographyOps, TomoLauncher {
  public:
-  CudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  using TomoLauncher::TomoLauncher;
 
   // Two slices side by side and two empty lanes still cost less than two slices one by one.
   int64_t Lanes(int64_t slices, bool shared_center) const override { return shared_center && slices > 1 ? kCudaLanes : 1; }
@@ -221,11 +205,11 @@ class CudaTomographyOps final : public TomographyOps {
   }
 
   absl::Status Inspect(StreamRef stream, const float* values, int64_t count, int64_t* counts) override {
-    const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(counts, 0, 2 * sizeof *counts, Of(stream)));
-    InspectKernel<<<Grid(count), kThreads, 0, Of(stream)>>>(values, count, counts);
-    OCTAVO_CUDA(health_.get(), cudaGetLastError());
-    return absl::OkStatus();
+    return Launch([&]() -> absl::Status {
+      OCTAVO_CUDA(health_.get(), cudaMemsetAsync(counts, 0, 2 * sizeof *counts, Of(stream)));
+      InspectKernel<<<Grid(count), kThreads, 0, Of(stream)>>>(values, count, counts);
+      return absl::OkStatus();
+    });
   }
   absl::Status DropNegative(StreamRef stream, float* values, int64_t count) override {
     return ForEach(stream, count, [=] __device__(int64_t i) { values[i] = math::Larger(values[i], 0.0f); });
@@ -285,20 +269,10 @@ class CudaTomographyOps final : public TomographyOps {
     v.lanes == 1 ? f.template operator()<1>() : f.template operator()<static_cast<int>(kCudaLanes)>();
   }
   template <class F>
-  absl::Status Launch(F f) {
-    const DeviceGuard guard(ordinal_);
-    f();
-    OCTAVO_CUDA(health_.get(), cudaGetLastError());
-    return absl::OkStatus();
-  }
-  template <class F>
   absl::Status ForEach(StreamRef stream, int64_t count, F f) {
     if (count == 0) return absl::OkStatus();
     return Launch([&] { EachKernel<<<Grid(count), kThreads, 0, Of(stream)>>>(count, f); });
   }
-
-  const int ordinal_;
-  const std::shared_ptr<DeviceHealth> health_;
 };
 
 }  // namespace
