@@ -1,13 +1,16 @@
 #pragma once
 
-// What all benchmarks have in common: ending with a message where something fails, and medians of times.
+// What all benchmarks have in common: options, ending with a message where something fails, and medians of times.
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +30,30 @@ template <class T>
 T Take(absl::StatusOr<T> value) {
   Ok(value.status());
   return *std::move(value);
+}
+
+/// An option of the command line, `--name value`, and the variable that it sets. 0 is false.
+struct Option {
+  const char* name;
+  std::variant<std::string*, int*, int64_t*, uint64_t*, double*, bool*> to;
+};
+/// Dies at an option that is none of them, or that has no value.
+inline void ReadOptions(int argc, char** argv, const std::vector<Option>& options) {
+  struct Set {
+    const char* value;
+    void operator()(std::string* to) const { *to = value; }
+    void operator()(int* to) const { *to = std::atoi(value); }
+    void operator()(int64_t* to) const { *to = std::atoll(value); }
+    void operator()(uint64_t* to) const { *to = std::strtoull(value, nullptr, 10); }
+    void operator()(double* to) const { *to = std::atof(value); }
+    void operator()(bool* to) const { *to = std::strcmp(value, "0") != 0; }
+  };
+  for (int i = 1; i < argc; i += 2) {
+    const auto option = std::find_if(options.begin(), options.end(), [&](const Option& o) { return std::strcmp(o.name, argv[i]) == 0; });
+    if (option == options.end()) Die(std::string("unknown option ") + argv[i]);
+    if (i + 1 == argc) Die(std::string("no value of ") + argv[i]);
+    std::visit(Set{argv[i + 1]}, option->to);
+  }
 }
 
 inline double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }

@@ -193,13 +193,7 @@ int main(int argc, char** argv) {
   int devices = 2;
   int64_t mib = 256;
   double seconds = 0.2;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--backend") backend = value;
-    if (flag == "--devices") devices = std::atoi(value.c_str());
-    if (flag == "--mib") mib = std::atoll(value.c_str());
-    if (flag == "--seconds") seconds = std::atof(value.c_str());
-  }
+  ReadOptions(argc, argv, {{"--backend", &backend}, {"--devices", &devices}, {"--mib", &mib}, {"--seconds", &seconds}});
   auto opened = Take(OpenDevices(backend, devices));
   if (std::ssize(opened.devices) < devices) Die("there are " + std::to_string(opened.devices.size()) + " devices");
   std::vector<Device*> all;

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -186,13 +185,7 @@ int main(int argc, char** argv) {
   std::string backend = "auto";
   int64_t samples = 0, records = 0;
   double seconds = 1;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--backend") backend = value;
-    if (flag == "--samples") samples = std::atoll(value.c_str());
-    if (flag == "--records") records = std::atoll(value.c_str());
-    if (flag == "--seconds") seconds = std::atof(value.c_str());
-  }
+  octavo::bench::ReadOptions(argc, argv, {{"--backend", &backend}, {"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
   auto opened = octavo::Take(octavo::OpenDevices(backend));
   octavo::Device& device = *opened.devices[0];
   if (records == 0) records = device.info().backend == "cuda" ? 16384 : 4096;

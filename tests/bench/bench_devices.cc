@@ -191,14 +191,8 @@ int main(int argc, char** argv) {
   int64_t samples = 0, records = 0;
   int devices = 2;
   double seconds = 0.5;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--backend") backend = value;
-    if (flag == "--devices") devices = std::atoi(value.c_str());
-    if (flag == "--samples") samples = std::atoll(value.c_str());
-    if (flag == "--records") records = std::atoll(value.c_str());
-    if (flag == "--seconds") seconds = std::atof(value.c_str());
-  }
+  octavo::bench::ReadOptions(
+      argc, argv, {{"--backend", &backend}, {"--devices", &devices}, {"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
   auto opened = octavo::bench::Take(octavo::OpenDevices(backend, devices));
   if (records == 0) records = opened.devices[0]->info().backend == "cuda" ? 65536 : 2048;
   for (const int64_t length : samples != 0 ? std::vector<int64_t>{samples} : std::vector<int64_t>{1024, 2048}) {

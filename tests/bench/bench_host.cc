@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <random>
 #include <string>
@@ -157,12 +156,7 @@ class Bench {
 int main(int argc, char** argv) {
   int64_t samples = 1024, records = 512;
   double seconds = 2;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--samples") samples = std::atoll(value.c_str());
-    if (flag == "--records") records = std::atoll(value.c_str());
-    if (flag == "--seconds") seconds = std::atof(value.c_str());
-  }
+  octavo::bench::ReadOptions(argc, argv, {{"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
   octavo::Bench(samples, records, seconds).Run();
   return 0;
 }

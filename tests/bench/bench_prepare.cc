@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,28 +19,14 @@ namespace {
 
 using bench::Die;
 using bench::Ok;
+using bench::ReadOptions;
 using bench::Take;
 double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int Main(int argc, char** argv) {
   std::string backend = "host";
   int64_t size = 2048, angles = 1501, slices = 16, repeats = 3;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--backend") {
-      backend = argv[i + 1];
-    } else if (name == "--size") {
-      size = std::atoll(argv[i + 1]);
-    } else if (name == "--angles") {
-      angles = std::atoll(argv[i + 1]);
-    } else if (name == "--slices") {
-      slices = std::atoll(argv[i + 1]);
-    } else if (name == "--repeats") {
-      repeats = std::atoll(argv[i + 1]);
-    } else {
-      Die("unknown option " + name);
-    }
-  }
+  ReadOptions(argc, argv, {{"--backend", &backend}, {"--size", &size}, {"--angles", &angles}, {"--slices", &slices}, {"--repeats", &repeats}});
   OpenedDevices opened = Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));

@@ -283,24 +283,22 @@ int main(int argc, char** argv) {
   uint64_t seed = 0;
   int fd = -1;
   double seconds = 1;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--backend") backend = value;
-    if (flag == "--samples") samples = std::atoll(value.c_str());
-    if (flag == "--seconds") seconds = std::atof(value.c_str());
-    if (flag == "--piece-mib") piece_mib = std::atoll(value.c_str());
-    if (flag == "--slots") slots = std::atoll(value.c_str()) / kKinds * kKinds;
-    if (flag == "--threads") threads = std::atoll(value.c_str());
-    if (flag == "--seed") seed = std::strtoull(value.c_str(), nullptr, 10);
-    if (flag == "--produce") fd = std::atoi(value.c_str());
-  }
+  ReadOptions(argc, argv,
+              {{"--backend", &backend},
+               {"--samples", &samples},
+               {"--seconds", &seconds},
+               {"--piece-mib", &piece_mib},
+               {"--slots", &slots},
+               {"--threads", &threads},
+               {"--seed", &seed},
+               {"--produce", &fd}});
   if (fd >= 0) return Produce(fd, seed, static_cast<int>(threads));
   char self[4096] = "";
   if (::readlink("/proc/self/exe", self, sizeof self - 1) < 0) Die("readlink");
   auto opened = Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
   if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
-  slots = std::max<int64_t>(slots, 2 * kKinds);
+  slots = std::max<int64_t>(slots / kKinds * kKinds, 2 * kKinds);
   SpectralConfig c = StandardChain(samples, 1);
   const int64_t records = std::max<int64_t>(1, (piece_mib << 20) / RecordBytes(c)), piece = records * RecordBytes(c);
   c.max_records_per_block = records;

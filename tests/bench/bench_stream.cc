@@ -231,15 +231,13 @@ int main(int argc, char** argv) {
   int64_t samples = 1024, largest_mib = 64;
   double seconds = 0.3;
   bool compare_host = false, explain = false;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--backend") backend = value;
-    if (flag == "--samples") samples = std::atoll(value.c_str());
-    if (flag == "--seconds") seconds = std::atof(value.c_str());
-    if (flag == "--largest-mib") largest_mib = std::atoll(value.c_str());
-    if (flag == "--compare-host") compare_host = value != "0";
-    if (flag == "--explain") explain = value != "0";
-  }
+  ReadOptions(argc, argv,
+              {{"--backend", &backend},
+               {"--samples", &samples},
+               {"--seconds", &seconds},
+               {"--largest-mib", &largest_mib},
+               {"--compare-host", &compare_host},
+               {"--explain", &explain}});
   auto opened = Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
   // The ceiling: copies of the largest pieces with nothing beside them.

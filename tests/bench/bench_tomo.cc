@@ -28,6 +28,7 @@ namespace {
 using bench::Clock;
 using bench::Die;
 using bench::Ok;
+using bench::ReadOptions;
 using bench::Take;
 using testing::Doubles;
 
@@ -215,19 +216,17 @@ int Run(int argc, char** argv) {
   int64_t size = 0, angles = 0, slices = 0, iterations = 0;
   int64_t devices = 1, batches = 0;
   bool mask = true, peer = false;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--backend") backend = value;
-    if (flag == "--algorithm") algorithm = value;
-    if (flag == "--size") size = std::atoll(value.c_str());
-    if (flag == "--angles") angles = std::atoll(value.c_str());
-    if (flag == "--slices") slices = std::atoll(value.c_str());
-    if (flag == "--iterations") iterations = std::atoll(value.c_str());
-    if (flag == "--mask") mask = value == "1";
-    if (flag == "--peer") peer = value == "1";
-    if (flag == "--devices") devices = std::atoll(value.c_str());
-    if (flag == "--batches") batches = std::atoll(value.c_str());
-  }
+  ReadOptions(argc, argv,
+              {{"--backend", &backend},
+               {"--algorithm", &algorithm},
+               {"--size", &size},
+               {"--angles", &angles},
+               {"--slices", &slices},
+               {"--iterations", &iterations},
+               {"--mask", &mask},
+               {"--peer", &peer},
+               {"--devices", &devices},
+               {"--batches", &batches}});
   auto opened = Take(OpenDevices(backend, static_cast<int>(devices)));
   if (std::ssize(opened.devices) < devices) Die("there are " + std::to_string(opened.devices.size()) + " devices");
   Device& device = *opened.devices[0];
