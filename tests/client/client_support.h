@@ -2,9 +2,11 @@
 
 // For tests of the client library: a daemon in this process, and what a call throws.
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
@@ -34,6 +36,22 @@ inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(const octavo::testing
   std::filesystem::create_directories(config.storage_roots[0]);
   OCTAVO_RETURN_IF_ERROR(Finalise(&config));
   return Daemon::Start(config);
+}
+
+/// Descriptors that this process has open.
+inline size_t OpenDescriptors() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+}
+
+/// Waits for what comes about on its own, and soon.
+template <class Done>
+bool Until(Done done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
 }
 
 /// What `call` throws.

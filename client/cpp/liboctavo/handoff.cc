@@ -248,6 +248,12 @@ void Handoff::WaitForRevocation(const std::string& name, milliseconds at_most) {
 
 // -- what is mapped
 
+namespace {
+
+Error Released(const MappedInfo& about) { return Refusal(Code::kFailedPrecondition, "RELEASED", about.name + " of " + about.of + " was given back"); }
+
+}  // namespace
+
 void Mapped::Impl::Release() {
   if (released.exchange(true)) return;
   try {
@@ -267,6 +273,14 @@ const void* Mapped::data() const { return static_cast<const std::byte*>(impl_->m
 int Mapped::device() const { return impl_->memory->device(); }
 void Mapped::Release() { impl_->Release(); }
 
+std::vector<std::byte> Mapped::Copy() const {
+  const MappedInfo& about = impl_->info;
+  if (impl_->released) throw Released(about);
+  std::vector<std::byte> bytes(static_cast<size_t>(about.bytes));
+  impl_->memory->Read(data(), bytes.data(), bytes.size());
+  return bytes;
+}
+
 std::optional<double> Mapped::Revoked() {
   if (impl_->handoff->alive()) {
     try {
@@ -284,7 +298,7 @@ std::optional<double> Mapped::WaitRevoked(milliseconds at_most) {
 
 void Mapped::Check() {
   const MappedInfo& about = impl_->info;
-  if (impl_->released) throw Refusal(Code::kFailedPrecondition, "RELEASED", about.name + " of " + about.of + " was given back");
+  if (impl_->released) throw Released(about);
   impl_->handoff->Poll();
   if (const auto grace = impl_->handoff->RevokedOf(about.name); grace.has_value()) {
     throw Refusal(Code::kFailedPrecondition, "EXPORT_REVOKED",

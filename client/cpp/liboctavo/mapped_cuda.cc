@@ -101,6 +101,7 @@ class Driver {
   Result (*unmap_)(Pointer, size_t) = nullptr;
   Result (*set_access_)(Pointer, size_t, const AccessOf*, size_t) = nullptr;
   Result (*synchronize_)() = nullptr;
+  Result (*copy_to_host_)(void*, Pointer, size_t) = nullptr;
 
  private:
   Driver() : library_(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
@@ -125,6 +126,7 @@ class Driver {
     Load(unmap_, "cuMemUnmap");
     Load(set_access_, "cuMemSetAccess");
     Load(synchronize_, "cuCtxSynchronize");
+    Load(copy_to_host_, "cuMemcpyDtoH_v2");
     Check(init(0), "cuInit");
   }
 
@@ -194,6 +196,10 @@ class CudaMemory final : public MappedMemory {
   void Synchronize() override {
     const Driver::Entered entered(driver_, device_);
     driver_.Check(driver_.synchronize_(), "cuCtxSynchronize");
+  }
+  void Read(const void* from, void* to, size_t bytes) override {
+    const Driver::Entered entered(driver_, device_);
+    driver_.Check(driver_.copy_to_host_(to, reinterpret_cast<uintptr_t>(from), bytes), "cuMemcpyDtoH");
   }
 
  private:

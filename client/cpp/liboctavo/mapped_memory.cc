@@ -22,6 +22,7 @@ class FileMemory final : public MappedMemory {
   const void* address() const override { return address_; }
   int device() const override { return -1; }
   void Synchronize() override {}
+  void Read(const void* from, void* to, size_t bytes) override { std::memcpy(to, from, bytes); }
 
  private:
   const size_t bytes_;

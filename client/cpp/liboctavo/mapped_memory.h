@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ class MappedMemory {
   virtual int device() const = 0;           // CUDA: ordinal in this process; -1 = host
   /// Waits until the work enqueued so far on its device is done.
   virtual void Synchronize() = 0;
+  /// Copies `bytes` from `from`, an address within it, to host memory; has done so when it returns.
+  virtual void Read(const void* from, void* to, size_t bytes) = 0;
 };
 
 /// A memory file: `bytes` of it from its beginning. Throws Error (kInternal, MAP).

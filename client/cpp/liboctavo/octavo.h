@@ -336,6 +336,8 @@ class Mapped {
   template <class T>
   std::span<const T> as() && = delete;  // it would be given back with the temporary
 
+  /// What is there now, in host memory of the caller's own; of memory of a GPU, too. Synchronises. Throws Error (RELEASED; CUDA).
+  std::vector<std::byte> Copy() const;
   /// Gives it back now, after the work enqueued so far on its device; nobody may read it any more. Twice does no harm.
   void Release();
   /// If the server wants it back: within how many seconds. Who keeps it longer gets nothing more.

@@ -1,0 +1,148 @@
+// Client::Map of memory of a GPU: the driver's calls, their order and their failures, against a stand-in for libcuda (fake_cuda.cc).
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "client/cpp/liboctavo/handoff.h"
+#include "client/cpp/liboctavo/octavo.h"
+#include "gpu/base/status.h"
+#include "server/handoff/fd_socket.h"
+#include "tests/client/client_support.h"
+
+extern "C" {  // fake_cuda.cc
+int fake_cuda_open();
+int fake_cuda_mapped();
+void fake_cuda_fail_access(int times);
+int fake_cuda_synchronized();
+}
+
+namespace octavo::client {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using testing::OpenDescriptors;
+using testing::Thrown;
+using testing::Until;
+
+constexpr int64_t kMappedBytes = 2 << 20;
+
+/// Hands over a memory file as if it were a device's memory.
+class FakeDeviceGrant final : public handoff::Grant {
+ public:
+  FakeDeviceGrant(int fd, std::string uuid) : fd_(fd), uuid_(std::move(uuid)) {}
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer&, const nlohmann::json& request, std::shared_ptr<handoff::Link>) override {
+    return AnswerTo(request);
+  }
+  absl::StatusOr<handoff::Answer> Message(const nlohmann::json& request) override {
+    if (request.contains("release")) {
+      ++released;
+      return handoff::Answer{.message = {{"released", request["release"]}}, .fds = {}, .keep = nullptr};
+    }
+    return AnswerTo(request);
+  }
+  void Ended(handoff::GrantEnd) override {}
+  std::atomic<int> released{0}, sent{0};
+
+ private:
+  handoff::Answer AnswerTo(const nlohmann::json& request) {
+    const bool have = request.contains("have") && !request["have"].empty();
+    sent += !have;
+    return {.message = {{"export", "exports/1"},
+                        {"of", "volumes/1"},
+                        {"memory", "00000000000000ab"},
+                        {"generation", 3},
+                        {"mapped_bytes", kMappedBytes},
+                        {"byte_size", 24},
+                        {"byte_offset", 0},
+                        {"kind", "CUDA_VMM"},
+                        {"device_uuid", uuid_},
+                        {"scalar", "u16"},
+                        {"lanes", 1},
+                        {"shape", {3, 4}},
+                        {"version", 1},
+                        {"digest", ""}},
+            .fds = have ? std::vector<int>{} : std::vector<int>{fd_},
+            .keep = nullptr};
+  }
+  const int fd_;
+  const std::string uuid_;
+};
+
+class DeviceMappingTest : public ::testing::Test {
+ protected:
+  DeviceMappingTest() {
+    EXPECT_EQ(::ftruncate(file_.get(), kMappedBytes), 0);
+    EXPECT_EQ(::pwrite(file_.get(), "bytes of the device", 19, 0), 19);
+    auto socket = handoff::FdSocket::Open({.path = folder_.path() + "/h.sock"}, &clock_);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    socket_ = *std::move(socket);
+    connection_ = Handoff::Connect(socket_->path(), seconds(20));
+  }
+  std::shared_ptr<FakeDeviceGrant> Offer(const std::string& uuid) {
+    auto grant = std::make_shared<FakeDeviceGrant>(file_.get(), uuid);
+    nonce_ = socket_->Issue(grant, ::getuid())->nonce;
+    return grant;
+  }
+  octavo::testing::TempFolder folder_;
+  SystemClock clock_;
+  Descriptor file_{::memfd_create("device", MFD_CLOEXEC)};
+  std::unique_ptr<handoff::FdSocket> socket_;
+  std::shared_ptr<Handoff> connection_;
+  std::string nonce_;
+  const std::string uuid_ = "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf";  // ordinal 1
+};
+
+TEST_F(DeviceMappingTest, TheDriversCallsInTheirOrder) {
+  const auto grant = Offer(uuid_);
+  {
+    Mapped mapped = connection_->Present(nonce_);
+    EXPECT_EQ(mapped.info().kind, MemoryKind::kCudaVmm);
+    EXPECT_EQ(mapped.device(), 1);  // by its UUID
+    EXPECT_EQ(std::memcmp(mapped.data(), "bytes of the device", 19), 0);
+    EXPECT_THROW(mapped.as<uint16_t>(), std::logic_error);
+    EXPECT_EQ(fake_cuda_mapped(), 1);
+    EXPECT_EQ(fake_cuda_open(), 2);  // the mapping and its addresses: no handle is left, no context is current
+    const int synchronized = fake_cuda_synchronized();
+    mapped.Release();
+    EXPECT_EQ(fake_cuda_synchronized(), synchronized + 1);  // what was enqueued may still read it
+  }
+  {
+    const Mapped again = connection_->Take("volumes/1");  // mapped already
+    EXPECT_EQ(grant->sent, 1);
+    EXPECT_EQ(fake_cuda_mapped(), 1);
+  }
+  EXPECT_TRUE(Until([&] { return grant->released == 2; }));
+  connection_->Forget();
+  EXPECT_EQ(fake_cuda_open(), 0);
+}
+
+TEST_F(DeviceMappingTest, WhatTheDriverRefusesLeavesNothing) {
+  auto grant = Offer(uuid_);
+  fake_cuda_fail_access(1);
+  const Error refused = Thrown([&] { connection_->Present(nonce_); });
+  EXPECT_EQ(refused.reason, "CUDA");
+  EXPECT_THAT(refused.what(), HasSubstr("cuMemSetAccess: what the driver says (1)"));
+  EXPECT_EQ(fake_cuda_open(), 0);
+  EXPECT_EQ(connection_->kept(), 0u);
+  EXPECT_TRUE(Until([&] { return grant->released == 1; }));  // the server has it back
+  const size_t descriptors = OpenDescriptors();              // the server has taken the connection by now
+  grant = Offer("GPU-00000000-0000-0000-0000-000000000000");
+  const Error hidden = Thrown([&] { connection_->Present(nonce_); });
+  EXPECT_EQ(hidden.reason, "CUDA");
+  EXPECT_THAT(hidden.what(), HasSubstr("CUDA_VISIBLE_DEVICES"));
+  EXPECT_TRUE(Until([&] { return grant->released == 1; }));
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+  grant = Offer(uuid_);
+  EXPECT_EQ(connection_->Present(nonce_).device(), 1);
+  connection_->Forget();
+  EXPECT_EQ(fake_cuda_open(), 0);
+}
+
+}  // namespace
+}  // namespace octavo::client
