@@ -76,22 +76,23 @@ __global__ void __launch_bounds__(32 * kWarps)
 // share what an angle costs. No test of the detector's ends where the whole tile is seen by all angles.
 constexpr int kTile = 32, kPixels = 4;
 
+// `rows` of the image from `image` on, whose first lies at `first_y`: as arguments they cost no register.
 // Measured: with four lanes many warps and no unrolling are best, with one two angles at a time and registers as they come.
 template <RayInterpolation kHow, int kLanes>
 __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::kCubic ? 1 : 5)
-    BackKernel(const RayView v, int first_angle, int last_angle, const float* __restrict__ sinogram, float* __restrict__ image) {
+    BackKernel(const RayView v, int rows, float first_y, int first_angle, int last_angle, const float* __restrict__ sinogram,
+               float* __restrict__ image) {
   using Value = typename LaneValue<kLanes>::Type;
   const int group = static_cast<int>(blockIdx.z), size = static_cast<int>(v.size);
   const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) / 32;
   const int column = static_cast<int>(blockIdx.x) * kTile + (warp & 3) * 8 + (lane & 7);
-  const int tile_row = static_cast<int>(v.row_begin) + static_cast<int>(blockIdx.y) * kTile;
-  const int row = tile_row + (warp >> 2) * 4 + (lane >> 3);
+  const int row = static_cast<int>(blockIdx.y) * kTile + (warp >> 2) * 4 + (lane >> 3);
   const float middle = 0.5f * (static_cast<float>(size) - 1.0f), center = v.centers[group];
-  const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) - middle;
+  const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) + first_y;
   auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() + kRayMargin + column;
 
   const float half = 0.5f * kTile, tile_x = static_cast<float>(blockIdx.x * kTile) + half - 0.5f - middle,
-              tile_y = static_cast<float>(tile_row) + half - 0.5f - middle;
+              tile_y = static_cast<float>(blockIdx.y * kTile) + half - 0.5f + first_y;
   const float near_x = fmaxf(fabsf(tile_x) - half, 0.0f), near_y = fmaxf(fabsf(tile_y) - half, 0.0f);
   const float far = sqrtf(tile_x * tile_x + tile_y * tile_y) + 1.5f * half;
   const bool seen = far + 2.0f < fminf(center, static_cast<float>(v.detectors - 1) - center);
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   }
 #pragma unroll
   for (int k = 0; k < kPixels; ++k) {
-    if (column >= size || row + 8 * k >= size) continue;
+    if (column >= size || row + 8 * k >= rows) continue;
     out[8 * k * v.image_pitch()] = math::InCircle(x, y + static_cast<float>(8 * k), v.radius) ? sum[k] : Value{};
   }
 }
@@ -207,12 +208,15 @@ void LaunchForward(cudaStream_t stream, const RayView& v, const AngleRange& rang
 void LaunchBack(cudaStream_t stream, const RayView& v, const AngleRange& range, const float* sinogram, float* image) {
   static_assert(kBackRows == kTile);
   const dim3 grid(Blocks(v.size, kTile), Blocks(v.back_rows(), kTile), static_cast<unsigned>(v.groups));
+  const int rows = static_cast<int>(v.back_rows());
+  const float first_y = static_cast<float>(v.row_begin) - 0.5f * (static_cast<float>(v.size) - 1.0f);
+  float* first_row = image + v.row_begin * v.image_pitch() * v.lanes;
   ForKind(v.interpolation, [&]<RayInterpolation kHow>() {
     const auto begin = static_cast<int>(range.begin), end = static_cast<int>(range.end);
     if (v.lanes == 1) {
-      BackKernel<kHow, 1><<<grid, 256, 0, stream>>>(v, begin, end, sinogram, image);
+      BackKernel<kHow, 1><<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
     } else {
-      BackKernel<kHow, kCudaLanes><<<grid, 256, 0, stream>>>(v, begin, end, sinogram, image);
+      BackKernel<kHow, kCudaLanes><<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
     }
   });
 }

@@ -278,11 +278,20 @@ def frameworks(server):
             other = torch.as_tensor(told, device="cuda")
             tell("torch.as_tensor, writable", other.data_ptr() == told.pointer and bool((other == tensor).all()))
             del other, told
+        right = True
+        for _ in range(300):  # its last reference goes while an exception is on its way
+            try:
+                torch.from_dlpack(mapped) + undefined_name  # noqa: F821
+            except NameError:
+                continue
+            right = False
+        tell("an exception passes a tensor by", right)
         name = mapped.name
         del mapped
-        kept = server.ask("memory")["exports"] == 1
+        kept = server.until(lambda m: m["exports"] == 1)  # the other one is given back by a message
         del tensor
-        tell("the tensor keeps it", kept and server.until(lambda m: m["exports"] == 0) and not mapping._lent, export=name)
+        gone = server.until(lambda m: m["exports"] == 0)
+        tell("the tensor keeps it", kept and gone, export=name, kept=kept, gone=gone)
     connection.close()
     server.until(lambda m: m["exports"] == 0)
     server.ask("discard " + volume["name"])

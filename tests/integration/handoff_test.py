@@ -83,22 +83,26 @@ class HandoffTest(HandoffCase):
         self.assertEqual(len(self.client.exports()), 1)  # DLPack's consumer keeps it
         del again
         until(lambda: not self.client.exports())
-        self.assertFalse(mapping._lent)
 
     def test_capsules_that_nobody_takes(self):
         volume, = self.scan()
         mapped = mapping.owner(self.client.map(volume.name))
-        capsule = mapped.__dlpack__()
+        capsule, other = mapped.__dlpack__(), mapped.__dlpack__(max_version=(1, 0))
+        del mapped, other
+        self.assertEqual(len(self.client.exports()), 1)  # a capsule stands for the memory
         del capsule
-        capsule = mapped.__dlpack__()  # and the one before is forgotten
-        self.assertEqual(len(mapping._lent), 1)
-        del mapped
-        self.assertEqual(len(mapping._lent), 1)  # one that somebody has still stands for the memory
-        self.assertEqual(len(self.client.exports()), 1)
-        del capsule
-        self.client.unmap(self.client.map(volume.name))
         until(lambda: not self.client.exports())
-        self.assertFalse(mapping._lent)
+
+    @unittest.skipUnless(ON_HOST, "arrays of NumPy")
+    def test_a_consumer_lets_go_while_an_exception_is_on_its_way(self):
+        volume, = self.scan()
+        mapped = mapping.owner(self.client.map(volume.name))
+        mapped.writable = True  # what NumPy wants of DLPack's first version
+        for _ in range(100):
+            with self.assertRaises(NameError):
+                np.from_dlpack(mapped) + undefined_name  # noqa: F821
+        del mapped
+        until(lambda: not self.client.exports())
 
     def test_a_consumer_that_cannot_use_it(self):
         volume, = self.scan()
@@ -111,7 +115,6 @@ class HandoffTest(HandoffCase):
         same(mapped.copy(), self.client.read(volume.name))
         del mapped
         until(lambda: not self.client.exports())
-        self.assertFalse(mapping._lent)
 
     def test_a_later_volume_in_a_mapped_slot_sends_no_descriptor(self):
         first, = self.scan()

@@ -126,11 +126,12 @@ class RandomClient:
         """Maps a volume, or looks at one that was mapped before, whatever has become of it since, and lets some go."""
         if self.mapped and self.random.random() < 0.5:
             array, digest = self.random.choice(self.mapped)
-            assert sum64(array) == digest, f"a mapped volume was {digest}, is {sum64(array)}"
+            now = sum64(array.copy())
+            assert now == digest, f"a mapped volume was {digest}, is {now}"
         else:
             name = self.some(self.volumes)
             array = self.client.map(name)
-            assert sum64(array) == self.volumes[name], name
+            assert sum64(array.copy()) == self.volumes[name], name
             self.mapped.append((array, self.volumes[name]))
         while len(self.mapped) > self.random.randint(0, 3):
             array, _ = self.mapped.pop(self.random.randrange(len(self.mapped)))

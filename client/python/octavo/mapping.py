@@ -25,7 +25,6 @@ import mmap
 import os
 import select
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -186,13 +185,7 @@ class _CudaMemory:
 
 
 class _DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
-
-
-class _DLManaged(ctypes.Structure):
-    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]  # and what NumPy fills in
 
 
 class _DLVersioned(ctypes.Structure):
@@ -200,62 +193,36 @@ class _DLVersioned(ctypes.Structure):
                 ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
 
 
-class _Loan:
-    """What a capsule points to, until its consumer calls the deleter, or drops the capsule without having taken it."""
-
-    def __init__(self, managed, extents, strides, hold):
-        self.managed, self.extents, self.strides, self.hold = managed, extents, strides, hold
-        self.capsule = None
-
-    def refused(self) -> bool:
-        # Who takes a capsule renames it. Two references: ours, and getrefcount's own argument.
-        return sys.getrefcount(self.capsule) <= 2 and any(_capsules.PyCapsule_IsValid(self.capsule, name) for name in _CAPSULE_NAMES)
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype = ctypes.c_void_p
+_pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-_lent: Dict[int, _Loan] = {}  # what DLPack consumers use, by the address of its struct
-_CAPSULE_NAMES = (b"dltensor", b"dltensor_versioned")
+class _Addressed:
+    """What a NumPy array of any address is made from; the array keeps it, and it keeps the memory."""
 
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _give_back(address):
-    _lent.pop(address, None)
-
-
-def _drop_refused() -> None:
-    # Looked for when the next capsule is made and when a Mapped goes, in place of a destructor of the capsule: a consumer that refuses one
-    # destroys it with its error raised already, and no Python may run then.
-    for address, loan in list(_lent.items()):
-        if loan.refused():
-            _lent.pop(address, None)
-
-
-_capsules = ctypes.pythonapi
-_capsules.PyCapsule_New.restype = ctypes.py_object
-_capsules.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_capsules.PyCapsule_IsValid.restype = ctypes.c_int
-_capsules.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    def __init__(self, hold: "_Hold", interface: dict):
+        self.hold, self.__array_interface__ = hold, interface
 
 
 def _capsule(mapped: "Mapped", versioned: bool):
-    dtype, shape = mapped.dtype, mapped.shape
-    size = max(1, len(shape))
-    extents, strides = (ctypes.c_int64 * size)(*shape), (ctypes.c_int64 * size)()
-    step = 1
-    for axis in range(len(shape) - 1, -1, -1):
-        strides[axis] = step
-        step *= shape[axis]
-    code = {"i": 0, "u": 1, "f": 2, "c": 5}[dtype.kind]
-    tensor = _DLTensor(mapped.pointer, *mapped.device, len(shape), code, dtype.itemsize * 8, 1, extents, strides, 0)
-    deleter = ctypes.cast(_give_back, ctypes.c_void_p)
+    # NumPy makes the capsule, of an array that is never looked into, and only the device is set here. So what destroys it and what its
+    # consumer calls in the end is NumPy's, in C: it may run in any thread, and while an exception is on its way, where Python may not.
+    array = np.asarray(_Addressed(mapped._hold, {"shape": mapped.shape, "typestr": mapped.dtype.str, "data": (mapped.pointer, False), "version": 3}))
     if versioned:
-        managed = _DLVersioned(1, 0, None, deleter, 0 if mapped.writable else 1, tensor)
+        try:
+            capsule = array.__dlpack__(max_version=(1, 0))
+        except TypeError:  # NumPy before 2.1 makes the older kind only, which consumers have to take as well
+            versioned = False
+    if not versioned:
+        capsule = array.__dlpack__()
+        tensor = _DLTensor.from_address(_pointer_of(capsule, b"dltensor"))
     else:
-        managed = _DLManaged(tensor, None, deleter)
-    _drop_refused()
-    address = ctypes.addressof(managed)
-    loan = _lent[address] = _Loan(managed, extents, strides, mapped._hold)
-    loan.capsule = _capsules.PyCapsule_New(address, _CAPSULE_NAMES[versioned], None)
-    return loan.capsule
+        managed = _DLVersioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
+        managed.flags |= 0 if mapped.writable else 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+        tensor = managed.tensor
+    tensor.device_type, tensor.device_id = mapped.device
+    return capsule
 
 
 # -- what is handed over
@@ -292,7 +259,6 @@ class Mapped:
         self.grace_seconds: Optional[float] = None  # once revoked
         self._hold = _Hold()
         self._release = weakref.finalize(self._hold, Connection._give_back, connection, about["grant"], self.name, memory)
-        weakref.finalize(self, _drop_refused).atexit = False
 
     def release(self) -> None:
         """Gives it back now, after the work enqueued so far on its device. No array made of it may be used from here on. Twice does no harm."""
