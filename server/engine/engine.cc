@@ -152,8 +152,10 @@ EngineImpl::~EngineImpl() {
   committer_.CancelAll();
   job_watches_.Stop();
   watches_.Stop();
+  // Their threads look for scans, with our lock, until they are through; and none of them may be the last to let go of its session.
+  for (const auto& session : Sessions()) session->WaitUntilFinished();
   MutexLock lock(mutex_);
-  sessions_.clear();  // joins their threads; no lock of ours is taken by those
+  sessions_.clear();
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,

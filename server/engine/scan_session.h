@@ -95,6 +95,8 @@ class ScanSession {
   const std::string& client_session() const { return client_session_; }
   /// True once the final state is told and the threads have nothing left to do.
   bool finished() const { return ended_.load(); }
+  /// Waits for that. Of a scan that was told to end, and not from its own threads.
+  void WaitUntilFinished() { ended_.wait(false); }
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(const ResolvedScan& updated);
   ResolvedScan Resolved();

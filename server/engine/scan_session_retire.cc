@@ -279,6 +279,7 @@ void ScanSession::Finish() {
        {"records_per_second", status.records_per_second},
        {"missing_ascans", status.missing_ascans}});
   ended_ = true;
+  ended_.notify_all();
   context_.changed();
 }
 

@@ -1,0 +1,55 @@
+// The end of the engine while something is in its middle.
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "server/engine/volume_operation.h"
+#include "tests/server/engine/memory_fixture.h"
+
+namespace octavo::engine {
+namespace {
+
+using testing::MemoryTest;
+
+using ShutdownTest = MemoryTest;
+
+// What becomes of a volume is told on a thread of its scan, which looks for that scan to make the volume's chains.
+TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
+  ScanSpec spec = Spec(0, {.mode = RetentionMode::kCapture, .hold_slots = 2});
+  auto chains = std::make_shared<VolumeChains>();
+  chains->chains.push_back({.name = "front", .operations = {ArrayOperation{SlabOp{}}}});
+  spec.chains = chains;
+  struct Gate {
+    std::promise<void> reached, open;
+    std::shared_future<void> opened = open.get_future().share();
+    std::atomic<bool> asked{false};
+  };
+  const auto gate = std::make_shared<Gate>();
+  // From the thread that begins the first volume: whoever waits for that one is called back by the thread that seals it.
+  SubscribeSpec events;
+  events.products = {Product::kEvent};
+  ASSERT_OK_AND_ASSIGN(const auto subscription, engine_->Subscribe(events, [this, gate] {
+    for (const VolumeStatus& volume : engine_->ListVolumes()) {
+      if (volume.state != VolumeState::kAcquiring || gate->asked.exchange(true)) continue;
+      (void)engine_->WaitVolume(volume.name, [gate](const absl::StatusOr<VolumeStatus>&) {
+        gate->reached.set_value();
+        gate->opened.wait();
+      });
+    }
+  }));
+  Submit(spec);
+  gate->reached.get_future().wait();
+  subscription->Close();
+  std::thread opener([gate] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // by now the engine waits for its scan
+    gate->open.set_value();
+  });
+  const auto ended = std::async(std::launch::async, [this] { engine_ = nullptr; });
+  opener.join();
+  ASSERT_EQ(ended.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "the engine does not end";
+}
+
+}  // namespace
+}  // namespace octavo::engine
