@@ -25,9 +25,16 @@
 namespace octavo::storage {
 namespace {
 
+// What has ended is dropped from the journal when it has grown by so much.
+constexpr int64_t kCompactBytes = 64 << 10;
+
 class StoreImpl final : public CommitStore {
  public:
-  StoreImpl(std::vector<std::string> roots, std::unique_ptr<Journal> journal) : roots_(std::move(roots)), journal_(std::move(journal)) {}
+  StoreImpl(std::vector<std::string> roots, std::unique_ptr<Journal> journal, const std::vector<nlohmann::json>& unsettled)
+      : roots_(std::move(roots)), journal_(std::move(journal)) {
+    MutexLock lock(journal_mutex_);
+    for (const auto& record : unsettled) open_[record["key"]].push_back(record);
+  }
 
   const std::vector<std::string>& roots() const override { return roots_; }
   absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
@@ -42,7 +49,22 @@ class StoreImpl final : public CommitStore {
     MutexLock lock(mutex_);
     busy_.erase(path);
   }
-  Journal& journal() { return *journal_; }
+  /// Appends a "begin", "abandon" or "end" to the journal.
+  absl::Status Record(const nlohmann::json& record) {
+    MutexLock lock(journal_mutex_);
+    OCTAVO_RETURN_IF_ERROR(journal_->Append(record));
+    if (record["op"] != "end") {
+      open_[record["key"]].push_back(record);
+      return absl::OkStatus();
+    }
+    open_.erase(record["key"]);
+    if (const int64_t bytes = journal_->bytes(); bytes > compact_at_) {
+      std::vector<nlohmann::json> rest;
+      for (const auto& [key, records] : open_) rest.insert(rest.end(), records.begin(), records.end());
+      compact_at_ = (journal_->Replace(rest).ok() ? journal_->bytes() : bytes) + kCompactBytes;  // where it fails, later again
+    }
+    return absl::OkStatus();
+  }
   /// Held while directories are made or removed: a commit that gives up must not remove the parent that another one has
   /// just found and is about to use.
   Mutex& tree_mutex() { return tree_mutex_; }
@@ -50,6 +72,9 @@ class StoreImpl final : public CommitStore {
  private:
   const std::vector<std::string> roots_;
   const std::unique_ptr<Journal> journal_;
+  Mutex journal_mutex_;
+  std::map<std::string, std::vector<nlohmann::json>> open_ ABSL_GUARDED_BY(journal_mutex_);  // what has no end yet, by key
+  int64_t compact_at_ ABSL_GUARDED_BY(journal_mutex_) = kCompactBytes;
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
 };
@@ -70,7 +95,7 @@ class Transaction final : public CommitTransaction {
   absl::Status Start(const WriterOptions& options) {
     MutexLock lock(store_->tree_mutex());
     for (std::string parent = ParentOf(paths_.final); !PathExists(parent); parent = ParentOf(parent)) paths_.made.insert(paths_.made.begin(), parent);
-    OCTAVO_RETURN_IF_ERROR(store_->journal().Append(paths_.ToJson("begin")));
+    OCTAVO_RETURN_IF_ERROR(store_->Record(paths_.ToJson("begin")));
     journalled_ = true;
     if (const int error = Failpoint("journal_begin")) return ErrnoStatus(error, "writing", "the journal");
     for (const std::string& directory : paths_.made) {
@@ -135,7 +160,7 @@ class Transaction final : public CommitTransaction {
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
     const bool clean = !IsSingleFile(paths_.format) || RemoveTree(paths_.temporary);
-    if (Failpoint("journal_end") == 0 && clean) (void)store_->journal().Append({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
+    if (Failpoint("journal_end") == 0 && clean) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
                          .raw_bytes = wanted,
@@ -148,11 +173,11 @@ class Transaction final : public CommitTransaction {
     // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
     if (renaming_ && IsOursOnly() && !WithdrawFiles(paths_).ok()) return;
     // Said before anything is removed: recovery must not take a half removed directory for a half published one.
-    if (!store_->journal().Append({{"op", "abandon"}, {"key", paths_.key}}).ok()) return;
+    if (!store_->Record({{"op", "abandon"}, {"key", paths_.key}}).ok()) return;
     MutexLock lock(store_->tree_mutex());
     const bool removed = RemoveTree(paths_.temporary);
     RemoveEmpty(paths_.made);
-    if (removed) (void)store_->journal().Append({{"op", "end"}, {"key", paths_.key}, {"result", "abandoned"}});
+    if (removed) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "abandoned"}});
   }
   /// What is missing under a temporary name can only be under the final one.
   bool IsOursOnly() const { return IsSingleFile(paths_.format) ? PathExists(paths_.temporary) : !PathExists(paths_.temporary); }
@@ -238,7 +263,7 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
     if (it->second.abandoned) unsettled.push_back({{"op", "abandon"}, {"key", key}});
   }
   OCTAVO_RETURN_IF_ERROR(journal->Replace(unsettled));
-  return std::make_unique<StoreImpl>(roots, std::move(journal));
+  return std::make_unique<StoreImpl>(roots, std::move(journal), unsettled);
 }
 
 }  // namespace octavo::storage

@@ -64,6 +64,12 @@ absl::Status Journal::Append(const nlohmann::json& record) {
   return status;
 }
 
+int64_t Journal::bytes() {
+  MutexLock lock(mutex_);
+  struct stat info {};
+  return ::fstat(fd_.get(), &info) == 0 ? info.st_size : 0;
+}
+
 absl::Status Journal::Replace(const std::vector<nlohmann::json>& records) {
   std::string text;
   for (const auto& record : records) text += LineOf(record);

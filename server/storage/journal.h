@@ -20,6 +20,7 @@ class Journal {
   /// Opens or creates `path`; `records` gets what it holds. FailedPrecondition if another process holds it.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, std::vector<nlohmann::json>* records);
   absl::Status Append(const nlohmann::json& record);
+  int64_t bytes();
   /// Makes it hold just these, atomically.
   absl::Status Replace(const std::vector<nlohmann::json>& records);
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 
+#include "gmock/gmock.h"
 #include "zstd.h"
 
 #include "server/storage/crc32c.h"
@@ -232,6 +233,22 @@ TEST_F(CommitStoreTest, OneProcessHoldsTheStateDirectory) {
   EXPECT_THAT(CommitStore::Open(directory_ + "/state", {root()}, nullptr), IsError(absl::StatusCode::kFailedPrecondition, "another process"));
   store = nullptr;
   EXPECT_NE(Open(), nullptr);
+}
+
+TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  auto store = Open();
+  ASSERT_OK_AND_ASSIGN(auto open, store->Begin("open", "stays/open", meta, {}));
+  meta.volume_name += std::string(1500, 'x');  // long lines, so that fewer will do
+  for (int i = 0; i < 100; ++i) ASSERT_THAT(store->Begin("a", "given/up", meta, {}), IsOk());
+  EXPECT_LT(std::filesystem::file_size(directory_ + "/state/commits.journal"), 100'000);
+  // What was open all the time is known to the next process.
+  std::filesystem::create_directories(directory_ + "/later");
+  std::filesystem::copy_file(directory_ + "/state/commits.journal", directory_ + "/later/commits.journal");
+  ASSERT_OK_AND_ASSIGN(const auto later, CommitStore::Open(directory_ + "/later", {root()}, &report_));
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::HasSubstr("stays/open"));
 }
 
 // -- faults
