@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <unistd.h>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -173,11 +174,18 @@ class Transaction final : public CommitTransaction {
     // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
     if (renaming_ && IsOursOnly() && !WithdrawFiles(paths_).ok()) return;
     // Said before anything is removed: recovery must not take a half removed directory for a half published one.
-    if (!store_->Record({{"op", "abandon"}, {"key", paths_.key}}).ok()) return;
+    const bool said = store_->Record({{"op", "abandon"}, {"key", paths_.key}}).ok();
+    // No room even for that line: what is to be removed may be what fills the disk. Before any renaming it can go without: where
+    // there is no manifest, recovery publishes nothing.
+    if (!said && (renaming_ || !RemoveManifest())) return;
     MutexLock lock(store_->tree_mutex());
     const bool removed = RemoveTree(paths_.temporary);
     RemoveEmpty(paths_.made);
     if (removed) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "abandoned"}});
+  }
+  bool RemoveManifest() const {
+    const std::string path = absl::StrCat(paths_.temporary, "/", kManifestName);
+    return !PathExists(path) || (::unlink(path.c_str()) == 0 && SyncDirectory(paths_.temporary).ok());
   }
   /// What is missing under a temporary name can only be under the final one.
   bool IsOursOnly() const { return IsSingleFile(paths_.format) ? PathExists(paths_.temporary) : !PathExists(paths_.temporary); }

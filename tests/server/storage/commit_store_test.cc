@@ -1,7 +1,9 @@
 #include "server/storage/commit_store.h"
 
+#include <csignal>
 #include <cstring>
 #include <set>
+#include <sys/resource.h>
 
 #include "gmock/gmock.h"
 #include "zstd.h"
@@ -252,6 +254,29 @@ TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
 }
 
 // -- faults
+
+// Files cannot grow beyond a limit: as on a full disk, there may be no room for the line that says that a commit was given up.
+TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  auto store = Open();
+  const std::string journal = directory_ + "/state/commits.journal";
+  for (int i = 0; i < 20; ++i) ASSERT_THAT(store->Begin("a", "x", meta, {}), IsOk());
+  ASSERT_OK_AND_ASSIGN(auto transaction, store->Begin("a", "x", meta, {}));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{.rlim_cur = std::filesystem::file_size(journal) + 10, .rlim_max = before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  transaction = nullptr;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(Files(), std::vector<std::string>()) << "it fills the disk";
+  EXPECT_THAT(Commit(*store, "x", meta, data, {}), IsOk()) << "once there is room again";
+  store = nullptr;
+  store = Open();
+  EXPECT_THAT(VerifyDirectory(root() + "/x.ome.zarr"), IsOk()) << "the next start leaves what was published";
+}
 
 const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
                                "manifest_written", "before_rename", "after_rename",  "parent_synced"};
