@@ -158,7 +158,8 @@ class Writer final : public SpillWriter {
 
   absl::Status Start() {
     // Crc and about are small beside the voxels; the footer is charged with what it may become.
-    const int64_t charged = bytes_ + static_cast<int64_t>(about_.dump().size()) + (bytes_ / kBlock + 1) * 12 + 4096;
+    const std::string about = about_.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    const int64_t charged = bytes_ + static_cast<int64_t>(about.size()) + (bytes_ / kBlock + 1) * 12 + 4096;
     OCTAVO_RETURN_IF_ERROR(quota_->Take(charged));
     charged_ = charged;
     if (const int error = Failpoint("spill_create")) return ErrnoStatus(error, "creating", temporary_);

@@ -178,6 +178,16 @@ TEST_F(SpillFolderTest, CutFilesAreSetAside) {
   }
 }
 
+TEST_F(SpillFolderTest, WhatIsSaidOfAVolumeNeedNotBeUtf8) {
+  auto folder = Open();
+  ASSERT_OK_AND_ASSIGN(auto writer, folder->Create("a", 4, {{"title", "caf\xe9"}}));
+  ASSERT_THAT(writer->Append("abcd", 4), IsOk());
+  ASSERT_THAT(writer->Finish(), IsOk());
+  folder = Open();
+  ASSERT_EQ(found_.size(), 1u);
+  EXPECT_EQ(found_[0].about.at("title"), "caf\uFFFD");
+}
+
 TEST_F(SpillFolderTest, TheQuotaHoldsAndComesBack) {
   auto folder = Open(2 << 20);
   ASSERT_OK_AND_ASSIGN(const auto a, Write(*folder, "a", Random(1 << 20, 1)));
