@@ -34,6 +34,10 @@ inline absl::Status WrongVersion(const std::string& name, uint32_t replica, uint
   return WithInfo(absl::AbortedError(absl::StrCat("replica ", replica, " of ", name, " has version ", is, ", not ", wanted)),
                   {.reason = "VERSION", .field = "if_version", .numbers = {{"version", absl::StrCat(is)}}});
 }
+inline absl::Status BeingWritten(const std::string& name) {
+  return WithInfo(absl::AbortedError(absl::StrCat(name, " is being written")),
+                  {.reason = "LEASED", .field = "", .numbers = {{"mode", "EXCLUSIVE"}, {"retryable", "true"}}});
+}
 inline absl::Status NoStaging(int64_t bytes) {
   return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many reads and writes at once; try again"),
                   {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});

@@ -74,8 +74,8 @@ absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
     if (it == by_name_.end() || index >= it->second->replicas.size() || it->second->replicas[index]->charge != what.charge) {
       return absl::NotFoundError(absl::StrCat(what.of, " has no such memory any more"));
     }
-    if (it->second->writers > 0) return absl::AbortedError(absl::StrCat(what.of, " is being written"));
     old = it->second->replicas[index];
+    if (old->state == BufferState::kWriting) return BeingWritten(what.of);  // under a lease that ended meanwhile
     bytes = it->second->status.type.bytes();
   }
   auto fresh = std::make_shared<BufferReplica>();

@@ -18,6 +18,8 @@ struct BufferStore::ReadPlace {
   const void* data = nullptr;
   std::shared_ptr<BufferReplica> replica;  // null: a volume's, which nobody changes
   std::shared_ptr<const void> keep;
+  uint64_t version = 0;  // of the replica when it was opened
+  BufferState state = BufferState::kReady;
 };
 
 /// The box of each source in turn. Piece by piece, one copied ahead of what was asked for.
@@ -134,6 +136,14 @@ class LargeReader final : public BufferStore::Reader {
     }
     {
       MutexLock lock(store_->mutex_);
+      if (source.replica != nullptr && source.replica->state == BufferState::kLost) {
+        return WithInfo(absl::DataLossError(absl::StrCat("replica ", replicas_[before.source], " was lost while it was read")),
+                        {.reason = "LOST", .field = "name", .numbers = {}});
+      }
+      if (source.replica != nullptr && (source.replica->version != source.version || source.replica->state != source.state)) {
+        return WithInfo(absl::FailedPreconditionError("the lease ended while the buffer was read, and it was written since; read it again"),
+                        {.reason = "LEASE_LOST", .field = "lease_token", .numbers = {{"retryable", "true"}}});
+      }
       OCTAVO_ASSIGN_OR_RETURN(part.event, store_->EnqueueReadLocked(source, walk_.shape, walk_.element_bytes, piece, part.memory));
     }
     ahead_ = std::move(part);
@@ -251,7 +261,12 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
       const auto& replica = buffer->replicas[i];
       if (spec.if_version != 0 && replica->version != spec.if_version) return WrongVersion(spec.name, i, replica->version, spec.if_version);
       versions.push_back(replica->version);
-      sources.push_back({.device = replica->device, .data = replica->memory.data(), .replica = replica, .keep = replica});
+      sources.push_back({.device = replica->device,
+                         .data = replica->memory.data(),
+                         .replica = replica,
+                         .keep = replica,
+                         .version = replica->version,
+                         .state = replica->state});
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(const BoxWalk walk, WalkOf(spec, sources.size(), &type));

@@ -167,7 +167,6 @@ class BufferStore {
     int64_t expires_ns = 0;  // 0 = never
     bool warned = false;
     uint64_t revision = 0;
-    int writers = 0;
   };
   using BufferPtr = std::shared_ptr<Buffer>;
   struct ReadPlace;

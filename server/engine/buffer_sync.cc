@@ -59,7 +59,8 @@ absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint3
     for (const size_t target : to) {
       const auto& replica = buffer->replicas[target];
       if (!order_.device(replica->device).Health().ok()) OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
-      replica->state = BufferState::kPartial;  // unless all of the following works
+      if (replica->state == BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
+      replica->state = BufferState::kPartial;                                  // unless all of the following works
       OCTAVO_RETURN_IF_ERROR(ForwardLocked(from, replica, bytes));
       replica->version = from->version;
       replica->state = BufferState::kReady;

@@ -106,6 +106,13 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(at, (*reader)->total_bytes());
     return values;
   }
+  /// A buffer on one device, and what Relocate must be told of it.
+  std::pair<std::string, ExportStore::Overdue> MakeMovable(std::vector<uint64_t> shape) {
+    const Ledger::ChargeId before = ledger_->Reserve(0, "test", "", {{"nothing", 1, 1}}, nullptr).value()[0];
+    const std::string name = Make(Scalar::kF32, std::move(shape), 1, {0}).name;
+    ledger_->Release(before);
+    return {name, {.of = name, .replica = 0, .charge = before + 1}};  // charges are numbered in order
+  }
   static std::vector<float> Random(size_t n, uint32_t seed) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> values(-1, 1);

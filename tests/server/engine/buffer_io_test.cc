@@ -218,6 +218,59 @@ TEST_P(BufferIoTest, LongReadsHoldTheBufferUntilTheyAreThroughOrTooSlow) {
   EXPECT_THAT(Write(buffer.name, values), IsOk());
 }
 
+// A client's own lease may end while it reads or writes under it.
+
+TEST_P(BufferIoTest, AReadThatLostItsLeaseNeverMixesTwoVersions) {
+  const size_t count = (20 << 20) / 4;
+  for (const bool whole : {true, false}) {
+    const BufferStatus buffer = Make(Scalar::kF32, {count}, 1, {0});
+    const std::vector<float> old(count, 1), fresh(count, 2);
+    ASSERT_THAT(Write(buffer.name, old), IsOk());
+    const Lease lease = leases_.TryAcquire({.resource = buffer.name, .mode = LeaseMode::kShared, .seconds = 5}).value();
+    auto reader = store_->OpenRead({.name = buffer.name, .lease_token = lease.token}, kMe).value();
+    ASSERT_THAT(reader->Next(1 << 20), IsOk());
+    clock_.Advance(6);
+    if (whole) {
+      ASSERT_THAT(Write(buffer.name, fresh), IsOk());
+    } else {  // broken off: another state of the same version
+      auto writer = store_->OpenWrite({.name = buffer.name, .total_bytes = 4 * count}, kMe).value();
+      for (int i = 0; i < 17; ++i) ASSERT_THAT(writer->Chunk({{reinterpret_cast<const char*>(fresh.data()), 1 << 20}}), IsOk());
+    }
+    absl::StatusOr<Bytes> piece = Bytes{};
+    for (int i = 0; i < 20 && (piece = reader->Next(1 << 20)).ok(); ++i) {
+      ASSERT_EQ(static_cast<const float*>(piece->data)[0], 1) << "piece " << i;
+    }
+    EXPECT_REFUSED(piece, kFailedPrecondition, "LEASE_LOST");
+    ASSERT_THAT(store_->Destroy(buffer.name, "", "", kMe), IsOk());
+  }
+}
+
+TEST_P(BufferIoTest, WhatIsBeingWrittenIsNotMovedNorSynced) {
+  const size_t count = (20 << 20) / 4;
+  const auto [name, what] = MakeMovable({count});
+  const std::vector<float> values(1 << 18, 2);
+  const auto begin = [&](const std::string& buffer, uint32_t replica) {
+    const Lease lease = leases_.TryAcquire({.resource = buffer, .mode = LeaseMode::kExclusive, .seconds = 5}).value();
+    auto writer =
+        store_->OpenWrite({.name = buffer, .all = false, .replica = replica, .total_bytes = 4 * count, .lease_token = lease.token}, kMe).value();
+    for (int i = 0; i < 8; ++i) EXPECT_THAT(writer->Chunk({{reinterpret_cast<const char*>(values.data()), 1 << 20}}), IsOk());
+    return writer;
+  };
+  auto writer = begin(name, 0);
+  clock_.Advance(6);
+  EXPECT_THAT(store_->Relocate(what), IsError(absl::StatusCode::kAborted, "is being written"));
+  for (int i = 0; i < 12; ++i) ASSERT_THAT(writer->Chunk({{reinterpret_cast<const char*>(values.data()), 1 << 20}}), IsOk());
+  ASSERT_THAT(writer->Finish(), IsOk());
+  ASSERT_TRUE(Read<float>({.name = name}).value() == std::vector<float>(count, 2));
+  EXPECT_THAT(store_->Relocate(what), IsOk());
+  ASSERT_TRUE(Read<float>({.name = name}).value() == std::vector<float>(count, 2));
+  if (devices() < 2) return;
+  const BufferStatus two = Make(Scalar::kF32, {count}, 1, {0, 1});
+  writer = begin(two.name, 1);
+  clock_.Advance(6);
+  EXPECT_REFUSED(store_->Sync(two.name, 0, {}, "", kMe), kAborted, "LEASED");
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, BufferIoTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
 
 }  // namespace
