@@ -32,6 +32,12 @@ struct Operand {
   }
 };
 
+std::vector<Operand::Place> PlacesOf(const std::vector<std::shared_ptr<BufferReplica>>& replicas) {
+  std::vector<Operand::Place> places;
+  for (const auto& r : replicas) places.push_back({.device = r->device, .data = r->memory.data(), .replica = r, .keep = r});
+  return places;
+}
+
 /// Scratch memory of a chain on one device, and its charge.
 struct ChargedRun {
   ~ChargedRun() {
@@ -71,7 +77,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   std::vector<std::string> inputs = {spec.input};
   inputs.insert(inputs.end(), spec.others.begin(), spec.others.end());
 
-  // What is read: types and places never change, so all that takes time is done before the turn comes.
+  // What is read: types and devices never change, so all that takes time is done before the turn comes.
   std::vector<Operand> operands;
   for (const std::string& name : inputs) {
     Operand operand;
@@ -84,7 +90,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
       OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
       OCTAVO_RETURN_IF_ERROR(CheckOperand(*buffer));
       operand.type = buffer->status.type;
-      for (const auto& r : buffer->replicas) operand.places.push_back({.device = r->device, .data = r->memory.data(), .replica = r, .keep = r});
+      operand.places = PlacesOf(buffer->replicas);
     }
     operands.push_back(std::move(operand));
   }
@@ -158,10 +164,17 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     guards.push_back(std::move(guard));
   }
   MutexLock lock(mutex_);
-  for (const std::string& name : inputs) {
-    if (absl::StartsWith(name, "volumes/")) continue;
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
+  // Where they are now: one may have moved meanwhile, out of memory that a process keeps. The devices are the same.
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (absl::StartsWith(inputs[i], "volumes/")) continue;
+    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(inputs[i], caller));
     OCTAVO_RETURN_IF_ERROR(CheckOperand(*buffer));
+    operands[i].places = PlacesOf(buffer->replicas);
+  }
+  for (auto* replicas : {&compute, &forward}) {
+    for (auto& replica : *replicas) {
+      replica = *std::find_if(output->replicas.begin(), output->replicas.end(), [&](const auto& now) { return now->device == replica->device; });
+    }
   }
   if (!spec.output.empty()) {
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.output, caller).status());

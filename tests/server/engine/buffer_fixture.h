@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,9 +31,11 @@ class FragileDevice final : public octavo::testing::ForwardingDevice {
   explicit FragileDevice(std::unique_ptr<Device> real) : ForwardingDevice(*real), real_(std::move(real)) {}
   std::atomic<bool> broken{false};
   std::atomic<int> allocations_left{1 << 30};
+  std::function<void()> on_allocation;  // called once, by the next one
   absl::Status Health() override { return broken ? absl::UnavailableError("broken by the test") : inner_.Health(); }
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
     if (--allocations_left < 0) return absl::ResourceExhaustedError("none left, says the test");
+    if (const auto call = std::exchange(on_allocation, nullptr)) call();
     return inner_.Allocate(bytes);
   }
 

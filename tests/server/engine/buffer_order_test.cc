@@ -149,6 +149,24 @@ TEST_P(BufferOrderTest, WhatRunsKeepsItsMemory) {
   }
 }
 
+// An operation looks up its arrays before its turn comes; meanwhile one may have moved, out of memory that a process keeps.
+TEST_P(BufferOrderTest, AnArrayThatMovedIsReadAndWrittenWhereItIsNow) {
+  const auto [in, moved_in] = MakeMovable({1000});
+  ASSERT_THAT(Write(in, std::vector<float>(1000, 1)), IsOk());
+  devices_[0]->on_allocation = [&, in = in, what = moved_in] {
+    ASSERT_THAT(store_->Relocate(what), IsOk());
+    ASSERT_THAT(Write(in, std::vector<float>(1000, 2)), IsOk());
+  };
+  ASSERT_OK_AND_ASSIGN(const BufferStatus made, store_->Apply({.input = in, .operations = {ScaleOp{.add = {5, 0}}}}, kMe));
+  EXPECT_TRUE(Read<float>({.name = made.name}).value() == std::vector<float>(1000, 7));
+  const auto [out, moved_out] = MakeMovable({1000});
+  ASSERT_THAT(Write(out, std::vector<float>(1000, 3)), IsOk());
+  devices_[0]->on_allocation = [&, what = moved_out] { ASSERT_THAT(store_->Relocate(what), IsOk()); };  // for the operation's scratch
+  ASSERT_THAT(store_->Apply({.input = in, .operations = {FlipOp{}, ScaleOp{.add = {5, 0}}, FlipOp{}}, .output = out}, kMe), IsOk());
+  EXPECT_EQ(devices_[0]->on_allocation, nullptr) << "it had to be called";
+  EXPECT_TRUE(Read<float>({.name = out}).value() == std::vector<float>(1000, 7));
+}
+
 TEST_P(BufferOrderTest, RandomProgramsOfFourClientsEqualTheirReplay) {
   // T1: buffers of 500 to 2500 numbers; programs are chains of constants; the input may be the output; nobody waits for anything.
   for (uint32_t round = 0; round < 8; ++round) {
