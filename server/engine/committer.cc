@@ -101,6 +101,14 @@ struct Committer::Job {
       if (callback) callback(now);
     }
   }
+  /// Tells everybody; whoever joins later is told at once.
+  void End(const absl::StatusOr<storage::CommitOutcome>& with) {
+    std::lock_guard lock(callback_mutex);
+    outcome = with;
+    for (auto& [id, callback] : std::exchange(callbacks, {})) {
+      if (callback.on_done) callback.on_done(with);
+    }
+  }
 };
 
 class Committer::JobHandle final : public Handle {
@@ -128,48 +136,63 @@ Committer::~Committer() { CancelAll(); }
 
 absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                           CommitCallbacks callbacks) {
-  std::shared_ptr<Job> job;
-  {
-    MutexLock lock(mutex_);
-    const int64_t now = context_.clock->Now().monotonic_ns;
-    std::erase_if(done_, [&](const auto& item) { return now - item.second.at_ns > kRememberNs; });
-    if (auto it = done_.find(request_id); !request_id.empty() && it != done_.end()) {
-      if (it->second.volume != name) {
-        return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id, "' was used to commit ", it->second.volume)),
-                        {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
-      }
-      pool_.Post([done = std::move(callbacks.on_done), outcome = it->second.outcome] { done(outcome); });
-      return std::make_shared<NoHandle>();
-    }
-    if (auto it = jobs_.find(name); it != jobs_.end() && !request_id.empty() && it->second->request_id == request_id) {
-      job = it->second;
-    }
-  }
-  if (job == nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, context_.volumes->Get(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, VolumeState::kCommitting));
-    job = std::make_shared<Job>();
-    OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
-    OCTAVO_RETURN_IF_ERROR(storage::ResolveDestination(context_.storage->roots(), job->destination).status());
-    job->volume = name;
-    job->scan = volume.scan;
-    job->request_id = request_id;
-    job->options = options;
-    OCTAVO_ASSIGN_OR_RETURN(job->options.writer, storage::ResolveOptions(options.writer, context_.meta_of(volume)));
-    // From here on the volume is committing: nobody else can take or discard it.
-    OCTAVO_RETURN_IF_ERROR(context_.volumes->BeginCommit(name).status());
-    job->automatic = !callbacks.on_done;
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
+  if (earlier != nullptr) return Join(earlier, std::move(callbacks));
+  auto job = std::make_shared<Job>();
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, context_.volumes->Get(name));
+  OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, VolumeState::kCommitting));
+  OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
+  OCTAVO_RETURN_IF_ERROR(storage::ResolveDestination(context_.storage->roots(), job->destination).status());
+  job->volume = name;
+  job->scan = volume.scan;
+  job->request_id = request_id;
+  job->options = options;
+  OCTAVO_ASSIGN_OR_RETURN(job->options.writer, storage::ResolveOptions(options.writer, context_.meta_of(volume)));
+  job->automatic = !callbacks.on_done;
+  auto handle = Join(job, callbacks);
+  // Listed before the volume is committing: a retry finds one or the other.
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> meanwhile, Earlier(name, request_id, job));
+  if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
+  // From here on nobody else can take or discard it.
+  if (const absl::Status begun = context_.volumes->BeginCommit(name).status(); !begun.ok()) {
     {
       MutexLock lock(mutex_);
-      jobs_[name] = job;
+      jobs_.remove(job);
     }
-    std::unique_lock lock(job->callback_mutex);
-    const int id = job->next_id++;
-    job->callbacks[id] = std::move(callbacks);
-    lock.unlock();
-    pool_.Post([this, job] { Run(job); });
-    return std::make_shared<JobHandle>(job, id);
+    handle->Cancel();  // this one is told by the answer
+    job->End(begun);   // somebody may have joined it
+    return begun;
   }
+  pool_.Post([this, job] { Run(job); });
+  return handle;
+}
+
+absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(const std::string& name, const std::string& request_id,
+                                                                   const std::shared_ptr<Job>& otherwise) {
+  MutexLock lock(mutex_);
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  std::erase_if(done_, [&](const auto& item) { return now - item.second.at_ns > kRememberNs; });
+  std::shared_ptr<Job> found;
+  if (!request_id.empty()) {
+    const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->request_id == request_id; });
+    const auto done = done_.find(request_id);
+    if (job != jobs_.end()) {
+      found = *job;
+    } else if (done != done_.end()) {
+      found = std::make_shared<Job>();
+      found->volume = done->second.volume;
+      found->outcome = done->second.outcome;
+    }
+  }
+  if (found != nullptr && found->volume != name) {
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id, "' was used to commit ", found->volume)),
+                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
+  }
+  if (found == nullptr && otherwise != nullptr) jobs_.push_back(otherwise);
+  return found;
+}
+
+std::shared_ptr<Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks) {
   std::lock_guard lock(job->callback_mutex);
   if (job->outcome.has_value()) {  // it has come to its end since
     if (callbacks.on_done) pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
@@ -189,7 +212,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
   context_.volumes->EndCommit(job->volume, outcome);
   {
     MutexLock lock(mutex_);
-    if (auto it = jobs_.find(job->volume); it != jobs_.end() && it->second == job) jobs_.erase(it);  // or the next one of a volume that is held again
+    jobs_.remove(job);
     if (outcome.ok()) {
       seconds_.Add(outcome->seconds);
       bytes_ += outcome->disk_bytes;
@@ -207,12 +230,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
   } else {
     Log(LogLevel::kError, "commit failed; the volume stays held", {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
-  std::lock_guard lock(job->callback_mutex);
-  job->outcome = outcome;
-  auto callbacks = std::exchange(job->callbacks, {});
-  for (auto& [id, callback] : callbacks) {
-    if (callback.on_done) callback.on_done(outcome);
-  }
+  job->End(outcome);
 }
 
 absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned) {
@@ -280,12 +298,12 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
 
 bool Committer::PendingOf(const std::string& scan) {
   MutexLock lock(mutex_);
-  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& item) { return item.second->scan == scan; });
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->scan == scan; });
 }
 
 void Committer::CancelAll() {
   MutexLock lock(mutex_);
-  for (auto& [name, job] : jobs_) job->cancel = true;
+  for (const auto& job : jobs_) job->cancel = true;
 }
 
 void Committer::AddTo(Stats* stats) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -50,12 +51,16 @@ class Committer {
  private:
   struct Job;
   class JobHandle;
+  /// The job that this request began, if it did, ended or not; else null, and `otherwise` is listed if it is given. AlreadyExists
+  /// (IDEMPOTENCY_MISMATCH) if the request was about another volume.
+  absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise);
+  std::shared_ptr<Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job);
   absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned);
 
   const Context context_;
   Mutex mutex_;
-  std::map<std::string, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);  // by volume, until done
+  std::list<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);  // until done
   struct Done {
     std::string volume;
     storage::CommitOutcome outcome;
