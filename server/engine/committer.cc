@@ -16,6 +16,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/stripes.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -205,9 +206,11 @@ std::shared_ptr<Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitC
 
 void Committer::Run(const std::shared_ptr<Job>& job) {
   auto pinned = context_.volumes->PinAnyTier(job->volume);
-  absl::StatusOr<storage::CommitOutcome> outcome = job->cancel   ? absl::StatusOr<storage::CommitOutcome>(Cancelled())
-                                                   : pinned.ok() ? Write(*job, *pinned)
-                                                                 : absl::StatusOr<storage::CommitOutcome>(pinned.status());
+  const auto outcome = WithoutThrowing([&]() -> absl::StatusOr<storage::CommitOutcome> {
+    if (job->cancel) return Cancelled();
+    OCTAVO_RETURN_IF_ERROR(pinned.status());
+    return Write(*job, *pinned);
+  });
   if (pinned.ok()) pinned->slot = nullptr, pinned->spilled = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   context_.volumes->EndCommit(job->volume, outcome);
   {

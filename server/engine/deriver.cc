@@ -5,6 +5,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/deriver_parts.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
@@ -41,7 +42,7 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
   // Planning takes as long as its tables are large: it is the worker's too.
   auto task = [this, spec, done = std::move(done)] {
     bool told = false;
-    auto result = [&]() -> absl::StatusOr<VolumeStatus> {
+    auto result = WithoutThrowing([&]() -> absl::StatusOr<VolumeStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Work> work, Plan(spec));
       work->chain = spec.chain;
       if (spec.memory != nullptr) {
@@ -54,7 +55,7 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
         Remember(spec, planned.name);
         done(planned);
       });
-    }();
+    });
     Finish(spec, result);
     if (!told) done(std::move(result));
   };

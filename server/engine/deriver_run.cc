@@ -13,6 +13,7 @@
 #include "server/engine/deriver_parts.h"
 #include "server/engine/names.h"
 #include "server/engine/reprocess.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
@@ -66,7 +67,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
     planned(result);
-    computed = Compute(work, device);
+    computed = WithoutThrowing([&] { return Compute(work, device); });
     if (computed.ok()) {
       PinnedBuffer word;
       auto stream = device.NewStream(StreamPriority::kLow);

@@ -15,6 +15,7 @@
 #include "server/engine/resolve.h"
 #include "server/engine/spill_about.h"
 #include "server/engine/stripes.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -223,7 +224,7 @@ absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(const Vo
 
 absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned, Tier tier) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto moved = tier == Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned);
+  auto moved = WithoutThrowing([&] { return tier == Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
   MutexLock lock(mutex_);
   TierUse& totals = totals_[tier];
   if (moved.ok()) {
@@ -309,7 +310,7 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
   auto slot = std::make_unique<VolumeSlot>();
   slot->charge = charges[0];
   std::shared_ptr<VolumeSlot> taken;
-  absl::Status moved = [&, device = device]() -> absl::Status {
+  absl::Status moved = WithoutThrowing([&, device = device]() -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
@@ -326,7 +327,7 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
     const std::string now = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
     return now == volume.digest ? absl::OkStatus() : Changed(volume.name, volume.digest, now);
-  }();
+  });
   if (moved.ok()) {
     pool->Add(std::move(slot));
     taken = pool->TryTake();

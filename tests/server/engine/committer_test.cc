@@ -1,8 +1,9 @@
-// Commits that are asked for again.
+// Commits that are asked for again, and what a commit does with an error that nobody expected.
 
 #include "server/engine/committer.h"
 
 #include <future>
+#include <new>
 #include <utility>
 
 #include "gpu/base/status.h"
@@ -35,6 +36,7 @@ class CommitterTest : public ::testing::Test {
                                              1);
   }
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
+    if (volume.state == VolumeState::kCommitting && fail_) throw std::bad_alloc();
     return {.volume_name = volume.name,
             .scan_name = volume.scan,
             .shape = {volume.shape[0], volume.shape[1], volume.shape[2]},
@@ -74,6 +76,7 @@ class CommitterTest : public ::testing::Test {
   std::unique_ptr<storage::CommitStore> storage_;
   std::unique_ptr<Device> device_;
   std::shared_ptr<FramePool> frames_;
+  std::atomic<bool> fail_{false};
   std::unique_ptr<Committer> committer_;  // last: its threads use the rest
 };
 
@@ -107,6 +110,15 @@ TEST_F(CommitterTest, AnIdIsForOneVolumeAlsoWhileItIsCommitted) {
   EXPECT_THAT(refused, IsError(absl::StatusCode::kAlreadyExists, "volumes/a"));
   EXPECT_EQ(InfoOf(refused.status()).reason, "IDEMPOTENCY_MISMATCH");
   EXPECT_EQ(volumes_.Get("volumes/b")->state, VolumeState::kHeld);
+}
+
+TEST_F(CommitterTest, AnExceptionLeavesTheVolumeHeld) {
+  Hold("volumes/a");
+  fail_ = true;
+  EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
+  fail_ = false;
+  EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsOk());
 }
 
 }  // namespace
