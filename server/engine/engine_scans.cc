@@ -261,6 +261,7 @@ void EngineImpl::ForgetOldScans() {
     if (session != sessions_.end() && session->second->finished() && volumes_.CountOf(*it).in_memory.empty()) {
       AddSession(*session->second, session->second->Status(), &past_);
       volumes_.ForgetScan(*it);
+      spiller_->ForgetScan(*it);
       sessions_.erase(session);
       it = order_.erase(it);
     } else {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -232,7 +233,8 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedV
     spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
   } else {
     ++totals.failures;
-    ++failures_[pinned.status.scan];
+    // Nobody would ever forget those of jobs, and of scans of an earlier process.
+    if (absl::StartsWith(pinned.status.scan, "scans/") && !pinned.status.recovered) ++failures_[pinned.status.scan];
   }
   return moved;
 }
@@ -282,6 +284,11 @@ int64_t Spiller::FailuresOf(const std::string& scan) {
   MutexLock lock(mutex_);
   const auto it = failures_.find(scan);
   return it == failures_.end() ? 0 : it->second;
+}
+
+void Spiller::ForgetScan(const std::string& scan) {
+  MutexLock lock(mutex_);
+  failures_.erase(scan);
 }
 
 void Spiller::Spill(const std::string& name, Tier tier, Done done) {

@@ -55,6 +55,8 @@ class Spiller {
   bool PendingOf(const std::string& scan);
   /// Moves of this scan's volumes that did not work.
   int64_t FailuresOf(const std::string& scan);
+  /// The scan is no longer listed: its failures need not be known.
+  void ForgetScan(const std::string& scan);
 
   using Done = std::function<void(absl::StatusOr<VolumeStatus>)>;
   /// `done` is called exactly once, from a thread of the spiller or at once with what can be told at once.

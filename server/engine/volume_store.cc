@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -192,7 +193,7 @@ absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
     OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, VolumeState::kDiscarded));
     gone = Leave(*it, VolumeState::kDiscarded, reason, "discarded");
-    ++scans_[it->status.scan].discarded;
+    ++TotalsOf(*it).discarded;
     status = StatusOf(*it);
   }
   gone.LetGo();
@@ -225,7 +226,7 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
     if (outcome.ok()) {
       record.status.has_commit = true;
       record.status.commit = *outcome;
-      ++scans_[record.status.scan].committed;
+      ++TotalsOf(record).committed;
       gone = Leave(record, VolumeState::kCommitted, "", "committed");
     } else {
       record.status.state = VolumeState::kHeld;
@@ -233,7 +234,7 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
       record.living_ns = clock_->Now().monotonic_ns;  // nor its time to live end it in this moment
       record.warned = false;
       record.status.last_error = std::string(outcome.status().message());
-      ++scans_[record.status.scan].commit_failures;
+      ++TotalsOf(record).commit_failures;
     }
     status = StatusOf(record);
   }
@@ -275,6 +276,11 @@ int64_t VolumeStore::MappedOf(const std::string& scan) {
   return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
     return record.status.scan == scan && record.status.tier == Tier::kDevice && mapped.count(record.status.name) > 0;
   });
+}
+
+VolumeStore::ScanCounts& VolumeStore::TotalsOf(const Record& record) {
+  const VolumeStatus& status = record.status;
+  return status.recovered || !absl::StartsWith(status.scan, "scans/") ? others_ : scans_[status.scan];
 }
 
 void VolumeStore::ForgetScan(const std::string& scan) {

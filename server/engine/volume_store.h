@@ -168,6 +168,9 @@ class VolumeStore {
   /// The record leaves memory; what is returned must be let go of outside the lock.
   Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Where what becomes of the record is counted for its scan. Of jobs, and of what an earlier process left, no totals are kept: nobody
+  /// would ever forget them.
+  ScanCounts& TotalsOf(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Ledger* const ledger_;
   const Clock* const clock_;
@@ -179,6 +182,7 @@ class VolumeStore {
   std::map<std::string, Records::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ScanCounts> scans_ ABSL_GUARDED_BY(mutex_);  // running totals; in_memory and held unused
+  ScanCounts others_ ABSL_GUARDED_BY(mutex_);                        // of all that is of no scan
   int64_t missing_ascans_ ABSL_GUARDED_BY(mutex_) = 0;
   std::function<std::set<std::string>()> mapped_ = [] { return std::set<std::string>(); };
 };

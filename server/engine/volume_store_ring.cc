@@ -95,7 +95,7 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
     }
     if (it == records_.end()) return false;
     gone = Leave(*it, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
-    ++scans_[scan].overwritten;
+    ++TotalsOf(*it).overwritten;
     status = StatusOf(*it);
   }
   gone.LetGo();

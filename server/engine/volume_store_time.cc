@@ -25,7 +25,7 @@ VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>
         if (left <= 0) {
           leaving.push_back(
               Leave(record, VolumeState::kDiscarded, absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
-          ++scans_[status.scan].expired;
+          ++TotalsOf(record).expired;
           due.expired.push_back(StatusOf(record));
           continue;
         }

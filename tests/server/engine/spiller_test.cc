@@ -1,4 +1,4 @@
-// What a move between tiers does with errors that nobody expected.
+// What a move between tiers does with errors that nobody expected, and how long failures are known.
 
 #include "server/engine/spiller.h"
 
@@ -82,6 +82,16 @@ TEST_F(SpillerTest, AnExceptionLeavesTheVolumeWhereItIs) {
   fail_ = false;
   EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
   EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDisk);
+}
+
+TEST_F(SpillerTest, FailuresAreKnownOfScansThatAreForgottenOneDay) {
+  Hold("volumes/a", "scans/a");
+  Hold("volumes/b", "jobs/b");
+  for (const char* name : {"volumes/a", "volumes/b"}) EXPECT_THAT(Spill(name, Tier::kHost), IsError(absl::StatusCode::kResourceExhausted, "HOST"));
+  EXPECT_EQ(spiller_->FailuresOf("scans/a"), 1);
+  EXPECT_EQ(spiller_->FailuresOf("jobs/b"), 0);
+  spiller_->ForgetScan("scans/a");
+  EXPECT_EQ(spiller_->FailuresOf("scans/a"), 0);
 }
 
 }  // namespace

@@ -144,6 +144,24 @@ TEST_F(VolumeStoreTest, TombstonesAreRememberedForTenMinutes) {
   EXPECT_THAT(store_.Get("volumes/a"), IsError(absl::StatusCode::kNotFound, "no volume volumes/a"));
 }
 
+class EmptyVolume final : public SpilledVolume {
+  Tier tier() const override { return Tier::kDisk; }
+  int64_t bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::UnimplementedError("it is empty"); }
+  void Remove() const override {}
+};
+
+TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
+  Held("volumes/a", true, "scans/a"), Held("volumes/b", true, "jobs/b");
+  store_.AddRecovered(Status("volumes/c", "scans/c"), std::make_shared<const EmptyVolume>());
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) ASSERT_THAT(store_.Discard(name, ""), IsOk());
+  EXPECT_EQ(store_.CountOf("scans/a").discarded, 1);
+  EXPECT_EQ(store_.CountOf("jobs/b").discarded, 0);
+  EXPECT_EQ(store_.CountOf("scans/c").discarded, 0);
+  store_.ForgetScan("scans/a");
+  EXPECT_EQ(store_.CountOf("scans/a").discarded, 0);
+}
+
 TEST_F(VolumeStoreTest, TellsEveryChangeInOrder) {
   Held("volumes/a");
   ASSERT_TRUE(store_.BeginCommit("volumes/a").ok());
