@@ -265,7 +265,7 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
     counts.in_memory.push_back(record.status.name);
     counts.held += record.status.state != VolumeState::kAcquiring && !record.status.is_raw;
     counts.spilled += record.status.tier != Tier::kDevice;
-    counts.kept_slots += record.status.kept && !record.status.is_raw && record.status.tier == Tier::kDevice && record.status.derived_from.empty();
+    counts.kept_slots += record.status.kept && !record.status.is_raw && record.InSlot();
   }
   return counts;
 }

@@ -147,7 +147,10 @@ class VolumeStore {
     bool warned = false;
     std::shared_ptr<const SpilledVolume> spilled;
     int loans = 0;
-    bool lent = false;  // kept because of them
+    bool lent = false;      // kept because of them
+    bool restored = false;  // into memory of its own: none of its scan's slots
+    /// Whether it takes one of its scan's slots.
+    bool InSlot() const { return !restored && status.derived_from.empty() && status.tier == Tier::kDevice; }
   };
   /// What a volume leaves behind, to be let go of outside the lock.
   struct Memory {

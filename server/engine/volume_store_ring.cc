@@ -26,9 +26,9 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
 absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
   int64_t kept = 0;
   for (const Record& record : records_) {
-    // What was derived or is in another tier has memory of its own, beside the scan's slots.
+    // What was derived, or has left its slot, has memory of its own, beside the scan's slots.
     kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw && record.status.kept && InMemory(record.status.state) &&
-            record.status.derived_from.empty() && record.status.tier == Tier::kDevice;
+            record.InSlot();
   }
   if (kept < limit) return absl::OkStatus();
   return WithInfo(absl::ResourceExhaustedError(

@@ -99,7 +99,9 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) 
 void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device) {
   const bool made = slot.ok();
   const auto moved = EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [&](Record& record) {
-    if (made) record.device = device;
+    if (!made) return;
+    record.device = device;
+    record.restored = true;
   });
   if (moved.has_value()) on_change_(*moved);
 }

@@ -128,5 +128,26 @@ TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
 }
 
+class EmptyVolume final : public SpilledVolume {
+  Tier tier() const override { return Tier::kHost; }
+  int64_t bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::UnimplementedError("it is empty"); }
+  void Remove() const override {}
+};
+
+// Its slot went back to the scan when it was moved; where it is now takes none.
+TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
+  ASSERT_THAT(store_.Keep("volumes/a", 1), IsOk());
+  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
+  store_.EndSpill("volumes/a", std::make_shared<const EmptyVolume>());
+  ASSERT_THAT(store_.BeginRestore("volumes/a"), IsOk());
+  store_.EndRestore("volumes/a", Slot("scans/a"), 0);
+  EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 0);
+  EXPECT_THAT(store_.Keep("volumes/b", 1), IsOk());
+  EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 1);
+  EXPECT_THAT(store_.Keep("volumes/c", 1), IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
+}
+
 }  // namespace
 }  // namespace octavo::engine
