@@ -81,6 +81,7 @@ std::pair<double, double> CenterSearchRange(const CenterConfig& c) {
 }
 
 absl::StatusOr<CenterResult> CenterFinder::Run(const CenterInput& input) {
+  goes_on_ = input.goes_on;
   if (config_.method == CenterMethod::kPhaseCorrelation) return PhaseCorrelation(input);
   OCTAVO_ASSIGN_OR_RETURN(const Doubles sinogram, MeanSinogram(input));
   return config_.method == CenterMethod::kVo ? Vo(sinogram) : Entropy(sinogram);

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device.h"
+#include "gpu/goes_on.h"
 
 // Where the rotation axis is. All results are pixel indices as in TomographyConfig::centers: bin d lies d − centre pixels from the axis.
 namespace octavo {
@@ -43,12 +44,13 @@ struct CenterResult {
 struct CenterInput {
   const float* data = nullptr;
   bool angle_first = false;  // [angle, slice, detector], else [slice, angle, detector]
+  GoesOn goes_on = {};       // FindCenter asks it between pieces of work
 };
 
 /// Device memory that FindCenter takes, in bytes; InvalidArgument naming the field.
 absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& config, Device& device);
-/// Takes memory, works on `stream` and waits for it: from milliseconds to seconds. InvalidArgument naming the field, or for data that
-/// are not finite; ResourceExhausted if the device has not the memory.
+/// Takes memory, works on `stream` and waits for it: from milliseconds to seconds, minutes without a GPU. InvalidArgument naming the
+/// field, or for data that are not finite; ResourceExhausted if the device has not the memory; Cancelled if input.goes_on said no.
 ///   vo                 minus-logarithm or transmission, at least 2 angles over half a turn
 ///   entropy            minus-logarithm, any angles that FBP can use
 ///   phase correlation  the two angles nearest to half a turn apart are taken; InvalidArgument "angles_rad" if none are within 2°

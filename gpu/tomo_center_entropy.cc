@@ -21,7 +21,7 @@ absl::StatusOr<CenterResult> CenterFinder::Entropy(const Doubles& sinogram) {
   const auto trial = [&](const std::vector<double>& centers) -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(const auto reconstructor, Reconstructor::Create(TrialConfig(config_, centers), device_));
     const TomographyInput input{.data = data.as<float>(), .angle_first = false, .slices = static_cast<int64_t>(centers.size())};
-    return reconstructor->Run(stream_, input, nullptr, images.as<float>(), {}).status();
+    return reconstructor->Run(stream_, input, nullptr, images.as<float>(), [&](const IterationReport&) { return !goes_on_ || goes_on_(); }).status();
   };
   OCTAVO_RETURN_IF_ERROR(trial({0.5 * (least + most)}));
   std::vector<float> image(static_cast<size_t>(pixels));
@@ -40,6 +40,7 @@ absl::StatusOr<CenterResult> CenterFinder::Entropy(const Doubles& sinogram) {
         OCTAVO_RETURN_IF_ERROR(device_.arrays().Histogram(stream_, histogram, images.as<float>() + static_cast<int64_t>(k) * pixels,
                                                           counts.as<uint64_t>() + static_cast<int64_t>(k) * kBins));
       }
+      OCTAVO_RETURN_IF_ERROR(GoOn());
       std::vector<uint64_t> bins(count * kBins);
       OCTAVO_RETURN_IF_ERROR(Download(bins.data(), counts.data(), static_cast<int64_t>(bins.size()) * 8));
       for (size_t k = 0; k < count; ++k) {

@@ -84,9 +84,13 @@ class CenterFinder {
   absl::StatusOr<CenterResult> Entropy(const Doubles& sinogram);            // tomo_center_entropy.cc
   absl::StatusOr<CenterResult> PhaseCorrelation(const CenterInput& input);  // tomo_center_phase.cc
 
+  /// Cancelled if the search is to be given up.
+  absl::Status GoOn() { return Ask(stream_, goes_on_); }
+
   const StreamRef stream_;
   const CenterConfig& config_;
   Device& device_;
+  GoesOn goes_on_;  // the input's
 };
 
 }  // namespace octavo

@@ -93,8 +93,10 @@ absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64
                         .whole = whole};
     OCTAVO_RETURN_IF_ERROR(ops.Join(stream_, join, data.as<float>(), mirror.as<float>(), joined.as<ComplexF>()));
     OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream_, along_rows, joined.data(), work.data()));
+    OCTAVO_RETURN_IF_ERROR(GoOn());
     OCTAVO_RETURN_IF_ERROR(ops.Transpose(stream_, batch, rows, columns, joined.as<ComplexF>(), turned.as<ComplexF>()));
     OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream_, along_columns, turned.data(), work.data()));
+    OCTAVO_RETURN_IF_ERROR(GoOn());
     OCTAVO_RETURN_IF_ERROR(ops.WedgeSums(stream_, batch, rows, columns, slope, drop, turned.as<ComplexF>(), sums.as<double>()));
     OCTAVO_RETURN_IF_ERROR(Download(parts.data(), sums.data(), batch * kWedgeParts * 8));
     for (int64_t k = 0; k < std::min(batch, count - begin); ++k) {

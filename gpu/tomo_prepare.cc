@@ -12,11 +12,13 @@
 #include "gpu/tomo_prepare_ops.h"
 #include "gpu/tomo_prepare_plan.h"
 #include "gpu/tomo_rings.h"
+#include "gpu/tomography_ops.h"
 
 namespace octavo {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
+constexpr int64_t kMedianSamples = 16;  // interpolated values that a value of a median's window takes as long as, about
 
 class DevicePreparer final : public Preparer {
  public:
@@ -79,11 +81,19 @@ class DevicePreparer final : public Preparer {
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, counts_.data(), counts_.bytes(), 0));
     OCTAVO_RETURN_IF_ERROR(Fields(stream, input));
     float* const out = config_.stitching.enabled ? full_turn_.as<float>() : sinograms;
-    for (int64_t first = 0; first < plan_.angles; first += batch_) {
-      OCTAVO_RETURN_IF_ERROR(Projections(stream, input.projections, first, std::min(batch_, plan_.angles - first), out));
+    OCTAVO_RETURN_IF_ERROR(Ask(stream, input.goes_on));
+    // Transforms are planned for whole batches; medians, which take longest, may be asked more often.
+    int64_t step = batch_;
+    if (input.goes_on && Cleans() && !config_.phase.enabled) {
+      const int64_t values = config_.rows * config_.columns * config_.bin_angles * config_.outliers.window * config_.outliers.window;
+      step = std::clamp<int64_t>(device_.tomography().PieceSamples() / (kMedianSamples * values), 1, batch_);
+    }
+    for (int64_t first = 0; first < plan_.angles; first += step) {
+      OCTAVO_RETURN_IF_ERROR(Projections(stream, input.projections, first, std::min(step, plan_.angles - first), out));
+      OCTAVO_RETURN_IF_ERROR(Ask(stream, input.goes_on));
     }
     // Before the halves are joined: a column's fault is the same all the way round.
-    if (rings_ != nullptr) OCTAVO_RETURN_IF_ERROR(rings_->Run(stream, out));
+    if (rings_ != nullptr) OCTAVO_RETURN_IF_ERROR(rings_->Run(stream, out, input.goes_on));
     if (!config_.stitching.enabled) return absl::OkStatus();
     const StitchSpec spec{.slices = plan_.rows,
                           .angles = plan_.angles,

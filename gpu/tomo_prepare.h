@@ -9,6 +9,7 @@
 
 #include "gpu/device.h"
 #include "gpu/dtype.h"
+#include "gpu/goes_on.h"
 
 // From raw projections to sinograms, on one device. Order of the stages (gpu/tomo_prepare.cc):
 //   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus logarithm → rings →
@@ -128,6 +129,7 @@ struct PrepareInput {
   const void* projections = nullptr;  // device, config.dtype
   const void* flats = nullptr;        // device, config.field_dtype; null if config.flats is 0
   const void* darks = nullptr;        // device, config.field_dtype; null if config.darks is 0
+  GoesOn goes_on = {};                // Run asks it between pieces of work, and waits for the stream to do so
 };
 
 /// What was met during a run, counted over what came out of the crop. Binned pixels count once.
@@ -148,8 +150,8 @@ class Preparer {
 
   virtual ~Preparer() = default;
   virtual const PreparedShape& shape() const = 0;
-  /// Enqueues everything; does not synchronise. `sinograms`: device f32 [slice, angle, detector] of shape(), not overlapping the
-  /// input; all must live until `stream` has passed. One run at a time.
+  /// Enqueues everything; does not synchronise, but to ask input.goes_on: Cancelled if that said no. `sinograms`: device f32 [slice, angle, detector]
+  /// of shape(), not overlapping the input; all must live until `stream` has passed. One run at a time.
   virtual absl::Status Run(StreamRef stream, const PrepareInput& input, float* sinograms) = 0;
   /// Waits for `stream` and returns what the last run on it met.
   virtual absl::StatusOr<PrepareCounts> Counts(StreamRef stream) = 0;

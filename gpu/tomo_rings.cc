@@ -10,11 +10,13 @@
 #include "gpu/base/status.h"
 #include "gpu/ops.h"
 #include "gpu/tomo_prepare_ops.h"
+#include "gpu/tomography_ops.h"
 
 namespace octavo {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
+constexpr int64_t kSortSamples = 256;  // interpolated values that a pixel takes as long as, about
 
 // Daubechies 1988: scaling filters of 1 … 8 vanishing moments.
 constexpr std::array<std::array<double, 16>, 8> kScaling = {{
@@ -80,13 +82,21 @@ class Chain final : public RingChain {
   }
   int64_t bytes() const { return bytes_; }
 
-  absl::Status Run(StreamRef stream, float* sinograms) override {
-    for (int64_t first = 0; first < shape_.slices; first += batch_) {
-      const ColumnsSpec spec{.slices = std::min(batch_, shape_.slices - first), .detectors = shape_.detectors, .angles = shape_.angles};
+  absl::Status Run(StreamRef stream, float* sinograms, const GoesOn& goes_on) override {
+    // Transforms are planned for whole batches; what sorts may be asked more often.
+    int64_t step = batch_;
+    if (goes_on && std::all_of(rings_.begin(), rings_.end(), [](const RingRemoval& ring) { return Sorts(ring.method); })) {
+      step = std::clamp<int64_t>(device_.tomography().PieceSamples() / (kSortSamples * shape_.angles * shape_.detectors), 1, batch_);
+    }
+    for (int64_t first = 0; first < shape_.slices; first += step) {
+      const ColumnsSpec spec{.slices = std::min(step, shape_.slices - first), .detectors = shape_.detectors, .angles = shape_.angles};
       float* data = sinograms + first * shape_.angles * shape_.detectors;
       float* columns = work_.as<float>();
       OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, spec.slices, spec.angles, spec.detectors, data, columns));
-      for (const RingRemoval& ring : rings_) OCTAVO_RETURN_IF_ERROR(Remove(stream, ring, spec, columns));
+      for (const RingRemoval& ring : rings_) {
+        OCTAVO_RETURN_IF_ERROR(Remove(stream, ring, spec, columns));
+        OCTAVO_RETURN_IF_ERROR(Ask(stream, goes_on));
+      }
       OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, spec.slices, spec.detectors, spec.angles, columns, data));
     }
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device.h"
+#include "gpu/goes_on.h"
 #include "gpu/tomo_prepare.h"
 
 namespace octavo {
@@ -22,8 +23,8 @@ class RingChain {
   /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has not the memory.
   static absl::StatusOr<std::unique_ptr<RingChain>> Create(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device);
   static absl::StatusOr<int64_t> DeviceBytes(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device);
-  /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not synchronise.
-  virtual absl::Status Run(StreamRef stream, float* sinograms) = 0;
+  /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not synchronise, but before it asks `goes_on`.
+  virtual absl::Status Run(StreamRef stream, float* sinograms, const GoesOn& goes_on) = 0;
 };
 
 }  // namespace octavo

@@ -111,7 +111,8 @@ absl::Status TomographyRunner::Batches() {
   const SynchroniseAtEnd over(run_.stream());
   std::optional<BatchRows> prepared;
   for (const SliceBatch& batch : batches) {
-    OCTAVO_ASSIGN_OR_RETURN(const PrepareInput input, loader->Next(stop_));
+    OCTAVO_ASSIGN_OR_RETURN(PrepareInput input, loader->Next(stop_));
+    input.goes_on = goes_on_;
     if (!prepared.has_value() || prepared->count != batch.rows.count || prepared->crop != batch.rows.crop ||
         prepared->crop_rows != batch.rows.crop_rows) {
       preparer.reset();  // the stream has passed it

@@ -68,7 +68,8 @@ absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(const T
   OCTAVO_ASSIGN_OR_RETURN(const auto preparer, Preparer::Create(config, run_.device()));
   OCTAVO_ASSIGN_OR_RETURN(void* const data, run_.Allocate(preparer->shape().elements() * 4));
   const SynchroniseAtEnd over(run_.stream());
-  OCTAVO_ASSIGN_OR_RETURN(const PrepareInput raw, loader->Next(stop_));
+  OCTAVO_ASSIGN_OR_RETURN(PrepareInput raw, loader->Next(stop_));
+  raw.goes_on = goes_on_;
   OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), raw, static_cast<float*>(data)));
   OCTAVO_RETURN_IF_ERROR(Count(*preparer));
   loader->Free(run_);
@@ -116,7 +117,7 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
   const CenterConfig config = layout_.CenterSearch(prepared.shape.slices);
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindCenterBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
-  auto found = FindCenter(run_.stream(), config, {.data = prepared.data, .angle_first = false}, run_.device());
+  auto found = FindCenter(run_.stream(), config, {.data = prepared.data, .angle_first = false, .goes_on = goes_on_}, run_.device());
   run_.Discharge(bytes);
   if (!found.ok()) return AtField("tomography.center.", found.status());
   centers_ = {layout_.RawCenter(found->center)};

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/goes_on.h"
 #include "gpu/tomo_prepare.h"
 #include "gpu/tomography.h"
 #include "server/engine/tomography_run.h"
@@ -72,6 +73,7 @@ class TomographyRunner {
 
   JobRun& run_;
   const std::stop_token stop_;
+  const GoesOn goes_on_ = [this] { return !stop_.stop_requested(); };
   const TomographyTask& task_;
   const TomographySpec& spec_;
   TomographyLayout layout_;

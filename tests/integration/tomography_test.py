@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 import threading
+import time
 import unittest
 
 import grpc
 import h5py
 import numpy as np
 
-from harness import DATA, Daemon, DaemonTest, held_bytes, octavo
+from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, until
 from octavo.v1 import job_pb2, types_pb2
 
 TOMO = os.path.join(DATA, "tomo")
@@ -177,6 +178,29 @@ class Tomography(DaemonTest):
             for j in ends:
                 self.client.discard(j.volumes[0])
         self.assertEqual(held_bytes(self.client), before)
+
+    def test_cancel_in_the_middle_of_any_stage(self):
+        # Whole, each of them takes far longer than a cancel may.
+        size, count, rows = 1024, 720, 16
+        angles = np.linspace(0, np.pi, count, endpoint=False)
+        self.save("wide.npy", np.random.default_rng(1).random((count, rows, size), np.float32))
+        medians = octavo.preparation(no_logarithm=True, outliers=dict(window=15, difference=0.1))
+        before, volumes = held_bytes(self.client), self.client.volumes()
+        for stage, fields in (("reconstruct", dict(algorithm="fbp")), ("reconstruct", dict(algorithm="cgls", iterations=50)),
+                              ("reconstruct", dict(algorithm="sirt", iterations=50, subsets=4)), ("reconstruct", dict(prepare=medians)),
+                              ("axis", dict(center="vo", search=(300, 700))), ("axis", dict(center="entropy", search=(300, 700)))):
+            with self.subTest(**fields):
+                name = self.client.submit_job(octavo.tomography("wide.npy", angles=angles, batch=rows, **{"prepare": self.ready, **fields})).name
+                until(lambda: self.client.job(name).stage == stage)
+                time.sleep(1)  # into the middle: of that nothing tells
+                job = self.client.cancel_job(name)
+                self.assertEqual((job.state, job.stage, job.step), (job_pb2.JOB_CANCELLING, stage, 0), job.reason)
+                asked = time.monotonic()
+                end = self.client.wait_job(name, check=False)
+                self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_CANCELLED, []))
+                self.assertLess(time.monotonic() - asked, 5)
+                self.assertEqual(held_bytes(self.client), before)
+                self.assertEqual([v.name for v in self.client.volumes()], [v.name for v in volumes])
 
     def test_a_slice_is_seen_while_it_converges(self):
         _, angles = self.sinograms("live.npy", size=96, count=60, rows=3)
