@@ -89,8 +89,6 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   const int row = static_cast<int>(blockIdx.y) * kTile + (warp >> 2) * 4 + (lane >> 3);
   const float middle = 0.5f * (static_cast<float>(size) - 1.0f), center = v.centers[group];
   const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) + first_y;
-  auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() + kRayMargin + column;
-
   const float half = 0.5f * kTile, tile_x = static_cast<float>(blockIdx.x * kTile) + half - 0.5f - middle,
               tile_y = static_cast<float>(blockIdx.y * kTile) + half - 0.5f + first_y;
   const float near_x = fmaxf(fabsf(tile_x) - half, 0.0f), near_y = fmaxf(fabsf(tile_y) - half, 0.0f);
@@ -123,6 +121,7 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
       for (int a = first_angle; a < last_angle; ++a) add(a, false);
     }
   }
+  auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() + kRayMargin + column;
 #pragma unroll
   for (int k = 0; k < kPixels; ++k) {
     if (column >= size || row + 8 * k >= rows) continue;
