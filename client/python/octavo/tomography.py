@@ -212,8 +212,10 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             raise
         if job.state != job_pb2.JOB_DONE:
             client.wait_job(job.name)  # raises what it failed of
-        result = client.read(job.volumes[0])
-        client.discard(job.volumes[0])
+        try:
+            result = client.read(job.volumes[0])
+        finally:
+            client.discard(job.volumes[0])
         return _to_tomopy(result, form)
     finally:
         for buffer in made:
