@@ -6,6 +6,7 @@
 #include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_tomography.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -169,14 +170,14 @@ void EncodeJob(const engine::JobStatus& in, bool brief, v1::Job* out) {
   EncodeJobSpec(in.spec, out->mutable_spec());
   out->set_kind(in.kind);
   out->set_state(static_cast<v1::JobState>(in.state));
-  out->set_reason(in.reason);
+  out->set_reason(Utf8(in.reason));
   out->set_reason_code(in.reason_code);
   EncodeTime(in.created, out->mutable_created());
   EncodeTime(in.started, out->mutable_started());
   EncodeTime(in.ended, out->mutable_ended());
   out->set_device(in.device);
   out->set_queue_position(static_cast<uint32_t>(in.queue_position));
-  out->set_plan(in.plan);
+  out->set_plan(Utf8(in.plan));
   out->set_memory_bytes(in.memory_bytes);
   out->set_stage(in.stage);
   out->set_fraction(in.fraction);
@@ -198,7 +199,7 @@ void EncodeJob(const engine::JobStatus& in, bool brief, v1::Job* out) {
   for (const auto& line : in.log) {
     auto* to = out->add_log();
     to->set_seconds(line.seconds);
-    to->set_text(line.text);
+    to->set_text(Utf8(line.text));
   }
 }
 

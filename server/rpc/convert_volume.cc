@@ -6,6 +6,7 @@
 #include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_operation.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 
@@ -143,7 +144,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_scan(in.scan);
   out->set_index(in.index);
   out->set_state(static_cast<v1::VolumeState>(in.state));
-  out->set_reason(in.reason);
+  out->set_reason(Utf8(in.reason));
   for (const std::string& axis : in.axes) out->add_axes(axis);
   for (int d = 0; d < 3; ++d) {
     out->add_shape(in.shape[d]);
@@ -172,7 +173,7 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   out->set_title(in.title);
   if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
-  out->set_last_error(in.last_error);
+  out->set_last_error(Utf8(in.last_error));
   out->set_held_seconds(in.held_seconds);
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);

@@ -9,6 +9,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 
@@ -18,9 +19,9 @@ namespace {
 constexpr size_t kMostMessage = 1500;
 constexpr size_t kMostReport = 2000;  // of an admission report; PlanScan and GetMemory tell all holders
 std::string Shortened(absl::string_view message) {
-  if (message.size() <= kMostMessage) return std::string(message);
-  return absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (", message.size(), " bytes in all) ... ",
-                      absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4)));
+  if (message.size() <= kMostMessage) return Utf8(message);
+  return Utf8(absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (", message.size(), " bytes in all) ... ",
+                           absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* r
   v1::ErrorDetail detail;
   detail.set_domain("octavo");
   detail.set_reason(info.reason.empty() ? absl::StatusCodeToString(status.code()) : info.reason);
-  detail.set_field(info.field);
+  detail.set_field(Utf8(info.field));
   for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = Shortened(value);
   v1::AdmissionReport encoded;
   const bool reports = report != nullptr && absl::IsResourceExhausted(status);

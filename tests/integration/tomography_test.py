@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 import unittest
+from unittest import mock
 
 import grpc
 import h5py
@@ -117,6 +118,13 @@ class Tomography(DaemonTest):
                              (dict(algorithm="sirt", device="gpu" if self.host() else "cpu"), "none of it")):
             with self.subTest(**{k: str(v) for k, v in fields.items()}), self.assertRaisesRegex(ValueError, text):
                 octavo.recon(tomo, angles, client=self.client, **fields)
+
+    def test_recon_leaves_nothing_when_it_is_interrupted(self):
+        _, sinogram = shepp_logan(64, angles := np.linspace(0, np.pi, 40, endpoint=False), 31.5)
+        before = held_bytes(self.client)
+        with mock.patch.object(type(self.client), "read", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            octavo.recon(sinogram[:, None, :], angles, algorithm="fbp", client=self.client)
+        self.assertEqual(held_bytes(self.client), before)
 
     def test_start_image_and_stop(self):
         truth, angles = self.sinograms("start.npy", size=64, count=60, rows=2)
@@ -238,6 +246,14 @@ class Tomography(DaemonTest):
             with self.subTest(path=path), self.assertRaises(octavo.OctavoError) as caught:
                 self.client.submit_job(octavo.tomography(path, angles=angles))
             self.assertEqual(caught.exception.code.name, code)
+        with open(os.path.join(self.daemon.root, "fine.npy"), "rb") as file:
+            damaged = file.read().replace(b"(40, ", b"(4\xff, ", 1)
+        with open(os.path.join(self.daemon.root, "damaged.npy"), "wb") as file:
+            file.write(damaged)
+        with self.assertRaises(octavo.OctavoError) as caught:  # though what it quotes is no text
+            self.client.submit_job(octavo.tomography("damaged.npy", angles=angles))
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_PROJECTIONS"))
+        self.assertIn("(4\ufffd, 2, 64)", caught.exception.message)
         plan = self.client.plan_job(octavo.tomography("fine.npy", algorithm="sirt", iterations=7, angles=angles, prepare=self.ready))
         self.assertIn("SIRT, 7 iterations: 2 slices of 64 x 64 from 40 angles", plan.plan)
         self.assertTrue(plan.report.admitted)

@@ -235,6 +235,33 @@ TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
 }
 
+// What quotes a file may be anything; a client refuses the whole message for one byte that is no UTF-8.
+TEST(ToGrpc, IsUtf8WhateverItQuotes) {
+  const std::string bad = "caf\xE9 \xC3\xA9", good = "caf\xEF\xBF\xBD \xC3\xA9";
+  std::string cut;  // in the middle of characters, wherever it is cut
+  while (cut.size() < 3000) cut += "\xC3\xA9";
+  for (const char* shift : {"", "x"}) {
+    const grpc::Status out = ToGrpc(WithInfo(absl::InvalidArgumentError(shift + cut), {.reason = "R", .field = bad, .numbers = {{"value", bad}}}));
+    v1::RpcStatus rich;
+    ASSERT_TRUE(rich.ParseFromString(out.error_details()));
+    v1::ErrorDetail detail;
+    ASSERT_TRUE(rich.details(0).UnpackTo(&detail));
+    EXPECT_EQ(detail.field(), good);
+    EXPECT_EQ(detail.numbers().at("value"), good);
+  }
+  EXPECT_EQ(ToGrpc(absl::NotFoundError(bad)).error_message(), good);
+  engine::JobStatus job;
+  job.reason = job.plan = bad;
+  job.log.push_back({.seconds = 0, .text = bad + "\xF0\x9F\x98\x80 \xED\xA0\x80 \xC0\xAF \xE2\x82"});
+  v1::Job message, read;
+  EncodeJob(job, /*brief=*/false, &message);
+  ASSERT_TRUE(read.ParseFromString(message.SerializeAsString()));
+  EXPECT_EQ(read.reason(), good);
+  EXPECT_EQ(read.plan(), good);
+  const std::string no = "\xEF\xBF\xBD";
+  EXPECT_EQ(read.log(0).text(), good + "\xF0\x9F\x98\x80 " + no + no + no + " " + no + no + " " + no + no);
+}
+
 TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "", .numbers = {}});
   engine::AdmissionReport report;
