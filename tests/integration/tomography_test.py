@@ -206,7 +206,8 @@ class Tomography(DaemonTest):
                 asked = time.monotonic()
                 end = self.client.wait_job(name, check=False)
                 self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_CANCELLED, []))
-                self.assertLess(time.monotonic() - asked, 5)
+                self.assertEqual((end.stage, end.step), (stage, 0), "it was ended within the stage, not after it")
+                self.assertLess(time.monotonic() - asked, 20)  # a moment, on a machine that has other things to do as well
                 self.assertEqual(held_bytes(self.client), before)
                 self.assertEqual([v.name for v in self.client.volumes()], [v.name for v in volumes])
 
