@@ -205,12 +205,14 @@ std::shared_ptr<Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitC
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job) {
-  auto pinned = context_.volumes->PinAnyTier(job->volume);
+  std::unique_ptr<storage::SpillCursor> cursor;  // the bytes are not on the device: they are read as they are needed
+  auto pinned = context_.volumes->OpenAnyTier(job->volume, &cursor);
   const auto outcome = WithoutThrowing([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->cancel) return Cancelled();
     OCTAVO_RETURN_IF_ERROR(pinned.status());
-    return Write(*job, *pinned);
+    return Write(*job, *pinned, cursor.get());
   });
+  cursor = nullptr;
   if (pinned.ok()) pinned->slot = nullptr, pinned->spilled = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   context_.volumes->EndCommit(job->volume, outcome);
   {
@@ -236,7 +238,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
   job->End(outcome);
 }
 
-absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned) {
+absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor) {
   const VolumeStatus& volume = pinned.status;
   const auto home = context_.device_of(pinned.device);
   Device* const device = home.first;
@@ -260,10 +262,6 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   }
   const int buffers = memory[1] == nullptr ? 1 : 2;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
-  std::unique_ptr<storage::SpillCursor> cursor;  // the bytes are not on the device: they are read as they are needed
-  if (pinned.spilled != nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(cursor, pinned.spilled->Open());
-  }
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
     if (cursor != nullptr) return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());

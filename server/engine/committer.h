@@ -56,7 +56,7 @@ class Committer {
   absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise);
   std::shared_ptr<Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job);
-  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned);
+  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor);
 
   const Context context_;
   Mutex mutex_;

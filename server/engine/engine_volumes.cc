@@ -36,7 +36,8 @@ std::vector<VolumeStatus> EngineImpl::ListVolumes(const VolumeQuery& query) {
 
 absl::StatusOr<std::shared_ptr<VolumeReader>> EngineImpl::ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                                      const std::vector<int64_t>& count) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes_.PinAnyTier(name));
+  std::unique_ptr<storage::SpillCursor> cursor;
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes_.OpenAnyTier(name, &cursor));
   const size_t d = At(pinned.device);
   if (const absl::Status health = devices_[d]->Health(); pinned.slot != nullptr && !health.ok()) {
     return WithInfo(
@@ -51,7 +52,7 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> EngineImpl::ReadVolume(const std::
           {.reason = "LOST", .field = "name", .numbers = {{"device", DeviceName(device)}}});
     }
   }
-  return MakeVolumeReader(std::move(pinned), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
+  return MakeVolumeReader(std::move(pinned), std::move(cursor), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
 }
 
 absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, bool release) {

@@ -99,9 +99,9 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinned, const std::vector<int64_t>& start,
-                                                               const std::vector<int64_t>& count, Device* device, StreamRef stream,
-                                                               std::shared_ptr<FramePool> pool, WorkerPool* workers) {
+absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinned, std::unique_ptr<storage::SpillCursor> cursor,
+                                                               const std::vector<int64_t>& start, const std::vector<int64_t>& count, Device* device,
+                                                               StreamRef stream, std::shared_ptr<FramePool> pool, WorkerPool* workers) {
   Box3 box;
   for (const auto& [name, values] : {std::pair{"start", &start}, std::pair{"count", &count}}) {
     if (!values->empty() && values->size() != 3) {
@@ -121,10 +121,6 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinn
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(Event event, device->NewEvent());
-  std::unique_ptr<storage::SpillCursor> cursor;
-  if (pinned.spilled != nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(cursor, pinned.spilled->Open());
-  }
   return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event), std::move(pool), workers, std::move(cursor));
 }
 

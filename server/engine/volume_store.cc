@@ -185,6 +185,21 @@ absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
   return PinOf(*it, StatusOf(*it));
 }
 
+absl::StatusOr<PinnedVolume> VolumeStore::OpenAnyTier(const std::string& name, std::unique_ptr<storage::SpillCursor>* cursor) {
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, PinAnyTier(name));
+  while (pinned.spilled != nullptr) {
+    auto opened = pinned.spilled->Open();
+    if (opened.ok()) {
+      *cursor = *std::move(opened);
+      break;
+    }
+    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume now, PinAnyTier(name));
+    if (now.spilled == pinned.spilled) return opened.status();
+    pinned = std::move(now);
+  }
+  return pinned;
+}
+
 absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason) {
   VolumeStatus status;
   Memory gone;

@@ -64,6 +64,9 @@ class VolumeStore {
   absl::StatusOr<PinnedVolume> Pin(const std::string& name);
   /// The same, wherever the bytes are: for those who copy them to the host anyway (stripes.h).
   absl::StatusOr<PinnedVolume> PinAnyTier(const std::string& name);
+  /// The same with `cursor` (null on the device) open for what is in another tier: a move that ends in this moment removes a file that is
+  /// not open yet, and then the bytes are elsewhere.
+  absl::StatusOr<PinnedVolume> OpenAnyTier(const std::string& name, std::unique_ptr<storage::SpillCursor>* cursor);
   /// Marks a held volume: LIVE must not overwrite it, its time to live ends. ResourceExhausted (HOLD_SLOTS_FULL) if `limit` slots of its
   /// scan are kept already.
   absl::StatusOr<VolumeStatus> Keep(const std::string& name, int64_t limit);

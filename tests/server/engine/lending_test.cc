@@ -129,11 +129,39 @@ TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
 }
 
 class EmptyVolume final : public SpilledVolume {
+ public:
+  explicit EmptyVolume(std::function<void()> on_open = [] {}) : on_open_(std::move(on_open)) {}
   Tier tier() const override { return Tier::kHost; }
   int64_t bytes() const override { return 0; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::UnimplementedError("it is empty"); }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    on_open_();
+    return absl::NotFoundError("the file is gone");
+  }
   void Remove() const override {}
+
+ private:
+  const std::function<void()> on_open_;
 };
+
+// Between the moment that somebody learns where the bytes are and the opening of the file, the volume may have been moved.
+TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
+  Held("volumes/a");
+  const auto fresh = Slot("scans/a");
+  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
+  store_.EndSpill("volumes/a", std::make_shared<const EmptyVolume>([&] {
+                    ASSERT_THAT(store_.BeginRestore("volumes/a"), IsOk());
+                    store_.EndRestore("volumes/a", fresh, 0);
+                  }));
+  std::unique_ptr<storage::SpillCursor> cursor;
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, store_.OpenAnyTier("volumes/a", &cursor));
+  EXPECT_EQ(pinned.slot, fresh);
+  EXPECT_EQ(cursor, nullptr);
+  // A file that is gone while the volume should be there is told.
+  Held("volumes/b");
+  ASSERT_THAT(store_.BeginSpill("volumes/b"), IsOk());
+  store_.EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
+  EXPECT_THAT(store_.OpenAnyTier("volumes/b", &cursor), IsError(absl::StatusCode::kNotFound, "the file is gone"));
+}
 
 // Its slot went back to the scan when it was moved; where it is now takes none.
 TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
