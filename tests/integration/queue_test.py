@@ -8,7 +8,7 @@ import unittest
 import grpc
 import numpy as np
 
-from harness import BUILD, Daemon, DaemonTest, octavo
+from harness import BUILD, Daemon, DaemonTest, held_bytes, octavo
 from octavo.v1 import scan_pb2, types_pb2
 
 E = types_pb2.ScanEvent
@@ -95,8 +95,7 @@ class Queue(DaemonTest):
         running = self.submit(queue="q", volumes=0)
 
         def granted():
-            device = self.client.devices()[0]
-            return device.reserved_bytes + device.held_bytes
+            return held_bytes(self.client)
 
         before = granted()
         waiting = self.submit(queue="q")

@@ -107,7 +107,9 @@ TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {
       ExpectSame(ring, plain);
       EXPECT_EQ(ring.scan.state, ScanState::kDone) << ring.scan.reason;
       EXPECT_EQ(ring.scan.reason_code, "COMPLETED");
-      EXPECT_EQ(ring.scan.source.records, ring.scan.records);
+      // The flyback after the last B-scan need not be looked at any more.
+      EXPECT_GE(ring.scan.source.records, ring.scan.records);
+      EXPECT_LE(ring.scan.source.records - ring.scan.records, Raster().flyback_records);
       EXPECT_EQ(ring.scan.source.lost_records, 0);
     }
   }

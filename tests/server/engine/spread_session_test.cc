@@ -195,7 +195,9 @@ TEST_P(SpreadSessionTest, WhatIsLostOfAStripedVolumeIsMissingInTheSamePlaces) {
 
 TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   const size_t n = devices_.size();
-  const ResolvedScan scan = Striped(ResolvedKnown(Patterns()[1],
+  Pattern pattern = Patterns()[1];
+  pattern.bscans_per_volume = 60;  // large beside what each part needs for itself
+  const ResolvedScan scan = Striped(ResolvedKnown(pattern,
                                                   [](ScanSpec& spec) {
                                                     spec.acquisition.records_per_block = 50;
                                                     spec.spread = {.given = true, .striped = true};
