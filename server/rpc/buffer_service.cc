@@ -16,6 +16,7 @@
 #include "server/rpc/piece_stream.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -279,7 +280,7 @@ class BufferServiceImpl final : public BufferBase {
         v1::BufferEvent event;
         event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
         EncodeBuffer(status, event.mutable_buffer());
-        event.set_text(text);
+        event.set_text(Utf8(text));
         to->Push(std::move(event));
       });
       // Held by the stream; told to end while the server stops.

@@ -9,6 +9,7 @@
 #include "gpu/digest.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_operation.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -331,7 +332,7 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_name(in.name);
   EncodeScanSpec(in.spec, out->mutable_spec());
   out->set_state(static_cast<v1::ScanState>(in.state));
-  out->set_reason(in.reason);
+  out->set_reason(Utf8(in.reason));
   out->set_reason_code(in.reason_code);
   EncodeTime(in.created, out->mutable_created());
   EncodeTime(in.started, out->mutable_started());
@@ -352,7 +353,7 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_current_volume(in.current_volume);
   out->set_current_fraction(in.current_fraction);
   for (const auto& volume : in.volumes) out->add_volumes(volume);
-  out->set_plan(in.plan);
+  out->set_plan(Utf8(in.plan));
   out->set_volumes_committed(in.volumes_committed);
   out->set_volumes_discarded(in.volumes_discarded);
   out->set_commit_failures(in.commit_failures);

@@ -4,6 +4,7 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 
@@ -50,7 +51,7 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_model(device.model);
   out->set_uuid(device.uuid);
   out->set_healthy(device.healthy);
-  out->set_reason(device.reason);
+  out->set_reason(Utf8(device.reason));
   out->set_total_bytes(device.total_bytes);
   out->set_budget_bytes(device.budget_bytes);
   out->set_reserved_bytes(device.reserved_bytes);
@@ -82,7 +83,7 @@ void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out) {
     item->set_quota_bytes(tier.quota_bytes);
     item->set_used_bytes(tier.used_bytes);
     item->set_volumes(tier.volumes);
-    item->set_path(tier.path);
+    item->set_path(Utf8(tier.path));
     item->set_disk_free_bytes(tier.disk_free_bytes);
     item->set_spilled_bytes(tier.spilled_bytes);
     item->set_restored_bytes(tier.restored_bytes);
@@ -128,7 +129,7 @@ absl::Status CheckRequestId(const std::string& id) {
 void EncodeScanEvent(const engine::ScanEvent& in, v1::ScanEvent* out) {
   out->set_kind(static_cast<v1::ScanEvent::Kind>(in.kind));
   out->set_number(in.number);
-  out->set_text(in.text);
+  out->set_text(Utf8(in.text));
   out->set_volume_index(in.volume_index);
   out->set_record(in.record);
   out->set_count(in.count);

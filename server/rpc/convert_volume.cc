@@ -72,7 +72,7 @@ void EncodeCommitOptions(const engine::CommitOptions& in, v1::CommitOptions* out
 }
 
 void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {
-  out->set_uri(in.path);
+  out->set_uri(Utf8(in.path));
   out->set_format(static_cast<v1::Format>(in.format));
   out->set_bytes(in.disk_bytes);
   out->set_seconds(in.seconds);

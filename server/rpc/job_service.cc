@@ -9,6 +9,7 @@
 #include "server/rpc/paging.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -37,6 +38,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     return Reply(context, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
       OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, response->mutable_plan()));
+      response->set_plan(Utf8(response->plan()));
       EncodeAdmissionReport(report, response->mutable_report());
       return absl::OkStatus();
     });

@@ -6,6 +6,7 @@
 #include "server/rpc/pattern_plot.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -40,6 +41,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
         OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
         OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
         OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
+        response->set_plan(Utf8(response->plan()));
         EncodeAdmissionReport(report, response->mutable_report());
         if (!request->waveform() && !request->plot()) return absl::OkStatus();
         OCTAVO_ASSIGN_OR_RETURN(const engine::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));

@@ -16,6 +16,7 @@
 #include "server/rpc/push_stream.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -239,10 +240,10 @@ class SourceServiceImpl final
       if (cameras.ok()) {
         for (const auto& camera : *cameras) {
           auto* to = response->add_cameras();
-          to->set_id(camera.id);
-          to->set_vendor(camera.vendor);
-          to->set_model(camera.model);
-          to->set_serial(camera.serial);
+          to->set_id(Utf8(camera.id));
+          to->set_vendor(Utf8(camera.vendor));
+          to->set_model(Utf8(camera.model));
+          to->set_serial(Utf8(camera.serial));
           to->set_protocol(camera.protocol);
           to->set_address(camera.address);
           to->set_in_use(camera.in_use);

@@ -7,6 +7,7 @@
 #include "server/rpc/convert.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
+#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -26,7 +27,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         backend->set_name(report.name);
         backend->set_available(report.available);
         backend->set_chosen(report.chosen);
-        backend->set_reason(report.reason);
+        backend->set_reason(Utf8(report.reason));
         backend->set_devices(report.devices);
       }
       for (const auto& root : engine_->storage_roots()) AddRoot(root, "commit", W_OK, response);
@@ -38,9 +39,9 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         auto* source = response->add_sources();
         source->set_name(kind.name);
         source->set_available(kind.available);
-        source->set_reason(kind.reason);
+        source->set_reason(Utf8(kind.reason));
       }
-      for (const auto& line : info_.recovered) response->add_recovered(line);
+      for (const auto& line : info_.recovered) response->add_recovered(Utf8(line));
       response->set_heartbeat_seconds(engine_->sessions().config().heartbeat_seconds);
       response->set_expiry_seconds(engine_->sessions().config().expiry_seconds);
       return absl::OkStatus();
@@ -92,7 +93,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
  private:
   static void AddRoot(const std::string& path, const char* use, int access_mode, v1::Info* response) {
     auto* root = response->add_storage();
-    root->set_path(path);
+    root->set_path(Utf8(path));
     root->set_use(use);
     struct statvfs fs {};
     if (statvfs(path.c_str(), &fs) != 0) {

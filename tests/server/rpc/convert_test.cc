@@ -258,6 +258,25 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   ASSERT_TRUE(read.ParseFromString(message.SerializeAsString()));
   EXPECT_EQ(read.reason(), good);
   EXPECT_EQ(read.plan(), good);
+  engine::ScanStatus scan;
+  scan.reason = scan.plan = bad;
+  scan.events.emplace_back().text = bad;
+  v1::Scan scan_read, scan_message;
+  EncodeScan(scan, &scan_message);
+  EXPECT_TRUE(scan_read.ParseFromString(scan_message.SerializeAsString()));
+  EXPECT_EQ(scan_read.reason(), good);
+  EXPECT_EQ(scan_read.plan(), good);
+  engine::MemoryStatus memory;
+  memory.devices.emplace_back().reason = bad;
+  memory.tiers.emplace_back().path = bad;
+  v1::Memory memory_read, memory_message;
+  EncodeMemory(memory, &memory_message);
+  EXPECT_TRUE(memory_read.ParseFromString(memory_message.SerializeAsString()));
+  storage::CommitOutcome outcome;
+  outcome.path = bad;
+  v1::CommitResult result;
+  EncodeCommitResult(outcome, &result);
+  EXPECT_EQ(result.uri(), good);
   const std::string no = "\xEF\xBF\xBD";
   EXPECT_EQ(read.log(0).text(), good + "\xF0\x9F\x98\x80 " + no + no + no + " " + no + no + " " + no + no);
 }
