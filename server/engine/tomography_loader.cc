@@ -75,7 +75,12 @@ absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(JobRun
   }
   OCTAVO_ASSIGN_OR_RETURN(loader->projections_, run.Allocate(raw_bytes));
   if (field_bytes > 0) {
-    OCTAVO_ASSIGN_OR_RETURN(loader->fields_, run.Allocate(field_bytes));
+    auto fields = run.Allocate(field_bytes);
+    if (!fields.ok()) {
+      run.Free(loader->projections_);
+      return fields.status();
+    }
+    loader->fields_ = *fields;
   }
   loader->thread_ = std::jthread([l = loader.get()](std::stop_token stop) {
     pthread_setname_np(pthread_self(), "oct-load");

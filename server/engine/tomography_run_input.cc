@@ -27,6 +27,7 @@ absl::Status TomographyRunner::Collect() {
   if (!before.complete) {
     OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([this] { return AwaitProjections(); }, stop_));
   }
+  report_.outliers = report_.not_finite = report_.floored = 0;  // those of previews
   OCTAVO_ASSIGN_OR_RETURN(input_, task_.port->Snapshot());
   const storage::ProjectionInfo& info = input_->info();
   run_.Step(info.projections + info.flats + info.darks, kNone);
@@ -56,7 +57,7 @@ absl::Status TomographyRunner::AwaitProjections() {
   }
 }
 
-// Sinograms of a few rows.
+// Sinograms of a few rows. An error leaves nothing behind: previews are tried again.
 absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(const TomographyLayout& layout,
                                                                          std::shared_ptr<storage::ProjectionInput> input, const BatchRows& rows,
                                                                          bool for_overlap) {
@@ -64,17 +65,30 @@ absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(const T
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, Preparer::DeviceBytes(config, run_.device()));
   OCTAVO_ASSIGN_OR_RETURN(const auto loader, TomographyLoader::Start(run_, layout, std::move(input), {{.first = 0, .count = 1, .rows = rows}},
                                                                      layout.RawBytes(rows), layout.FieldBytes(rows)));
-  OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
+  absl::StatusOr<Prepared> prepared;
+  if (const absl::Status charged = run_.Charge(bytes); charged.ok()) {
+    prepared = PrepareFrom(*loader, config);
+    run_.Discharge(bytes);
+  } else {
+    prepared = charged;
+  }
+  loader->Free(run_);
+  return prepared;
+}
+
+absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareFrom(TomographyLoader& loader, const PrepareConfig& config) {
   OCTAVO_ASSIGN_OR_RETURN(const auto preparer, Preparer::Create(config, run_.device()));
   OCTAVO_ASSIGN_OR_RETURN(void* const data, run_.Allocate(preparer->shape().elements() * 4));
-  const SynchroniseAtEnd over(run_.stream());
-  OCTAVO_ASSIGN_OR_RETURN(PrepareInput raw, loader->Next(stop_));
-  raw.goes_on = goes_on_;
-  OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), raw, static_cast<float*>(data)));
-  OCTAVO_RETURN_IF_ERROR(Count(*preparer));
-  loader->Free(run_);
-  run_.Discharge(bytes);
-  return Prepared{.data = static_cast<float*>(data), .shape = preparer->shape()};
+  const absl::Status made = [&]() -> absl::Status {
+    const SynchroniseAtEnd over(run_.stream());
+    OCTAVO_ASSIGN_OR_RETURN(PrepareInput raw, loader.Next(stop_));
+    raw.goes_on = goes_on_;
+    OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), raw, static_cast<float*>(data)));
+    return Count(*preparer);
+  }();
+  if (made.ok()) return Prepared{.data = static_cast<float*>(data), .shape = preparer->shape()};
+  run_.Free(data);
+  return made;
 }
 
 absl::Status TomographyRunner::Count(Preparer& preparer) {

@@ -20,6 +20,8 @@
 
 namespace octavo::engine {
 
+class TomographyLoader;
+
 class TomographyRunner {
  public:
   TomographyRunner(JobRun& run, std::stop_token stop, const TomographyTask& task)
@@ -48,6 +50,7 @@ class TomographyRunner {
   absl::Status AwaitProjections();
   absl::StatusOr<Prepared> PrepareSome(const TomographyLayout& layout, std::shared_ptr<storage::ProjectionInput> input, const BatchRows& rows,
                                        bool for_overlap);
+  absl::StatusOr<Prepared> PrepareFrom(TomographyLoader& loader, const PrepareConfig& config);
   absl::Status Count(Preparer& preparer);
   absl::Status FindAxis();
   absl::Status FindCenterIn(const Prepared& prepared);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "gpu/base/allocation_fault.h"
 #include "gpu/tomography.h"
 #include "server/engine/job_kinds.h"
 #include "server/engine/job_queue.h"
@@ -285,6 +286,37 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   const JobStatus end = Wait(pushed.name);
   EXPECT_EQ(end.state, JobState::kDone) << end.reason;
   EXPECT_EQ(VolumeOf(end), VolumeOf(file));
+  port->Disconnect(connection);
+}
+
+// Somebody looks while the projections come, and memory is short each time: that must not eat what the job has reserved.
+TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();
+  spec.input = PushedProjectionsSpec{.rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
+  ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
+  SubscribeSpec look;
+  look.scan = pushed.name;
+  look.products = {Product::kBscan};
+  ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(look, [] {}));
+  const int64_t connection = port->Connect();
+  int failed = 0;
+  for (int64_t a = 0; a < kAngles; ++a) {
+    PushedFrame frame{.sequence = static_cast<uint64_t>(a), .angle_rad = angles_[static_cast<size_t>(a)], .rows = kRows, .parts = {}};
+    frame.parts.emplace_back(reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns), kRows * kColumns * 4);
+    const bool fails = a >= 8 && a < kAngles - 1;
+    if (fails) AllocationFault::Arm(5);  // behind three slots and the raw data
+    ASSERT_THAT(port->Progress(connection), IsOk());
+    ASSERT_THAT(port->Offer(connection, frame), IsOk());
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+    if (fails) Await([&] { return !AllocationFault::Pending() || std::chrono::steady_clock::now() > until; });
+    failed += fails && !AllocationFault::Pending();
+    AllocationFault::Arm(0);
+  }
+  EXPECT_GT(failed, 30);
+  const JobStatus end = Wait(pushed.name);
+  EXPECT_EQ(end.state, JobState::kDone) << end.reason;
   port->Disconnect(connection);
 }
 
