@@ -250,11 +250,12 @@ void JobQueue::Running::Close(bool held, const absl::Status& status) {
     if (made.volume.name.empty()) continue;
     if (made.storing != nullptr) {
       if (held) {
-        {
-          MutexLock lock(queue_.mutex_);
-          entry_->status.volumes.push_back(made.volume.name);
-        }
         queue_.context_.volumes->AddStored(made.volume, std::move(made.stored));
+        {
+          MutexLock lock(queue_.mutex_);  // only now: whoever reads the name finds the volume
+          entry_->status.volumes.push_back(made.volume.name);
+          ++entry_->status.event_count;
+        }
         PublishCuts(made);
       } else if (made.stored != nullptr) {
         made.stored->Remove();
