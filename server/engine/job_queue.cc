@@ -39,6 +39,8 @@ void JobQueue::Shutdown() {
       for (auto& worker : lane.workers) workers.push_back(std::move(worker));
       lane.workers.clear();
     }
+    for (auto& worker : left_) workers.push_back(std::move(worker));
+    left_.clear();
     cv_.NotifyAll();
   }
   for (const auto& worker : workers) worker->thread.join();

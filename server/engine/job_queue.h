@@ -61,7 +61,8 @@ class JobQueue {
   /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPortOf(const std::string& name);
 
-  /// Memory or a device may have become free. Cheap when nothing waits. Call some times a second.
+  /// Memory or a device may have become free; threads that are not needed any more are joined. Cheap when nothing waits. Call some times a
+  /// second.
   void Tick();
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
@@ -82,7 +83,7 @@ class JobQueue {
     std::shared_ptr<Entry> entry;  // what it runs; null = idle
     std::jthread thread;
   };
-  /// A device: who may use it (null = it is free), and one worker for every job that ran or waited without it at a time.
+  /// A device: who may use it (null = it is free), and a worker for every job that runs or waits without it, and one that is idle.
   struct Lane {
     std::shared_ptr<Entry> turn;
     std::vector<std::unique_ptr<Worker>> workers;
@@ -98,6 +99,7 @@ class JobQueue {
   bool DispatchOneLocked(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Worker& WorkerOfLocked(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool LeavesLocked(int device, const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusLocked(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -121,6 +123,7 @@ class JobQueue {
   Histogram queue_seconds_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Histogram> run_seconds_ ABSL_GUARDED_BY(mutex_);  // by kind
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);                       // [device]
+  std::vector<std::unique_ptr<Worker>> left_ ABSL_GUARDED_BY(mutex_);     // workers whose threads end, until Tick
 };
 
 }  // namespace octavo::engine

@@ -157,13 +157,16 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
 void JobQueue::Tick() {
   bool changed = false;
   std::vector<std::unique_ptr<JobWork>> gone;  // what they held is let go outside the lock
+  std::vector<std::unique_ptr<Worker>> left;
   {
     MutexLock lock(mutex_);
     const bool waits = std::any_of(entries_.begin(), entries_.end(),
                                    [](const auto& entry) { return entry->status.state == JobState::kQueued || entry->returned > 0; });
     if (waits) changed = DispatchLocked();
     gone.swap(gone_);
+    left.swap(left_);
   }
+  for (const auto& worker : left) worker->thread.join();
   if (changed) context_.changed();
 }
 
@@ -182,6 +185,18 @@ JobQueue::Worker& JobQueue::WorkerOfLocked(int device) {
     Work(device, worker);
   });
   return worker;
+}
+
+// True if the worker has nothing to do and another one neither: many jobs that waited for their input at a time leave one thread and
+// one stream behind.
+bool JobQueue::LeavesLocked(int device, const Worker& worker) {
+  auto& workers = lanes_[static_cast<size_t>(device)].workers;
+  if (ends_ || worker.entry != nullptr) return false;
+  if (std::none_of(workers.begin(), workers.end(), [&](const auto& w) { return w.get() != &worker && w->entry == nullptr; })) return false;
+  const auto it = std::find_if(workers.begin(), workers.end(), [&](const auto& w) { return w.get() == &worker; });
+  left_.push_back(std::move(*it));
+  workers.erase(it);
+  return true;
 }
 
 void JobQueue::GiveUpTurn(const std::shared_ptr<Entry>& entry) {

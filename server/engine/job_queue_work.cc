@@ -20,14 +20,17 @@ void JobQueue::Work(int device, Worker& worker) {
     }
     context_.changed();
     Execute(entry, device, worker.stream);
+    bool leaves = false;
     {
       MutexLock lock(mutex_);
       worker.entry.reset();
       Lane& lane = lanes_[static_cast<size_t>(device)];
       if (lane.turn == entry) lane.turn.reset();
       DispatchLocked();
+      leaves = LeavesLocked(device, worker);
     }
     context_.changed();
+    if (leaves) return;
   }
 }
 

@@ -1,5 +1,7 @@
 // Jobs that wait for their input: others have the device meanwhile, and they come back to it in their turn.
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -28,6 +30,17 @@ class JobTurnsTest : public engine::testing::JobQueueTest {
     auto script = Make(name);
     script->waits = true;
     return script;
+  }
+
+  /// Threads of this process that run jobs.
+  static int Workers() {
+    int count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::ifstream(task.path() / "comm") >> name;
+      count += name == "oct-job";
+    }
+    return count;
   }
 
   std::vector<std::string> log_;
@@ -109,6 +122,26 @@ TEST_F(JobTurnsTest, CancelledWhileItWaitsForInputOrDevice) {
   EXPECT_EQ(AwaitEnd(block.name).state, JobState::kDone);
   EXPECT_EQ(Used(), 0);
   // The device is not lost.
+  const auto last = Make("last");
+  last->may_end.Open();
+  EXPECT_EQ(AwaitEnd(Submit(last).name).state, JobState::kDone);
+}
+
+TEST_F(JobTurnsTest, ManyThatWaitedLeaveOneThread) {
+  std::vector<std::shared_ptr<Script>> scans;
+  std::vector<std::string> names;
+  for (int i = 0; i < 5; ++i) {
+    scans.push_back(Waiting("scan"));
+    scans.back()->may_end.Open();
+    names.push_back(Submit(scans.back()).name);
+    scans.back()->begun.Wait();
+  }
+  EXPECT_EQ(Workers(), 5);
+  for (const auto& scan : scans) scan->input.Open();
+  for (const auto& name : names) EXPECT_EQ(AwaitEnd(name).state, JobState::kDone);
+  news_.Await([&] { return queue_->RunningOn(0) == 0; });
+  queue_->Tick();
+  EXPECT_EQ(Workers(), 1);
   const auto last = Make("last");
   last->may_end.Open();
   EXPECT_EQ(AwaitEnd(Submit(last).name).state, JobState::kDone);
