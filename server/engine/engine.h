@@ -104,8 +104,10 @@ class Engine {
   virtual absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) = 0;
   virtual absl::StatusOr<ScanStatus> GetScan(const std::string& name) = 0;
   virtual std::vector<ScanStatus> ListScans() = 0;  // newest first
-  /// Calls `callback` from an engine thread with the scan now, on each change and about twice a second, until its final state.
-  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) = 0;
+  /// Calls `callback` from an engine thread with the scan now, on each change and about twice a second, until its final
+  /// state; with NotFound, once, if the scan is forgotten before.
+  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name,
+                                                            std::function<void(const absl::StatusOr<ScanStatus>&)> callback) = 0;
   virtual absl::StatusOr<ScanStatus> UpdateScan(const std::string& name, const Processing& processing) = 0;
   virtual absl::StatusOr<ScanStatus> StopScan(const std::string& name) = 0;
   virtual absl::StatusOr<ScanStatus> CancelScan(const std::string& name) = 0;
@@ -159,8 +161,9 @@ class Engine {
   virtual absl::StatusOr<JobStatus> GetJob(const std::string& name) = 0;
   virtual std::vector<JobStatus> ListJobs() = 0;  // newest first
   /// Calls `callback` from an engine thread with the job now, on each change (at most 20 a second) and about twice a second, until
-  /// its final state.
-  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) = 0;
+  /// its final state; with NotFound, once, if the job is forgotten before.
+  virtual absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name,
+                                                           std::function<void(const absl::StatusOr<JobStatus>&)> callback) = 0;
   virtual absl::StatusOr<JobStatus> CancelJob(const std::string& name) = 0;
   /// Where a client pushes projections of a job. FailedPrecondition (NOT_PUSH, JOB_STATE).
   virtual absl::StatusOr<std::shared_ptr<ProjectionPort>> OpenProjectionPush(const std::string& job) = 0;

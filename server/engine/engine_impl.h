@@ -47,7 +47,8 @@ class EngineImpl final : public Engine {
   absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) override;
   absl::StatusOr<ScanStatus> GetScan(const std::string& name) override;
   std::vector<ScanStatus> ListScans() override;
-  absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) override;
+  absl::StatusOr<std::unique_ptr<Handle>> WatchScan(const std::string& name,
+                                                    std::function<void(const absl::StatusOr<ScanStatus>&)> callback) override;
   absl::StatusOr<ScanStatus> UpdateScan(const std::string& name, const Processing& processing) override;
   absl::StatusOr<ScanStatus> StopScan(const std::string& name) override;
   absl::StatusOr<ScanStatus> CancelScan(const std::string& name) override;
@@ -86,7 +87,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) override;
   absl::StatusOr<JobStatus> GetJob(const std::string& name) override { return jobs_.Get(name); }
   std::vector<JobStatus> ListJobs() override { return jobs_.List(); }
-  absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) override;
+  absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const absl::StatusOr<JobStatus>&)> callback) override;
   absl::StatusOr<JobStatus> CancelJob(const std::string& name) override { return jobs_.Cancel(name); }
   absl::StatusOr<std::shared_ptr<ProjectionPort>> OpenProjectionPush(const std::string& job) override { return jobs_.ProjectionPortOf(job); }
 

@@ -31,7 +31,8 @@ absl::StatusOr<AdmissionReport> EngineImpl::PlanJob(const JobSpec& spec, std::st
   return jobs_.Plan(spec, *work, plan);
 }
 
-absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchJob(const std::string& name, std::function<void(const JobStatus&)> callback) {
+absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchJob(const std::string& name,
+                                                             std::function<void(const absl::StatusOr<JobStatus>&)> callback) {
   OCTAVO_RETURN_IF_ERROR(jobs_.Get(name).status());
   return job_watches_.Add(name, std::move(callback));
 }

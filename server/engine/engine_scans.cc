@@ -83,7 +83,8 @@ std::vector<ScanStatus> EngineImpl::ListScans() {
   return list;
 }
 
-absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string& name, std::function<void(const ScanStatus&)> callback) {
+absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string& name,
+                                                              std::function<void(const absl::StatusOr<ScanStatus>&)> callback) {
   OCTAVO_RETURN_IF_ERROR(Find(name).status());
   return watches_.Add(name, std::move(callback));
 }

@@ -11,8 +11,8 @@ namespace octavo::engine {
 template <class Status>
 struct StatusWatches<Status>::Watch {
   std::string name;
-  std::recursive_mutex mutex;                   // held while the callback runs, so that Cancel can promise silence; it may cancel itself
-  std::function<void(const Status&)> callback;  // empty = cancelled
+  std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence; it may cancel itself
+  std::function<void(const absl::StatusOr<Status>&)> callback;  // empty = cancelled
   decltype(Status::state) told = decltype(Status::state)::kQueued;
   uint64_t events_told = 0;
   std::chrono::steady_clock::time_point told_at{};
@@ -52,7 +52,7 @@ void StatusWatches<Status>::Stop() {
 }
 
 template <class Status>
-std::unique_ptr<Handle> StatusWatches<Status>::Add(const std::string& name, std::function<void(const Status&)> callback) {
+std::unique_ptr<Handle> StatusWatches<Status>::Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback) {
   auto watch = std::make_shared<Watch>();
   watch->name = name;
   watch->callback = std::move(callback);
@@ -85,17 +85,19 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
     for (const auto& watch : watches) {
       const auto now = std::chrono::steady_clock::now();
       const auto status = get_(watch->name);
-      bool over = !status.ok();
+      bool over = !status.ok();  // it is forgotten: ended ones are, when there are very many
       {
         std::lock_guard lock(watch->mutex);
-        const bool due = !over && (watch->told != status->state || watch->events_told != status->event_count ||
-                                   now - watch->told_at >= std::chrono::milliseconds(500));
+        const bool due = over || watch->told != status->state || watch->events_told != status->event_count ||
+                         now - watch->told_at >= std::chrono::milliseconds(500);
         if (watch->callback && due) {
-          watch->told = status->state;
-          watch->events_told = status->event_count;
+          if (!over) {
+            watch->told = status->state;
+            watch->events_told = status->event_count;
+          }
           watch->told_at = now;
           const auto callback = watch->callback;
-          callback(*status);
+          callback(status);
         }
         over = over || !watch->callback || IsFinal(watch->told);
         if (over) watch->callback = nullptr;

@@ -23,7 +23,8 @@ class StatusWatches {
   /// `get` looks one up; `tick` is called about twenty times a second for whatever else needs a beat.
   StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get, std::function<void()> tick);
   ~StatusWatches();
-  std::unique_ptr<Handle> Add(const std::string& name, std::function<void(const Status&)> callback);
+  /// `callback` is called until the final state, or once with the error of `get` if there is no such thing any more.
+  std::unique_ptr<Handle> Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback);
   /// Something may have changed. Any thread; does not block.
   void Wake();
   void Stop();

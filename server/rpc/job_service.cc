@@ -70,13 +70,14 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
     auto writer = QueuedWriter<v1::Job>::Make();
-    auto handle = engine_->WatchJob(request->name(), [weak = std::weak_ptr(writer)](const engine::JobStatus& job) {
+    auto handle = engine_->WatchJob(request->name(), [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::JobStatus>& job) {
       auto to = weak.lock();
       if (to == nullptr) return;
+      if (!job.ok()) return to->End(ToGrpc(job.status()));
       v1::Job message;
-      EncodeJob(job, /*brief=*/false, &message);
+      EncodeJob(*job, /*brief=*/false, &message);
       to->Push(std::move(message), /*replace=*/true);
-      if (engine::IsFinal(job.state)) to->End(grpc::Status::OK);
+      if (engine::IsFinal(job->state)) to->End(grpc::Status::OK);
     });
     if (!handle.ok()) {
       writer->End(ToGrpc(handle.status()));

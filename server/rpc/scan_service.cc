@@ -93,13 +93,14 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext*, const v1::WatchScanRequest* request) override {
     auto writer = QueuedWriter<v1::Scan>::Make();
-    auto handle = engine_->WatchScan(request->name(), [weak = std::weak_ptr(writer)](const engine::ScanStatus& scan) {
+    auto handle = engine_->WatchScan(request->name(), [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::ScanStatus>& scan) {
       auto to = weak.lock();
       if (to == nullptr) return;
+      if (!scan.ok()) return to->End(ToGrpc(scan.status()));
       v1::Scan message;
-      EncodeScan(scan, &message);
+      EncodeScan(*scan, &message);
       to->Push(std::move(message), /*replace=*/true);
-      if (engine::IsFinal(scan.state)) to->End(grpc::Status::OK);
+      if (engine::IsFinal(scan->state)) to->End(grpc::Status::OK);
     });
     if (!handle.ok()) {
       writer->End(ToGrpc(handle.status()));

@@ -1,0 +1,48 @@
+// Watches of what ends, and of what is forgotten.
+
+#include "server/engine/scan_watch.h"
+
+#include <atomic>
+#include <future>
+
+#include "gtest/gtest.h"
+
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+
+// Whoever watches must hear that nothing will come any more.
+TEST(JobWatches, WhatIsForgottenIsToldOnce) {
+  std::atomic<bool> forgotten{false};
+  const auto get = [&](const std::string& name) -> absl::StatusOr<JobStatus> {
+    if (forgotten) return absl::NotFoundError("no job " + name);
+    JobStatus job;
+    job.name = name;
+    job.state = JobState::kRunning;
+    return job;
+  };
+  JobWatches watches(get, [] {});
+  std::promise<JobState> running;
+  std::promise<absl::Status> gone;
+  bool told = false;
+  const auto handle = watches.Add("jobs/a", [&](const absl::StatusOr<JobStatus>& job) {
+    if (!job.ok()) {
+      gone.set_value(job.status());  // throws if it is told twice
+    } else if (!std::exchange(told, true)) {
+      running.set_value(job->state);
+    }
+  });
+  EXPECT_EQ(running.get_future().get(), JobState::kRunning);
+  forgotten = true;
+  watches.Wake();
+  auto end = gone.get_future();
+  ASSERT_EQ(end.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "nobody is told";
+  EXPECT_THAT(end.get(), IsError(absl::StatusCode::kNotFound, "jobs/a"));
+  watches.Stop();
+}
+
+}  // namespace
+}  // namespace octavo::engine
