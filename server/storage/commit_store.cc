@@ -217,13 +217,16 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
   }
   static std::atomic<int> serial{0};  // with the time, unique over restarts
   const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string root = RootOf(roots_, final);
   const CommitPaths paths{.key = absl::StrCat(commit_id, ".", absl::Hex(now), ".", serial++),
                           .id = commit_id,
                           .volume = meta.volume_name,
                           .final = final,
                           .temporary = temporary,
                           .format = resolved.format,
-                          .made = {}};
+                          .made = {},
+                          .root = root,
+                          .root_id = DirectoryId(root)};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
   if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());

@@ -47,7 +47,8 @@ class CommitStore {
  public:
   /// Creates state_dir if missing and recovers what an earlier process left: for each journal entry without an end, a
   /// final name whose manifest verifies is accepted; a complete temporary whose manifest verifies is published; anything
-  /// else of ours moves to `<root>/.octavo-quarantine/`. Names without our prefix are never touched. `report` gets a line each.
+  /// else of ours moves to `<root>/.octavo-quarantine/`. Names without our prefix are never touched. An entry whose root is missing, or
+  /// is another directory than when the commit began, stays for a later start. `report` gets a line each.
   static absl::StatusOr<std::unique_ptr<CommitStore>> Open(const std::string& state_dir, const std::vector<std::string>& roots,
                                                            std::vector<std::string>* report);
   virtual ~CommitStore() = default;

@@ -146,6 +146,13 @@ std::string RealPath(const std::string& path) {
   return real;
 }
 
+std::string DirectoryId(const std::string& path) {
+  struct statx info {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) return "";
+  const bool born = (info.stx_mask & STATX_BTIME) != 0;
+  return born ? absl::StrCat(info.stx_ino, ".", info.stx_btime.tv_sec, ".", info.stx_btime.tv_nsec) : absl::StrCat(info.stx_ino);
+}
+
 bool IsInside(const std::string& path, const std::string& folder) {
   return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
 }

@@ -27,6 +27,9 @@ std::string ParentOf(const std::string& path);
 std::string BaseOf(const std::string& path);
 /// The path with links resolved; empty, with errno set, if it is missing or may not be looked at.
 std::string RealPath(const std::string& path);
+/// What tells a directory from one that takes its place (a disk that is not mounted, another disk): its inode and, where the file system
+/// keeps it, its time of birth. Both stay over restarts of the host, unlike numbers of devices. Empty if it is missing.
+std::string DirectoryId(const std::string& path);
 /// Whether a path lies below a folder, by the letters of both.
 bool IsInside(const std::string& path, const std::string& folder);
 

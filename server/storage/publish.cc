@@ -14,9 +14,16 @@
 namespace octavo::storage {
 
 nlohmann::json CommitPaths::ToJson(const char* op) const {
-  return {
-      {"op", op},    {"key", key}, {"id", id}, {"volume", volume}, {"final", final}, {"temporary", temporary}, {"format", static_cast<int>(format)},
-      {"made", made}};
+  return {{"op", op},
+          {"key", key},
+          {"id", id},
+          {"volume", volume},
+          {"final", final},
+          {"temporary", temporary},
+          {"format", static_cast<int>(format)},
+          {"made", made},
+          {"root", root},
+          {"root_id", root_id}};
 }
 
 CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
@@ -26,9 +33,20 @@ CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
                     .final = record.value("final", ""),
                     .temporary = record.value("temporary", ""),
                     .format = static_cast<Format>(record.value("format", 1)),
-                    .made = {}};
+                    .made = {},
+                    .root = record.value("root", ""),
+                    .root_id = record.value("root_id", "")};
   for (const auto& directory : record.value("made", nlohmann::json::array())) paths.made.push_back(directory.get<std::string>());
   return paths;
+}
+
+std::string RootOf(const std::vector<std::string>& roots, const std::string& path) {
+  std::string innermost;
+  for (const std::string& root : roots) {
+    const std::string real = RealPath(root);
+    if (!real.empty() && IsInside(path, real) && real.size() > innermost.size()) innermost = real;
+  }
+  return innermost;
 }
 
 absl::Status PublishFiles(const CommitPaths& paths) {

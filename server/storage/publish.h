@@ -18,12 +18,16 @@ struct CommitPaths {
   std::string final, temporary;
   Format format = Format::kOmeZarr05;
   std::vector<std::string> made;  // parent directories that the commit makes, outermost first
+  std::string root, root_id;      // of the storage, when the commit began (DirectoryId); empty in journals of earlier versions
 
   nlohmann::json ToJson(const char* op) const;
   static CommitPaths FromJson(const nlohmann::json& record);
   /// The metadata beside a format of one file.
   std::string Side() const { return final + ".json"; }
 };
+
+/// The root that a path without links lies in, with links resolved; of roots inside each other the innermost. Empty if there is none.
+std::string RootOf(const std::vector<std::string>& roots, const std::string& path);
 
 /// Gives the finished files of `paths.temporary` their final names, without replacing, and makes that durable. Goes on
 /// where an earlier call was interrupted. AlreadyExists: the name is taken (the files are under temporary names again).

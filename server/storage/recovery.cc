@@ -74,6 +74,9 @@ std::string MovedTo(const std::string& to) {
   return to.empty() ? "could not be moved to quarantine; it will be tried again at the next start" : absl::StrCat("moved to ", to);
 }
 
+/// Whether the disk is there that the commit wrote to.
+bool IsSameRoot(const CommitPaths& paths) { return paths.root_id.empty() || DirectoryId(paths.root) == paths.root_id; }
+
 Recovered RecoverFinal(const std::vector<std::string>& roots, const CommitPaths& paths) {
   if (!PathExists(paths.final)) return {absl::StrCat(paths.final, ": nothing was written; the destination is absent")};
   if (!IsOurs(paths)) return {absl::StrCat(paths.final, ": nothing was written; what has this name is somebody else's and stays")};
@@ -105,6 +108,11 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, const CommitPa
 
 Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& paths, bool abandoned) {
   Recovered out;
+  if (!PathExists(paths.temporary) && !IsSameRoot(paths)) {
+    return {absl::StrCat(paths.final, ": nothing is settled, because ", paths.root,
+                         " is missing or not what it was when the commit began (is a disk not mounted?); the next start looks again"),
+            false};
+  }
   if (abandoned) {
     out.settled = RemoveTree(paths.temporary);
     out.line = absl::StrCat(paths.final, ": had been given up; its temporary files ", out.settled ? "are removed" : "could not be removed");

@@ -347,6 +347,48 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
 INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(kFormats)),
                          [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
 
+class RootAway : public CommitFault {};
+
+// A disk that is not mounted when the server starts: what lies on it is not given up for what lies in its place.
+TEST_P(RootAway, WhatIsOnItWaitsForIt) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 20, 16, 64);
+  EXPECT_EXIT(
+      {
+        auto store = Open();
+        ArmFailpoint(absl::StrCat(point(), ":kill"));
+        (void)Commit(*store, "x", meta, data, options());
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  const auto before = Files();
+  std::filesystem::rename(root(), root() + ".away");
+  for (int start = 0; start < 2; ++start) {
+    auto store = Open();
+    ASSERT_EQ(report_.size(), 1u);
+    EXPECT_THAT(report_[0], ::testing::HasSubstr("nothing is settled"));
+    // Meanwhile somebody uses the name that it will have.
+    if (start == 0) EXPECT_THAT(Commit(*store, "x", meta, data, options()), IsOk());
+  }
+  std::filesystem::remove_all(root());
+  std::filesystem::rename(root() + ".away", root());
+  EXPECT_EQ(Files(), before);
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::Not(::testing::HasSubstr("nothing is settled")));
+  for (const std::string& name : Files()) {
+    if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
+  }
+  store = nullptr;
+  store = Open();
+  EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, RootAway,
+                         ::testing::Combine(::testing::Values("chunk_written", "before_rename", "after_rename"),
+                                            ::testing::Values(Format::kOmeZarr05, Format::kNpy)),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+
 class Damage : public StorageTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {};
 
 // A byte that changed on the disk between the crash and the start: never published, never deleted.
