@@ -15,8 +15,8 @@
 namespace octavo::storage {
 namespace {
 
-// Beside the points of a commit: measured_output (engine/measure.cc) and published_frame (engine/scan_session_retire.cc), where a byte
-// becomes wrong so that tests see that it is noticed.
+// Beside the points of a commit: journal_cut (journal.cc), where a refused line cannot be taken back; measured_output (engine/measure.cc) and
+// published_frame (engine/scan_session_retire.cc), where a byte becomes wrong so that tests see that it is noticed.
 struct Armed {
   Mutex mutex;
   std::string name ABSL_GUARDED_BY(mutex);

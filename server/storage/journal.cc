@@ -51,16 +51,18 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
 }
 
 absl::Status Journal::Append(const nlohmann::json& record) {
-  const std::string line = LineOf(record);
   MutexLock lock(mutex_);
+  const std::string line = absl::StrCat(torn_ ? "\n" : "", LineOf(record));
   struct stat before {};
   if (::fstat(fd_.get(), &before) != 0) return ErrnoStatus(errno, "examining journal", path_);
   absl::Status status = WriteAll(fd_.get(), path_, line.data(), line.size());
   if (status.ok() && ::fdatasync(fd_.get()) != 0) status = ErrnoStatus(errno, "syncing journal", path_);
   // A line that was refused must not stand there, nor half of it before the next one.
-  if (!status.ok() && ::ftruncate(fd_.get(), before.st_size) != 0) {
+  if (!status.ok() && (Failpoint("journal_cut") != 0 || ::ftruncate(fd_.get(), before.st_size) != 0)) {
+    torn_ = true;
     return Annotate(status, absl::StrCat("and the journal could not be cut back to ", before.st_size, " bytes"));
   }
+  if (status.ok()) torn_ = false;
   return status;
 }
 
@@ -81,6 +83,7 @@ absl::Status Journal::Replace(const std::vector<nlohmann::json>& records) {
   if (::fdatasync(fd.get()) != 0) return ErrnoStatus(errno, "syncing", fresh);
   if (::rename(fresh.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, "renaming to", path_);
   fd_ = std::move(fd);
+  torn_ = false;
   return SyncDirectory(ParentOf(path_));
 }
 

@@ -30,6 +30,7 @@ class Journal {
   const UniqueFd lock_;
   Mutex mutex_;
   UniqueFd fd_ ABSL_GUARDED_BY(mutex_);
+  bool torn_ ABSL_GUARDED_BY(mutex_) = false;  // half a line may stand at its end: the next one begins with a line of its own
 };
 
 }  // namespace octavo::storage

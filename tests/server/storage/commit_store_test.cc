@@ -9,6 +9,7 @@
 #include "zstd.h"
 
 #include "server/storage/crc32c.h"
+#include "server/storage/journal.h"
 #include "server/storage/manifest.h"
 #include "tests/server/storage/storage_test_base.h"
 
@@ -276,6 +277,30 @@ TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
   store = nullptr;
   store = Open();
   EXPECT_THAT(VerifyDirectory(root() + "/x.ome.zarr"), IsOk()) << "the next start leaves what was published";
+}
+
+// Half a line that could neither be written nor cut off again does not swallow the next one.
+TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
+  const std::string path = directory_ + "/journal";
+  std::vector<nlohmann::json> records;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records));
+    ASSERT_THAT(journal->Append({{"n", 1}}), IsOk());
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit full{.rlim_cur = std::filesystem::file_size(path) + 12, .rlim_max = before.rlim_max};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    ArmFailpoint("journal_cut:errno=5");
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+    const absl::Status refused = journal->Append({{"n", 2}});
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kInternal, "could not be cut back"));
+    EXPECT_THAT(journal->Append({{"n", 3}}), IsOk());
+    EXPECT_THAT(journal->Append({{"n", 4}}), IsOk());
+  }
+  ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records));
+  EXPECT_EQ(records, (std::vector<nlohmann::json>{{{"n", 1}}, {{"n", 3}}, {{"n", 4}}}));
 }
 
 const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
