@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
@@ -133,9 +134,20 @@ class File final : public SpillFile {
   }
   void Remove() override {
     if (removed_.exchange(true)) return;
-    (void)Failpoint("spill_remove");
-    ::unlink(path_.c_str());
+    int error = Failpoint("spill_remove");
+    if (error == 0 && ::unlink(path_.c_str()) != 0 && errno != ENOENT) error = errno;
+    if (error != 0) {
+      removed_ = false;
+      Log(LogLevel::kError, "spill file not removed; the next start holds its volume again",
+          {{"file", path_}, {"error", std::string(ErrnoStatus(error, "removing", path_).message())}});
+      return;
+    }
     quota_->Give(charged_);
+    // Else a power loss may bring it back.
+    if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
+      Log(LogLevel::kError, "spill directory not synced; after a power loss the next start may hold what was removed again",
+          {{"file", path_}, {"error", std::string(synced.message())}});
+    }
   }
 
  private:

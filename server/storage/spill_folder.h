@@ -26,7 +26,8 @@ class SpillFile {
   virtual const std::string& path() const = 0;
   virtual int64_t bytes() const = 0;  // of the voxels
   virtual absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const = 0;
-  /// Removes the file and gives its room back to the quota. Idempotent.
+  /// Removes the file, durably, and gives its room back to the quota. Idempotent. Where it cannot be removed it keeps its room, and the log
+  /// says so.
   virtual void Remove() = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -15,6 +16,18 @@
 #include "server/storage/commit_store.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+
+namespace {
+
+int g_synced = 0;
+
+}  // namespace
+
+// In the place of libc's, to see that directories are synced.
+extern "C" int fsync(int fd) {
+  ++g_synced;
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace octavo::storage {
 namespace {
@@ -186,6 +199,28 @@ TEST_F(SpillFolderTest, WhatIsSaidOfAVolumeNeedNotBeUtf8) {
   folder = Open();
   ASSERT_EQ(found_.size(), 1u);
   EXPECT_EQ(found_[0].about.at("title"), "caf\uFFFD");
+}
+
+// What was discarded must not be held again after a power loss.
+TEST_F(SpillFolderTest, ThatAFileIsGoneIsMadeDurable) {
+  auto folder = Open();
+  ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", Random(1000, 1)));
+  const int before = g_synced;
+  file->Remove();
+  EXPECT_EQ(g_synced, before + 1);
+}
+
+TEST_F(SpillFolderTest, AFileThatCannotBeRemovedKeepsItsRoom) {
+  auto folder = Open();
+  ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", Random(1 << 20, 1)));
+  const int64_t used = folder->used_bytes();
+  ArmFailpoint("spill_remove:errno=5");
+  file->Remove();
+  EXPECT_EQ(Names(), std::vector<std::string>{"a.spill"});
+  EXPECT_EQ(folder->used_bytes(), used);
+  file->Remove();
+  EXPECT_TRUE(Names().empty()) << "another try";
+  EXPECT_EQ(folder->used_bytes(), 0);
 }
 
 TEST_F(SpillFolderTest, TheQuotaHoldsAndComesBack) {
