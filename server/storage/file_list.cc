@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <fcntl.h>
 #include <thread>
 #include <unistd.h>
@@ -67,19 +68,30 @@ absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& s
   std::atomic<bool> failed{false};
   Mutex mutex;
   absl::Status first;
+  const auto one = [&](size_t i) -> absl::Status {
+    try {
+      return sync(i);
+    } catch (const std::exception& e) {
+      return absl::InternalError(e.what());
+    }
+  };
   const auto work = [&] {
     for (size_t i; !failed && (i = next++) < count;) {
-      if (absl::Status status = sync(i); !status.ok()) {
+      if (absl::Status status = one(i); !status.ok()) {
         failed = true;
         MutexLock lock(mutex);
         if (first.ok()) first = std::move(status);
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min<size_t>(count, 8); ++i) threads.emplace_back(work);
-  work();
-  for (auto& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (size_t i = 1; i < std::min<size_t>(count, 8); ++i) threads.emplace_back(work);
+    } catch (const std::exception&) {  // no more threads can start: those that did, and this one, do it all
+    }
+    work();
+  }
   return first;
 }
 

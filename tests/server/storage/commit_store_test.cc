@@ -1,7 +1,10 @@
 #include "server/storage/commit_store.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <new>
+#include <pthread.h>
 #include <set>
 #include <sys/resource.h>
 
@@ -9,6 +12,7 @@
 #include "zstd.h"
 
 #include "server/storage/crc32c.h"
+#include "server/storage/format_writers.h"
 #include "server/storage/journal.h"
 #include "server/storage/manifest.h"
 #include "tests/server/storage/storage_test_base.h"
@@ -301,6 +305,24 @@ TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
   }
   ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records));
   EXPECT_EQ(records, (std::vector<nlohmann::json>{{{"n", 1}}, {{"n", 3}}, {{"n", 4}}}));
+}
+
+// A limit on threads (pids of a container) is no reason to lose the process: no stack so large can be had.
+TEST_F(CommitStoreTest, FilesAreSyncedWithoutThreadsWhereNoneCanStart) {
+  pthread_attr_t before, none;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(::pthread_attr_init(&none), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&none, size_t{1} << 46), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&none), 0);
+  std::atomic<size_t> sum{0};
+  const absl::Status synced = SyncMany(10, [&](size_t i) { return sum += i, absl::OkStatus(); });
+  ASSERT_EQ(::pthread_setattr_default_np(&before), 0);
+  ::pthread_attr_destroy(&none);
+  ::pthread_attr_destroy(&before);
+  EXPECT_THAT(synced, IsOk());
+  EXPECT_EQ(sum, 45u);
+  EXPECT_THAT(SyncMany(10, [](size_t i) -> absl::Status { return i == 5 ? throw std::bad_alloc() : absl::OkStatus(); }),
+              IsError(absl::StatusCode::kInternal, "bad_alloc"));
 }
 
 const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
