@@ -60,7 +60,8 @@ class FeedTest(HandoffCase):
         self.assertEqual([mapping.owner(array).index for array in self.client.map_volumes(scan.name)], [])  # nothing completes any more
 
     def test_a_client_that_gives_nothing_back_has_no_more_than_it_may(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=10000, retention=dict(mode=scan_pb2.CAPTURE, hold_slots=60))
+        # The ring has room for more volumes than the slots: however busy the machine is, the source does not overrun it.
+        scan = self.submit(volumes=0, fast=False, rate_hz=10000, acquisition=dict(ring_blocks=64), retention=dict(mode=scan_pb2.CAPTURE, hold_slots=60))
         skipped = self.metric("octavo_volume_feed_skipped_total")
         volumes = self.client.map_volumes(scan.name, most=2)
         kept = [next(volumes), next(volumes)]
@@ -171,7 +172,8 @@ class FeedTest(HandoffCase):
             self.discarded_by_themselves(dict(mode=mode, hold_slots=hold_slots, disposition=scan_pb2.AUTO_DISCARD))
 
     def discarded_by_themselves(self, retention):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=retention)
+        # On a busy machine records may be lost, which is not what this is about.
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, acquisition=dict(ring_blocks=128), overrun=scan_pb2.DROP_BLOCK, retention=retention)
         volumes = self.client.map_volumes(scan.name, most=8, timeout=20)
         kept = [next(volumes), next(volumes)]  # never given back: all slots but two, or all hold slots
         copies = [array.copy() for array in kept]
@@ -181,7 +183,9 @@ class FeedTest(HandoffCase):
         self.assertGreater(self.limbo(), 0)
         self.client.stop(scan.name)
         ended = self.client.wait(scan.name)
-        self.assertEqual((ended.state, ended.volumes_dropped), (scan_pb2.DONE, 0), ended.reason)
+        self.assertEqual(ended.state, scan_pb2.DONE, ended.reason)
+        if ended.blocks_dropped == 0:
+            self.assertEqual(ended.volumes_dropped, 0)
         for array, copy in zip(kept, copies):
             same(array, copy)
         del kept, array
