@@ -302,7 +302,10 @@ void Spiller::Spill(const std::string& name, Tier tier, Done done) {
   if (pinned->slot == nullptr && pinned->spilled == nullptr) return done(pinned->status);  // it is there
   pool_.Post([this, name, tier, done = std::move(done), pinned = *std::move(pinned)]() mutable {
     if (absl::Status status = RunSpill(std::move(pinned), tier); !status.ok()) return done(status);
-    done(context_.volumes->Get(name));
+    done([&]() -> absl::StatusOr<VolumeStatus> {
+      OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume now, context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
+      return now.status;
+    }());
   });
 }
 

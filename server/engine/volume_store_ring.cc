@@ -7,6 +7,13 @@
 #include "server/engine/volume_store.h"
 
 namespace octavo::engine {
+namespace {
+
+/// Whether a LIVE scan may overwrite it. Not while it is being moved: who asked for that wants it, and its slot would not become free
+/// before the move is through.
+bool IsTheRings(const VolumeStatus& status) { return status.state == VolumeState::kHeld && !status.kept && status.moving.empty(); }
+
+}  // namespace
 
 absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t limit) {
   MutexLock lock(mutex_);
@@ -90,9 +97,7 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
   {
     MutexLock lock(mutex_);
     auto it = records_.begin();
-    while (it != records_.end() && !(it->status.scan == scan && it->status.state == VolumeState::kHeld && !it->status.kept)) {
-      ++it;
-    }
+    while (it != records_.end() && !(it->status.scan == scan && IsTheRings(it->status))) ++it;
     if (it == records_.end()) return false;
     gone = Leave(*it, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
     ++TotalsOf(*it).overwritten;
@@ -109,7 +114,7 @@ void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
       MutexLock lock(mutex_);
       int64_t free = 0, free_raw = 0;
       for (const Record& record : records_) {
-        if (record.status.scan != scan || record.status.state != VolumeState::kHeld || record.status.kept) continue;
+        if (record.status.scan != scan || !IsTheRings(record.status)) continue;
         ++(record.status.is_raw ? free_raw : free);
       }
       if (free <= count && free_raw <= count) return;

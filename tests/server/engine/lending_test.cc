@@ -98,6 +98,21 @@ TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
   EXPECT_TRUE(Kept("volumes/c"));
 }
 
+// Who asked for the move wants it; its slot would not become free before the move is through.
+TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
+  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
+  EXPECT_EQ(store_.Get("volumes/b")->state, VolumeState::kDiscarded);
+  store_.KeepNewest("scans/a", 0);
+  EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
+  EXPECT_EQ(store_.Get("volumes/c")->state, VolumeState::kDiscarded);
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+  store_.EndSpill("volumes/a", absl::ResourceExhaustedError("no room"));
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a")) << "it is the ring's again";
+}
+
 TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   const auto old = Held("volumes/a");
   ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginRelocate("volumes/a"));

@@ -39,6 +39,7 @@ class SpillerTest : public ::testing::Test {
   }
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
     if (fail_) throw std::bad_alloc();
+    if (on_meta_) on_meta_();
     return {.volume_name = volume.name, .scan_name = volume.scan, .shape = {16, 16, 16}, .dtype = volume.dtype, .digest = volume.digest};
   }
   void Hold(const std::string& name, const std::string& scan) {
@@ -71,6 +72,7 @@ class SpillerTest : public ::testing::Test {
   std::unique_ptr<Device> device_;
   std::shared_ptr<FramePool> frames_;
   std::atomic<bool> fail_{false};
+  std::function<void()> on_meta_;
   std::unique_ptr<Spiller> spiller_;  // last: its threads use the rest
 };
 
@@ -82,6 +84,15 @@ TEST_F(SpillerTest, AnExceptionLeavesTheVolumeWhereItIs) {
   fail_ = false;
   EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
   EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDisk);
+}
+
+TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {
+  Hold("volumes/a", "scans/a");
+  on_meta_ = [this] { EXPECT_THAT(volumes_.Discard("volumes/a", "somebody else's"), IsOk()); };
+  const auto moved = Spill("volumes/a", Tier::kDisk);
+  EXPECT_THAT(moved, IsError(absl::StatusCode::kNotFound, "has left memory: DISCARDED, somebody else's"));
+  EXPECT_EQ(InfoOf(moved.status()).reason, "VOLUME_GONE");
+  EXPECT_EQ(folder_->used_bytes(), 0);
 }
 
 TEST_F(SpillerTest, FailuresAreKnownOfScansThatAreForgottenOneDay) {
