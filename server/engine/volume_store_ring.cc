@@ -86,8 +86,11 @@ absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool r
   it->living_ns = clock_->Now().monotonic_ns;
   it->warned = false;
   it->status.marked = false;
-  // A slot of the ring, unless it has memory of its own.
-  if (ring && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) it->status.kept = false;
+  // A slot of the ring, unless it has memory of its own; of who has it on loan, until it is given back.
+  if (ring && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) {
+    it->lent = it->loans > 0;
+    it->status.kept = it->lent;
+  }
   return StatusOf(*it);
 }
 

@@ -98,6 +98,21 @@ TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
   EXPECT_TRUE(Kept("volumes/c"));
 }
 
+// Between the loan and the export nothing keeps anybody from taking the mark back.
+TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
+  for (const bool marked : {false, true}) {
+    Held("volumes/a", false);
+    if (marked) EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
+    EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
+    EXPECT_THAT(store_.Unmark("volumes/a", /*ring=*/true), IsOk());
+    EXPECT_TRUE(Kept("volumes/a"));
+    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    store_.TakeBack("volumes/a", true);
+    EXPECT_FALSE(Kept("volumes/a"));
+    EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  }
+}
+
 // Who asked for the move wants it; its slot would not become free before the move is through.
 TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
