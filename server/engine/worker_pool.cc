@@ -1,7 +1,10 @@
 #include "server/engine/worker_pool.h"
 
+#include <exception>
 #include <pthread.h>
 #include <utility>
+
+#include "gpu/base/log.h"
 
 namespace octavo::engine {
 
@@ -42,7 +45,11 @@ void WorkerPool::Run() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    task();
+    try {
+      task();
+    } catch (const std::exception& e) {  // what a library throws ends the task, not the process with all that it holds
+      Log(LogLevel::kError, "a task broke off", {{"error", e.what()}});
+    }
     task = nullptr;  // what it captured goes before it counts as finished
     MutexLock lock(mutex_);
     --pending_;
