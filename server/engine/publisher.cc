@@ -80,6 +80,11 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
     }
     it = scans_.erase(it);
   }
+  // Who subscribes by labels has seen many.
+  const auto known = [&scans = scans_](const std::string& name) { return scans.count(name) > 0; };
+  for (const auto& weak : subscriptions_) {
+    if (const auto subscription = weak.lock(); subscription != nullptr) subscription->ForgetScans(known);
+  }
   Scan& entry = scans_[scan];
   entry.labels = labels;
   entry.shape = shape;

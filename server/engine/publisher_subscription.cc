@@ -95,6 +95,15 @@ void Publisher::SubscriptionImpl::Replay(std::vector<FramePtr> frames) {
   StartLoad();
 }
 
+void Publisher::SubscriptionImpl::ForgetScans(const std::function<bool(const std::string&)>& known) {
+  MutexLock lock(mutex_);
+  std::erase_if(topics_, [&](const auto& topic) {
+    const std::string& scan = topic.first.first;
+    const auto of_it = [&](const FramePtr& frame) { return frame->scan == scan; };
+    return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) && std::none_of(replay_.begin(), replay_.end(), of_it);
+  });
+}
+
 void Publisher::SubscriptionImpl::End() {
   {
     MutexLock lock(mutex_);

@@ -37,6 +37,8 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence);
   /// Frames to deliver before new ones.
   void Replay(std::vector<FramePtr> frames);
+  /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs waits to be taken.
+  void ForgetScans(const std::function<bool(const std::string& scan)>& known);
   /// No frame will be pushed any more.
   void End();
   bool closed();
