@@ -92,13 +92,16 @@ absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
   const auto it = by_name_.find(what.of);
   if (it == by_name_.end()) return absl::NotFoundError(absl::StrCat(what.of, " is gone"));
   OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(old->device));
-  OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, old->order));
-  OCTAVO_RETURN_IF_ERROR(order_.device(old->device).CopyOnDevice(stream, fresh->memory.data(), old->memory.data(), bytes));
-  OCTAVO_RETURN_IF_ERROR(order_.End(old->device, stream, {&old->order}, {&fresh->order}, {old, fresh}, [this, fresh](const absl::Status& s) {
-    if (s.ok()) return;
+  absl::Status copied = DeviceOrder::BeforeRead(stream, old->order);
+  if (copied.ok()) copied = order_.device(old->device).CopyOnDevice(stream, fresh->memory.data(), old->memory.data(), bytes);
+  // Whatever was enqueued uses the memory: it is kept even if the rest did not work. What was being written to the old memory, and turns out
+  // to have failed, is lost in the new one, too.
+  const absl::Status ended = order_.End(old->device, stream, {&old->order}, {&fresh->order}, {old, fresh}, [this, old, fresh](const absl::Status& s) {
     MutexLock lost(mutex_);
-    fresh->state = BufferState::kLost;
-  }));
+    if (!s.ok() || old->state == BufferState::kLost) fresh->state = BufferState::kLost;
+  });
+  OCTAVO_RETURN_IF_ERROR(copied);
+  OCTAVO_RETURN_IF_ERROR(ended);
   fresh->version = old->version;
   fresh->state = old->state;
   it->second->replicas[what.replica] = fresh;

@@ -225,8 +225,11 @@ absl::StatusOr<SharedEvent> BufferStore::EnqueueReadLocked(const ReadPlace& sour
   OrderedMemory none;
   OrderedMemory& memory = source.replica == nullptr ? none : source.replica->order;
   OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, memory));
-  OCTAVO_RETURN_IF_ERROR(order_.device(source.device).CopyBoxToHost(stream, to.get(), source.data, shape, element_bytes, box));
-  OCTAVO_RETURN_IF_ERROR(order_.End(source.device, stream, {&memory}, {}, {source.keep, to}, nullptr));
+  const absl::Status copied = order_.device(source.device).CopyBoxToHost(stream, to.get(), source.data, shape, element_bytes, box);
+  // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
+  const absl::Status ended = order_.End(source.device, stream, {&memory}, {}, {source.keep, to}, nullptr);
+  OCTAVO_RETURN_IF_ERROR(copied);
+  OCTAVO_RETURN_IF_ERROR(ended);
   totals_.read_bytes += box.count[0] * box.count[1] * box.count[2] * element_bytes;
   return memory.reads_since.back();
 }

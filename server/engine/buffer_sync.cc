@@ -23,8 +23,11 @@ absl::Status BufferStore::ForwardLocked(const std::shared_ptr<BufferReplica>& fr
   OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(to->device));
   OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeRead(stream, from->order));
   OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, to->order));
-  OCTAVO_RETURN_IF_ERROR(order_.device(to->device).CopyAcross(stream, to->memory.data(), from->memory.data(), bytes));
-  OCTAVO_RETURN_IF_ERROR(order_.End(to->device, stream, {&from->order}, {&to->order}, {from, to}, LostUnlessOk(to)));
+  const absl::Status copied = order_.device(to->device).CopyAcross(stream, to->memory.data(), from->memory.data(), bytes);
+  // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
+  const absl::Status ended = order_.End(to->device, stream, {&from->order}, {&to->order}, {from, to}, LostUnlessOk(to));
+  OCTAVO_RETURN_IF_ERROR(copied);
+  OCTAVO_RETURN_IF_ERROR(ended);
   totals_.forwarded_bytes += bytes;
   return absl::OkStatus();
 }
