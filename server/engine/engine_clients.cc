@@ -40,6 +40,10 @@ void EngineImpl::Housekeep() {
       }
     }
   }
+  // A lease may have been granted for a session that was found just before it ended.
+  for (const Lease& lease : leases_.List()) {
+    if (!lease.session.empty() && sessions_of_clients_.Gone(lease.session)) leases_.EndSession(lease.session);
+  }
   const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
   for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
   for (const VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});

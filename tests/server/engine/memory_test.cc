@@ -235,6 +235,18 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
 }
 INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest, ::testing::Values(Orphan::kKeep, Orphan::kSpillDisk, Orphan::kCommitDefault, Orphan::kDiscard));
 
+// A call finds the session, which ends, and is granted the lease: without seconds it would stay for ever.
+TEST_F(MemoryTest, ALeaseThatIsGrantedJustAfterItsSessionEndedGoesToo) {
+  const auto client = engine_->OpenSession("microscope");
+  ASSERT_OK_AND_ASSIGN(const SessionStatus found, engine_->sessions().Find(client.secret));
+  ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
+  engine_->Housekeep();
+  const auto lease = engine_->leases().TryAcquire({.resource = "buffers/b", .mode = LeaseMode::kExclusive, .session = found.name});
+  ASSERT_THAT(lease, IsOk());
+  engine_->Housekeep();
+  EXPECT_TRUE(engine_->leases().List().empty());
+}
+
 TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
   const auto client = engine_->OpenSession("viewer");
   ScanSpec spec = Spec(0, {.mode = RetentionMode::kLive, .orphan = Orphan::kDiscard});
