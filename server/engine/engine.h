@@ -133,7 +133,8 @@ class Engine {
   /// Moves a held volume's bytes out of device memory, or back. `done` is called once, at once or from an engine thread.
   virtual void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   virtual void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
-  virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) = 0;
+  /// `detach_exports`: also if other processes map it. Where it is refused (LEASED, VOLUME_STATE) the exports stay what they are.
+  virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports = false) = 0;
   /// Makes a new held volume of a held one; `done` is called once, from an engine thread. Errors that can be told at once are
   /// returned instead.
   virtual absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;

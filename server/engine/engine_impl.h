@@ -67,7 +67,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) override;
   void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
   void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
-  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name) override;
+  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports) override;
   absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
   absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
   BufferStore& buffers() override { return *buffers_; }

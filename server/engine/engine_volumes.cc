@@ -85,14 +85,14 @@ void EngineImpl::RestoreVolume(const std::string& name, std::function<void(absl:
   spiller_->Restore(name, std::move(done));
 }
 
-absl::StatusOr<VolumeStatus> EngineImpl::DiscardVolume(const std::string& name) {
+absl::StatusOr<VolumeStatus> EngineImpl::DiscardVolume(const std::string& name, bool detach_exports) {
   // An exclusive lease is never granted of a volume: whoever holds a shared one is in the way of somebody who wants to be alone.
   if (const auto leases = leases_.List(name); !leases.empty()) {
     const std::string who = leases[0].holder.empty() ? leases[0].session : leases[0].holder;
     return WithInfo(absl::AbortedError(absl::StrCat(name, " is leased (SHARED) by ", who, "; it can be discarded when the lease is given back")),
                     {.reason = "LEASED", .field = "name", .numbers = {{"mode", "SHARED"}, {"holder", who}, {"leases", absl::StrCat(leases.size())}}});
   }
-  OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
+  if (!detach_exports) OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
   return volumes_.Discard(name, "discarded by a client");
 }
 

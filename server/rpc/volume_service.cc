@@ -35,10 +35,7 @@ class VolumeServiceImpl final : public Base {
     return Answer(context, response, [&] { return engine_->HoldVolume(request->name(), request->release()); });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context, const v1::DiscardVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, response, [&] {
-      if (request->detach_exports()) engine_->buffers().exports().Detach(request->name());
-      return engine_->DiscardVolume(request->name());
-    });
+    return Answer(context, response, [&] { return engine_->DiscardVolume(request->name(), request->detach_exports()); });
   }
 
   ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request, v1::ListVolumesResponse* response) override {

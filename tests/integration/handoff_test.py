@@ -151,6 +151,9 @@ class HandoffTest(HandoffCase):
         same(array, seen)
         self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.discard(held.name))
         self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.hold(held.name, release=True))
+        with self.client.lease(held.name, seconds=60):
+            self.refused("LEASED", "ABORTED", lambda: self.client.discard(held.name, detach_exports=True))
+        self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.discard(held.name))  # a refusal detaches nothing
         self.client.discard(held.name, detach_exports=True)
         self.assertEqual(self.limbo() // GRANULE, 1)
         done = self.client.scan(scan.name).volumes_done
