@@ -10,6 +10,7 @@
 #include "server/engine/buffer_errors.h"
 #include "server/engine/buffer_store.h"
 #include "server/engine/names.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -55,7 +56,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyNow(const BufferApplySpec& spec, 
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
-  auto applied = ApplyOnce(spec, caller);
+  auto applied = WithoutThrowing([&] { return ApplyOnce(spec, caller); });
   EndRequest(spec.request_id, applied.ok() ? applied->name : "");
   if (applied.ok()) Tell(spec.output.empty() ? BufferEventKind::kCreated : BufferEventKind::kChanged, *applied, caller.key, "");
   return applied;

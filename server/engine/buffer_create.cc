@@ -10,6 +10,7 @@
 #include "server/engine/buffer_errors.h"
 #include "server/engine/buffer_store.h"
 #include "server/engine/names.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -152,7 +153,7 @@ absl::StatusOr<BufferStatus> BufferStore::CreateNow(const BufferSpec& spec, cons
   if (spec.is_private && caller.key.empty()) return InvalidField("private", "is given, but the call carries no key in the metadata octavo-owner-key");
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
-  auto created = [&]() -> absl::StatusOr<BufferStatus> {
+  auto created = WithoutThrowing([&]() -> absl::StatusOr<BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(NotDraining());
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, CheckDevices(spec.devices));
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer,
@@ -166,7 +167,7 @@ absl::StatusOr<BufferStatus> BufferStore::CreateNow(const BufferSpec& spec, cons
     by_name_[buffer->status.name] = buffer;
     TouchLocked(*buffer);
     return StatusLocked(*buffer);
-  }();
+  });
   EndRequest(spec.request_id, created.ok() ? created->name : "");
   if (created.ok()) Tell(BufferEventKind::kCreated, *created, caller.key, "");
   return created;

@@ -10,6 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/buffer_errors.h"
 #include "server/engine/names.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
@@ -75,7 +76,9 @@ void BufferStore::CountRefusal(const absl::Status& answer) {
   ++totals_.refusals[reason.empty() ? absl::StatusCodeToString(answer.code()) : reason];
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Create(const BufferSpec& spec, const Caller& caller) { return Counted(CreateNow(spec, caller)); }
+absl::StatusOr<BufferStatus> BufferStore::Create(const BufferSpec& spec, const Caller& caller) {
+  return Counted(WithoutThrowing([&] { return CreateNow(spec, caller); }));
+}
 
 absl::StatusOr<BufferStatus> BufferStore::Change(const Update& update, const Caller& caller) { return Counted(ChangeNow(update, caller)); }
 
@@ -88,17 +91,19 @@ absl::Status BufferStore::Destroy(const std::string& name, const std::string& et
 
 absl::StatusOr<BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
                                                const std::string& lease_token, const Caller& caller) {
-  return Counted(SyncNow(name, source, targets, lease_token, caller));
+  return Counted(WithoutThrowing([&] { return SyncNow(name, source, targets, lease_token, caller); }));
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Apply(const BufferApplySpec& spec, const Caller& caller) { return Counted(ApplyNow(spec, caller)); }
+absl::StatusOr<BufferStatus> BufferStore::Apply(const BufferApplySpec& spec, const Caller& caller) {
+  return Counted(WithoutThrowing([&] { return ApplyNow(spec, caller); }));
+}
 
 absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(const BufferWriteSpec& spec, const Caller& caller) {
-  return Counted(OpenWriteNow(spec, caller));
+  return Counted(WithoutThrowing([&] { return OpenWriteNow(spec, caller); }));
 }
 
 absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const BufferReadSpec& spec, const Caller& caller) {
-  return Counted(OpenReadNow(spec, caller));
+  return Counted(WithoutThrowing([&] { return OpenReadNow(spec, caller); }));
 }
 
 // -- what there is

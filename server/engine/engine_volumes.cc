@@ -11,6 +11,7 @@
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/volume_reader.h"
 #include "server/engine/volume_states.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -187,14 +188,14 @@ void EngineImpl::PublishEvent(const VolumeStatus& volume, ScanEvent what) {
 
 void EngineImpl::LoadVolumeFrame(const FramePtr& header, std::function<void(FramePtr)> done) {
   workers_.Post([this, header, done = std::move(done)] {
-    auto pinned = volumes_.PinAnyTier(header->volume);
-    if (!pinned.ok()) return done(nullptr);
-    const size_t d = At(pinned->device);
-    auto payload = CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], *pinned);
-    if (!payload.ok()) return done(nullptr);
-    auto frame = std::make_shared<Frame>(*header);
-    frame->payload = *std::move(payload);
-    done(std::move(frame));
+    auto frame = WithoutThrowing([&]() -> absl::StatusOr<FramePtr> {
+      OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume pinned, volumes_.PinAnyTier(header->volume));
+      const size_t d = At(pinned.device);
+      auto loaded = std::make_shared<Frame>(*header);
+      OCTAVO_ASSIGN_OR_RETURN(loaded->payload, CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], pinned));
+      return loaded;
+    });
+    done(std::move(frame).value_or(nullptr));
   });
 }
 

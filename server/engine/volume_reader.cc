@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/stripes.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -35,7 +36,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
   int64_t total_bytes() const override { return shape_[0] * shape_[1] * shape_[2] * element_bytes_; }
 
   void Next(int64_t max_bytes, std::function<void(absl::StatusOr<Bytes>)> done) override {
-    workers_->Post([self = shared_from_this(), max_bytes, done = std::move(done)] { done(self->Read(max_bytes)); });
+    workers_->Post([self = shared_from_this(), max_bytes, done = std::move(done)] { done(WithoutThrowing([&] { return self->Read(max_bytes); })); });
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/buffer_store.h"
+#include "server/engine/without_throwing.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_buffer.h"
 #include "server/rpc/local_peer.h"
@@ -47,7 +48,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
   void OnReadDone(bool ok) override {
     buffers_->Post([self = shared_from_this(), ok] {
       if (ok) {
-        const absl::Status status = self->Take();
+        const absl::Status status = engine::WithoutThrowing([&] { return self->Take(); });
         self->incoming_.Clear();
         if (status.ok()) {
           self->StartRead(&self->incoming_);
@@ -57,7 +58,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
         self->Finish(ToGrpc(status));
         return;
       }
-      self->Finish(ToGrpc(self->End()));
+      self->Finish(ToGrpc(engine::WithoutThrowing([&] { return self->End(); })));
     });
   }
   void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
@@ -260,7 +261,7 @@ class BufferServiceImpl final : public BufferBase {
         const int64_t total_bytes = reader->total_bytes();
         header->set_total_bytes(static_cast<uint64_t>(total_bytes));
         const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
-          buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(reader->Next(chunk_bytes)); });
+          buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(engine::WithoutThrowing([&] { return reader->Next(chunk_bytes); })); });
         };
         std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
         return absl::OkStatus();
@@ -295,7 +296,7 @@ class BufferServiceImpl final : public BufferBase {
   ServerUnaryReactor* Later(CallbackServerContext* context, v1::Buffer* response, F call) {
     auto* reactor = context->DefaultReactor();
     buffers_->Post([reactor, response, call = std::move(call)] {
-      const auto status = call();
+      const auto status = engine::WithoutThrowing([&] { return call(); });
       if (status.ok()) EncodeBuffer(*status, response);
       reactor->Finish(ToGrpc(status.status()));
     });
