@@ -139,7 +139,9 @@ class Engine {
   /// returned instead.
   virtual absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   /// `done` is called once, from an engine thread, when the volume is not being acquired (any more): with it, or DataLoss (VOLUME_FAILED).
-  virtual absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
+  /// It need not be called when `over` (may be null; must not block) says that nobody waits for it any more.
+  virtual absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done,
+                                  std::function<bool()> over = nullptr) = 0;
   /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors that can be told at once are returned;
   /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
   virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,

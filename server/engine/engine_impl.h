@@ -69,7 +69,7 @@ class EngineImpl final : public Engine {
   void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
   absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports) override;
   absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
-  absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
+  absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done, std::function<bool()> over) override;
   BufferStore& buffers() override { return *buffers_; }
   absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                        CommitCallbacks callbacks) override;

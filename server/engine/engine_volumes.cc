@@ -102,9 +102,9 @@ absl::Status EngineImpl::DeriveVolume(const DeriveSpec& spec, std::function<void
   return deriver_.Derive(spec, std::move(done));
 }
 
-absl::Status EngineImpl::WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+absl::Status EngineImpl::WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done, std::function<bool()> over) {
   return volume_waits_.Add(
-      name, [this](const std::string& n) { return volumes_.Get(n); }, std::move(done));
+      name, [this](const std::string& n) { return volumes_.Get(n); }, std::move(done), std::move(over));
 }
 
 absl::StatusOr<std::shared_ptr<Handle>> EngineImpl::CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,

@@ -42,6 +42,8 @@ class LateReply final : public grpc::ServerUnaryReactor {
   void Complete(F answer) {
     if (!over_.exchange(true)) Finish(answer());
   }
+  /// Whether it was answered or has ended.
+  bool over() const { return over_; }
   void OnCancel() override {
     Complete([] { return grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"); });
   }

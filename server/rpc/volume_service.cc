@@ -112,12 +112,13 @@ class VolumeServiceImpl final : public Base {
 
   ServerUnaryReactor* WaitVolume(CallbackServerContext*, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
     const auto reply = LateReply::Make();
-    const absl::Status status = engine_->WaitVolume(request->name(), [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
+    const auto tell = [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
       reply->Complete([&] {
         if (volume.ok()) EncodeVolume(*volume, response);
         return ToGrpc(volume.status());
       });
-    });
+    };
+    const absl::Status status = engine_->WaitVolume(request->name(), tell, [reply] { return reply->over(); });
     if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
     return reply.get();
   }
