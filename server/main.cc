@@ -21,6 +21,7 @@
 
 #include "gpu/base/log.h"
 #include "server/daemon.h"
+#include "server/storage/hdf5_probe.h"
 
 namespace {
 
@@ -109,6 +110,10 @@ int Run(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  octavo::storage::UseHdf5Probe({.command = {absl::StrCat(self.parent_path().string(), "/octavo-probe")}});
 
   auto started = octavo::Daemon::Start(config);
   if (!started.ok()) return Fail(1, started.status());

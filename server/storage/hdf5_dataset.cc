@@ -15,6 +15,7 @@ namespace {
 using Id = Hdf5Id;
 constexpr int kDeepest = 8;  // virtual datasets of virtual datasets
 constexpr size_t kMostParts = 65536;
+constexpr int64_t kMostChunk = int64_t{1} << 30;  // that is decompressed as a whole
 
 enum class Written { kUnknown, kNothing, kPart, kAll };
 
@@ -33,6 +34,17 @@ Written WrittenOf(hid_t data) {
   H5D_space_status_t allocated = H5D_SPACE_STATUS_ALLOCATED;
   if (H5Dget_space_status(data, &allocated) < 0) return Written::kUnknown;
   return allocated == H5D_SPACE_STATUS_NOT_ALLOCATED ? Written::kNothing : Written::kAll;
+}
+
+/// Bytes of a chunk once it is decompressed; 0 where the data lie in one piece.
+int64_t ChunkBytes(hid_t data, hid_t creation) {
+  hsize_t chunk[H5S_MAX_RANK];
+  if (H5Pget_layout(creation) != H5D_CHUNKED) return 0;
+  const int rank = H5Pget_chunk(creation, H5S_MAX_RANK, chunk);
+  const Id type(H5Dget_type(data), H5Tclose);
+  auto bytes = static_cast<double>(H5Tget_size(type.get()));  // has room for any product
+  for (int d = 0; d < rank; ++d) bytes *= static_cast<double>(chunk[d]);
+  return static_cast<int64_t>(std::min(bytes, 1e18));
 }
 
 /// The selection of `from` on the extent of `data`: what a file keeps of a mapping has no extent of its own. Empty where it does not fit.
@@ -95,6 +107,8 @@ class Hdf5Dataset::Opener {
     if (!creation) return damaged();
     if (H5Pget_external_count(creation.get()) > 0)
       return BadProjections(path, label, "lies in other files without a format (external storage)", "data in HDF5 files");
+    if (const int64_t chunk = ChunkBytes(dataset->id(), creation.get()); chunk > kMostChunk && H5Pget_nfilters(creation.get()) > 0)
+      return BadProjections(path, label, absl::StrCat("is compressed in chunks of ", chunk, " bytes"), absl::StrCat("at most ", kMostChunk));
     for (int i = 0; i < H5Pget_nfilters(creation.get()); ++i) {
       unsigned flags = 0, config = 0;
       size_t values = 0;

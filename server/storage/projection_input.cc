@@ -10,6 +10,7 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
+#include "server/storage/hdf5_probe.h"
 #include "server/storage/projection_parts.h"
 
 namespace octavo::storage {
@@ -54,7 +55,10 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::stri
   }
   if (format == "zarr") return OpenZarrProjections(path, options);
   if (format == "npy") return OpenNpyProjections(path, options);
-  if (format.empty() || format == "data_exchange" || format == "nxtomo") return OpenHdf5Projections(path, options);
+  if (format.empty() || format == "data_exchange" || format == "nxtomo") {
+    OCTAVO_RETURN_IF_ERROR(ProbeHdf5(path, options));
+    return OpenHdf5Projections(path, options);
+  }
   return BadProjections(path, "format", absl::StrCat("is '", format, "'"), "data_exchange, nxtomo, npy, zarr");
 }
 

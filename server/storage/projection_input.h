@@ -94,7 +94,7 @@ class ProjectionInput {
 /// Opens the file or folder `path` (which the caller has checked against the configured roots) and checks that all it holds fits
 /// together; reads angles and keys, no frames. Errors of content name dataset, value and what is allowed, and carry ErrorInfo with
 /// reason BAD_PROJECTIONS (a dataset is missing, of wrong rank, shape, count or type, or leads to another file that may not be read), DAMAGED_FILE
-/// (truncated, cannot be read) or UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed":
+/// (truncated, cannot be read, crashes the HDF5 library) or UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed":
 ///   InvalidArgument  the file can never be used so       NotFound  no such file       PermissionDenied  it may not be read
 ///   DataLoss         it is damaged                       Unimplemented  it is of a kind that is not read
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path, const ProjectionOptions& options);

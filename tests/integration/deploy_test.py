@@ -14,6 +14,8 @@ import tempfile
 import unittest
 import urllib.request
 
+import h5py
+import numpy as np
 import yaml
 
 from harness import BUILD, SOURCE, Daemon, octavo
@@ -212,6 +214,10 @@ class Unit(unittest.TestCase):
                 client.commit(first, "first", "zarr")
                 client.commit(second, "second", "npy")
                 self.assertEqual(local.read(third).shape, (16, 64, 128))
+                with h5py.File(os.path.join(root, "scan.h5"), "w") as file:  # another process is started to look at it
+                    file["exchange/data"] = np.ones((8, 2, 16), np.float32)
+                    file["exchange/theta"] = np.linspace(0, 180, 8)
+                client.plan_job(octavo.tomography("scan.h5"))
             urllib.request.urlopen(f"http://{ready['metrics']}/metrics", timeout=10).read()
             os.kill(ready["pid"], signal.SIGTERM)
             process.communicate(timeout=60)
@@ -219,6 +225,7 @@ class Unit(unittest.TestCase):
                 calls = {match.group(1) for match in (re.match(r"\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed)", line) for line in lines) if match}
         self.assertGreater(len(calls), 40)
         self.assertIn("sendto", calls)
+        self.assertIn("prctl", calls)  # octavo-probe's
         self.assertEqual(calls - set().union(*(members(name) for name in self.service["SystemCallFilter"].split())), set())
 
 
@@ -245,7 +252,7 @@ class Image(unittest.TestCase):
         missing = []
         essential = {"libc6", "libgcc-s1", "libstdc++6", "zlib1g"}
         # Direct needs only: what those need in turn is theirs to say.
-        for program in ("octavod", "octavo"):
+        for program in ("octavod", "octavo-probe", "octavo"):
             dump = subprocess.run(["objdump", "-p", os.path.join(BUILD, "bin", program)], capture_output=True, text=True, check=True).stdout
             for library in re.findall(r"NEEDED +(\S+)", dump):
                 path = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout

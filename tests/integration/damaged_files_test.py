@@ -1,0 +1,75 @@
+"""Files that crash the HDF5 library: the daemon answers with an error, and goes on."""
+
+import os
+import struct
+
+import grpc
+import h5py
+import numpy as np
+
+from harness import BUILD, DaemonTest, octavo
+
+ANGLES, ROWS, COLUMNS = 24, 4, 32
+
+
+class DamagedFiles(DaemonTest):
+    def nxtomo(self, name, text_bytes=None):
+        """text_bytes: the file says that the text of its definition is so long, which the library believes."""
+        path = os.path.join(self.daemon.root, name)
+        with h5py.File(path, "w") as file:
+            entry = file.create_group("entry")
+            entry.attrs["NX_class"] = "NXentry"
+            entry["definition"] = "NXtomo"
+            detector = entry.create_group("instrument/detector")
+            frames = np.random.default_rng(1).integers(1, 60000, (ANGLES, ROWS, COLUMNS)).astype(np.uint16)
+            detector.create_dataset("data", data=frames, chunks=(1, ROWS, COLUMNS), compression="gzip")
+            detector["image_key"] = np.array([1] + [0] * (ANGLES - 3) + [2, 2])
+            entry["sample/rotation_angle"] = np.linspace(0, 180, ANGLES)
+        if text_bytes is not None:
+            with open(path, "r+b") as file:
+                file.seek(file.read().index(b"NXtomo", 0) - 8)  # behind it in the global heap
+                file.write(struct.pack("<Q", text_bytes))
+        return name
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.daemon.process.pid}/fd"))
+
+    def children(self):
+        tasks = f"/proc/{self.daemon.process.pid}/task"
+        found = ""
+        for task in os.listdir(tasks):
+            try:
+                with open(os.path.join(tasks, task, "children")) as file:
+                    found += file.read()
+            except FileNotFoundError:  # the thread has ended
+                pass
+        return found.split()
+
+    def test_a_file_that_crashes_the_library(self):
+        self.assertTrue(os.access(os.path.join(BUILD, "bin", "octavo-probe"), os.X_OK))
+        job = self.client.wait_job(self.client.submit_job(octavo.tomography(self.nxtomo("good.nxs"))).name)
+        held = self.client.read(job.volumes[0])
+        self.assertEqual(held.shape, (ROWS, COLUMNS, COLUMNS))
+        before = self.descriptors()
+        for text_bytes in (4096, 17158, 1 << 40):
+            name = self.nxtomo(f"killer{text_bytes}.nxs", text_bytes)
+            for ask in (self.client.plan_job, self.client.submit_job):
+                with self.subTest(text_bytes=text_bytes, ask=ask.__name__), self.assertRaises(octavo.OctavoError) as caught:
+                    ask(octavo.tomography(name))
+                self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.DATA_LOSS, "DAMAGED_FILE"))
+                self.assertIn(f"{name}: the file is damaged: the HDF5 library crashes on it", str(caught.exception))
+        self.assertEqual(self.children(), [])
+        self.assertEqual(self.descriptors(), before)
+        self.assertIsNone(self.daemon.process.poll())
+        self.assertEqual(self.daemon.text().count("HDF5 file refused"), 6)
+        self.assertNotIn("without a process", self.daemon.text())
+        # What was held is held, and the next job runs.
+        np.testing.assert_array_equal(self.client.read(job.volumes[0]), held)
+        again = self.client.wait_job(self.client.submit_job(octavo.tomography("good.nxs")).name)
+        np.testing.assert_array_equal(self.client.read(again.volumes[0]), held)
+
+
+if __name__ == "__main__":
+    import unittest
+
+    unittest.main()
