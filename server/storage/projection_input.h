@@ -36,8 +36,8 @@ struct ProjectionOptions {
   /// In place of the angles of the file, one per projection, in the unit below (kDeclared: degrees).
   std::vector<double> angle_values;
   AngleUnit angle_unit = AngleUnit::kDeclared;
-  /// HDF5: folders under which files may lie that links and virtual datasets lead to, compared by canonical paths before they are opened.
-  /// Empty = no other file is read.
+  /// Folders under which files may lie that links lead to: in HDF5 (and virtual datasets) compared by canonical paths before they are
+  /// opened; in Zarr folders symbolic links. Empty = no other file is read, and nothing outside of the Zarr folder.
   std::vector<std::string> roots;
   /// In place of what the file says about where flats and darks lie, as ProjectionInfo's; empty = as the file says.
   std::vector<double> flat_positions, dark_positions;

@@ -15,26 +15,32 @@ namespace octavo::storage {
 namespace {
 
 using nlohmann::json;
+using Roots = ZarrArrayReader::Roots;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
+constexpr char kAllowed[] = "data in the folder itself, or under the configured roots";
 
-bool HasArray(const std::string& path) {
+/// Something outside of the roots is not there.
+bool HasArray(const std::string& path, const Roots& roots) {
+  const std::string real = RealPath(path);
+  if (std::none_of(roots.begin(), roots.end(), [&](const std::string& root) { return real == root || IsInside(real, root); })) return false;
   if (PathExists(path + "/.zarray")) return true;
   if (!PathExists(path + "/zarr.json")) return false;
-  const auto meta = ZarrArrayReader::ReadJson(path + "/zarr.json");
+  const auto meta = ZarrArrayReader::ReadJson(path + "/zarr.json", roots);
   return meta.ok() && meta->is_object() && meta->value("node_type", json()) == "array";
 }
 
 /// An array below the group, its errors those of projection_input.h.
-absl::StatusOr<std::shared_ptr<ZarrArrayReader>> OpenArray(const std::string& group, const std::string& name) {
+absl::StatusOr<std::shared_ptr<ZarrArrayReader>> OpenArray(const std::string& group, const std::string& name, const Roots& roots) {
   const std::string dataset = name.empty() ? "the array" : name;
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
     if (part == ".." || part == "." || (part.empty() && !name.empty()))
       return BadProjections(group, "the name", absl::StrCat("is '", name, "'"), "names of arrays below the group");
   }
-  auto opened = ZarrArrayReader::Open(name.empty() ? group : absl::StrCat(group, "/", name), ZarrArrayReader::MissingChunk::kFill);
+  auto opened = ZarrArrayReader::Open(name.empty() ? group : absl::StrCat(group, "/", name), ZarrArrayReader::MissingChunk::kFill, roots);
   if (opened.ok()) return std::shared_ptr<ZarrArrayReader>(*std::move(opened));
   const absl::Status& status = opened.status();
   const std::string text(status.message());
+  if (absl::IsPermissionDenied(status)) return BadProjections(group, dataset, "leads outside of the configured roots, or to nothing", kAllowed);
   if (absl::IsNotFound(status)) return BadProjections(group, dataset, "is missing", "an array of this name");
   if (absl::IsUnimplemented(status) && absl::StrContains(text, "codec")) return UnknownCompression(group, dataset, text);
   if (absl::IsUnimplemented(status))
@@ -58,6 +64,8 @@ class ZarrFrames final : public FrameArray {
     const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
     std::vector<char> memory(convert ? static_cast<size_t>(n * type.bytes) : 0);
     const absl::Status read = array_->Read(start, count, convert ? memory.data() : out);
+    if (absl::IsPermissionDenied(read))
+      return BadProjections(group_, dataset, "has files outside of the configured roots, or links to nothing", kAllowed);
     if (!read.ok()) return DamagedProjections(group_, dataset, absl::StrCat("cannot be read: ", std::string(read.message())));
     if (convert) LoadNumbers(memory.data(), type, n, dtype, out);
     return absl::OkStatus();
@@ -68,8 +76,8 @@ class ZarrFrames final : public FrameArray {
   const std::shared_ptr<ZarrArrayReader> array_;
 };
 
-absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group, const std::string& name, bool flat) {
-  OCTAVO_ASSIGN_OR_RETURN(auto array, OpenArray(group, name));
+absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group, const std::string& name, bool flat, const Roots& roots) {
+  OCTAVO_ASSIGN_OR_RETURN(auto array, OpenArray(group, name, roots));
   const std::string dataset = name.empty() ? "the array" : name;
   if (array->rank() < (flat ? 2 : 3))
     return BadProjections(group, dataset, absl::StrCat("has ", array->rank(), " dimensions"),
@@ -83,19 +91,19 @@ absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group,
 }
 
 /// The first of these that is an array below the group, or "".
-std::string FirstOf(const std::string& group, const std::vector<std::string>& names) {
+std::string FirstOf(const std::string& group, const std::vector<std::string>& names, const Roots& roots) {
   for (const std::string& name : names) {
-    if (HasArray(absl::StrCat(group, "/", name))) return name;
+    if (HasArray(absl::StrCat(group, "/", name), roots)) return name;
   }
   return "";
 }
 
 /// The full resolution of an OME-Zarr group, or "".
-std::string OmeDataset(const std::string& group) {
+std::string OmeDataset(const std::string& group, const Roots& roots) {
   const bool v3 = PathExists(group + "/zarr.json");
   const std::string path = group + (v3 ? "/zarr.json" : "/.zattrs");
   if (!PathExists(path)) return "";
-  const auto meta = ZarrArrayReader::ReadJson(path);
+  const auto meta = ZarrArrayReader::ReadJson(path, roots);
   if (!meta.ok()) return "";
   try {
     const json& attributes = v3 ? meta->at("attributes") : *meta;
@@ -109,36 +117,42 @@ std::string OmeDataset(const std::string& group) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::string& path, const ProjectionOptions& options) {
+  Roots roots = {RealPath(path)};
+  for (const std::string& root : options.roots) {
+    if (std::string real = RealPath(root); !real.empty()) roots.push_back(std::move(real));
+  }
   ProjectionParts parts;
   parts.path = path;
   parts.format = "zarr";
   std::string data = options.projections;
-  if (data.empty() && !HasArray(path)) {
-    data = FirstOf(path, {"exchange/data", "data"});
-    if (data.empty()) data = OmeDataset(path);
+  if (data.empty() && !HasArray(path, roots)) {
+    data = FirstOf(path, {"exchange/data", "data"}, roots);
+    if (data.empty()) data = OmeDataset(path, roots);
     if (data.empty())
       return BadProjections(path, "the folder", "has no array of projections", "an array, or a group with exchange/data, data or an OME-Zarr image");
   }
-  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false));
+  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
   const std::pair<const std::string*, const char*> further[] = {{nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};
   for (size_t k = 1; k < 3; ++k) {
     std::string name = *further[k].first;
-    if (name.empty() && !data.empty()) name = FirstOf(path, {absl::StrCat("exchange/", further[k].second), further[k].second});
+    if (name.empty() && !data.empty()) name = FirstOf(path, {absl::StrCat("exchange/", further[k].second), further[k].second}, roots);
     if (name.empty() || name == "-") continue;
-    OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(path, name, /*flat=*/true));
+    OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(path, name, /*flat=*/true, roots));
   }
   if (options.angle_values.empty()) {
     std::string name = options.angles;
-    if (name.empty() && !data.empty()) name = FirstOf(path, {"exchange/theta", "theta"});
+    if (name.empty() && !data.empty()) name = FirstOf(path, {"exchange/theta", "theta"}, roots);
     if (name.empty()) return BadProjections(path, "angles", "are not given", "an array theta, or their values");
-    OCTAVO_ASSIGN_OR_RETURN(const auto array, OpenArray(path, name));
+    OCTAVO_ASSIGN_OR_RETURN(const auto array, OpenArray(path, name, roots));
     if (array->rank() > 1) return BadProjections(path, name, absl::StrCat("has ", array->rank(), " dimensions"), "1");
     OCTAVO_ASSIGN_OR_RETURN(const StoredType type, TypeOf(path, name, *array));
     const int64_t count[3] = {1, 1, array->shape()[2]}, start[3] = {0, 0, 0};
     if (count[2] < 1 || count[2] > kMostNumbers)
       return BadProjections(path, name, absl::StrCat("has ", count[2], " values"), absl::StrCat("1 to ", kMostNumbers));
     std::vector<char> bytes(static_cast<size_t>(count[2] * type.bytes));
-    if (const absl::Status read = array->Read(start, count, bytes.data()); !read.ok())
+    if (const absl::Status read = array->Read(start, count, bytes.data()); absl::IsPermissionDenied(read))
+      return BadProjections(path, name, "has files outside of the configured roots, or links to nothing", kAllowed);
+    else if (!read.ok())
       return DamagedProjections(path, name, absl::StrCat("cannot be read: ", std::string(read.message())));
     parts.angles = LoadDoubles(bytes.data(), type, count[2]);
     parts.angles_dataset = name;

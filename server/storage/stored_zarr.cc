@@ -71,7 +71,7 @@ class StoredZarr final : public StoredVolume {
 absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredZarr(const std::string& path) {
   const std::string group_path = absl::StrCat(path, "/zarr.json");
   if (!PathExists(group_path)) return InvalidField("source", absl::StrCat(path, " is no OME-Zarr of version 0.5: it has no zarr.json"));
-  OCTAVO_ASSIGN_OR_RETURN(const json group, ZarrArrayReader::ReadJson(group_path));
+  OCTAVO_ASSIGN_OR_RETURN(const json group, ZarrArrayReader::ReadJson(group_path, /*roots=*/{}));
   try {
     if (!group.contains("attributes") || !group["attributes"].contains("octavo") || !group["attributes"].contains("ome")) {
       return InvalidField("source", absl::StrCat(path, " was not written by octavo: its group has no attributes ome and octavo"));
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredZarr(const std::string& 
       return absl::DataLossError(absl::StrCat(group_path, ": dataset path '", name, "'"));
     const std::string array_path = absl::StrCat(path, "/", name);
     // A commit writes all chunks.
-    OCTAVO_ASSIGN_OR_RETURN(auto array, ZarrArrayReader::Open(array_path, ZarrArrayReader::MissingChunk::kDamage));
+    OCTAVO_ASSIGN_OR_RETURN(auto array, ZarrArrayReader::Open(array_path, ZarrArrayReader::MissingChunk::kDamage, /*roots=*/{}));
     if (absl::Status fits = CheckArray(*array, *meta); !fits.ok()) return Annotate(fits, array_path + "/zarr.json");
     return std::make_unique<StoredZarr>(*std::move(meta), path, std::move(array));
   } catch (const json::exception& e) {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cmath>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -49,6 +51,29 @@ std::string NameOfNumpy(const std::string& code) {
   return absl::StrCat(kind, 8 * bytes);
 }
 
+absl::Status CheckInside(const std::string& real, const std::vector<std::string>& roots) {
+  if (roots.empty()) return absl::OkStatus();
+  // The same where links lead to nothing: whether a file outside exists is nobody's business.
+  if (std::none_of(roots.begin(), roots.end(), [&](const std::string& root) { return real == root || IsInside(real, root); }))
+    return absl::PermissionDeniedError("leads outside of the configured roots, or to nothing");
+  return absl::OkStatus();
+}
+
+/// What was opened, whatever its path leads to now.
+absl::Status CheckOpened(int fd, const std::vector<std::string>& roots) {
+  if (roots.empty()) return absl::OkStatus();
+  char real[PATH_MAX];
+  const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), real, sizeof real);
+  return CheckInside(n > 0 && n < PATH_MAX ? std::string(real, static_cast<size_t>(n)) : "", roots);
+}
+
+/// Of a path at which there is nothing: the last folder of it that there is.
+absl::Status CheckMissing(std::string path, const std::vector<std::string>& roots) {
+  if (roots.empty()) return absl::OkStatus();
+  while (!PathExists(path) && path != "/" && path != ".") path = ParentOf(path);
+  return CheckInside(RealPath(path), roots);
+}
+
 }  // namespace
 
 struct ZarrArrayReader::Box {
@@ -57,7 +82,8 @@ struct ZarrArrayReader::Box {
   char* out;
 };
 
-absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path) {
+absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Roots& roots) {
+  if (const absl::Status inside = CheckMissing(path, roots); !inside.ok()) return Annotate(inside, path);
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && (!S_ISREG(info.st_mode) || info.st_size > kMostJson))
     return absl::DataLossError(absl::StrCat(path, " is no regular file of at most ", kMostJson, " bytes"));
@@ -67,21 +93,22 @@ absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path) {
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing) {
+absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing, Roots roots) {
   std::unique_ptr<ZarrArrayReader> reader(new ZarrArrayReader);
   reader->path_ = path;
   reader->missing_ = missing;
+  reader->roots_ = std::move(roots);
   const bool v3 = PathExists(path + "/zarr.json");
   if (!v3 && !PathExists(path + "/.zarray")) return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
   const std::string file = path + (v3 ? "/zarr.json" : "/.zarray");
-  OCTAVO_ASSIGN_OR_RETURN(const json array, ReadJson(file));
+  OCTAVO_ASSIGN_OR_RETURN(const json array, ReadJson(file, reader->roots_));
   try {
     const absl::Status parsed = v3 ? reader->ParseV3(array) : reader->ParseV2(array);
     if (!parsed.ok()) return Annotate(parsed, file);
     if (v3) {
       reader->attributes_ = array.value("attributes", json::object());
     } else if (PathExists(path + "/.zattrs")) {
-      OCTAVO_ASSIGN_OR_RETURN(reader->attributes_, ReadJson(path + "/.zattrs"));
+      OCTAVO_ASSIGN_OR_RETURN(reader->attributes_, ReadJson(path + "/.zattrs", reader->roots_));
     }
   } catch (const json::exception& e) {
     return absl::DataLossError(absl::StrCat(file, ": ", e.what()));
@@ -262,12 +289,14 @@ absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) cons
   const auto named = [&](const absl::Status& status) { return Annotate(status, path); };
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd && errno == ENOENT) {
+    OCTAVO_RETURN_IF_ERROR(named(CheckMissing(path, roots_)));
     if (missing_ == MissingChunk::kDamage) return named(absl::DataLossError("the chunk is missing"));
     Fill(begin, file_, box);
     return absl::OkStatus();
   }
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return named(ErrnoStatus(errno, "opening", path));
+  OCTAVO_RETURN_IF_ERROR(named(CheckOpened(fd.get(), roots_)));
   if (!S_ISREG(info.st_mode)) return named(absl::DataLossError("is no regular file"));
   if (!sharded_) return named(ReadChunk(fd.get(), path, 0, info.st_size, begin, box));
   const int64_t ny = file_[0] / chunk_[0], nx = file_[1] / chunk_[1], nz = file_[2] / chunk_[2];

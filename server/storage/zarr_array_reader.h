@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,10 +22,14 @@ class ZarrArrayReader {
  public:
   enum class MissingChunk { kFill, kDamage };  // what a chunk means that is not there
 
-  /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged ones; Unimplemented names what is not read.
-  static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path, MissingChunk missing);
-  /// Reads JSON. DataLoss.
-  static absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
+  /// Folders, by their real paths, that all which is read must lie in, wherever links lead; empty = anywhere.
+  using Roots = std::vector<std::string>;
+
+  /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged ones; Unimplemented names what is not read;
+  /// PermissionDenied for what lies outside of the roots.
+  static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path, MissingChunk missing, Roots roots);
+  /// Reads JSON. DataLoss; PermissionDenied.
+  static absl::StatusOr<nlohmann::json> ReadJson(const std::string& path, const Roots& roots);
 
   const int64_t* shape() const { return shape_; }
   int64_t rank() const { return rank_; }                       // as stored
@@ -34,7 +39,8 @@ class ZarrArrayReader {
   const int64_t* file_shape() const { return file_; }  // elements of a file: a chunk or a shard
   const nlohmann::json& attributes() const { return attributes_; }
 
-  /// Reads a box that is inside, packed, elements as stored; files are decoded in parallel in the caller's oneTBB arena. DataLoss names the file.
+  /// Reads a box that is inside, packed, elements as stored; files are decoded in parallel in the caller's oneTBB arena. DataLoss names the file;
+  /// PermissionDenied as Open.
   absl::Status Read(const int64_t start[3], const int64_t count[3], void* out) const;
 
  private:
@@ -57,6 +63,7 @@ class ZarrArrayReader {
   static void Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box, const Copy& copy);
 
   std::string path_, data_type_, prefix_, separator_;
+  Roots roots_;
   nlohmann::json attributes_;
   int64_t rank_ = 0, shape_[3] = {1, 1, 1}, file_[3] = {1, 1, 1}, chunk_[3] = {1, 1, 1};
   int64_t size_ = 1;

@@ -93,6 +93,50 @@ TEST_F(ProjectionInputTest, ZarrGroupsAndArrays) {
   EXPECT_THAT(ReadAll<int16_t>(*input, FrameKind::kProjection), ElementsAre(1, -1, 3, 256, 5, 6));
 }
 
+// As links in HDF5: what a client names lies under the roots, and so must all that is read.
+TEST_F(ProjectionInputTest, LinksOfZarrStayUnderTheRoots) {
+  namespace fs = std::filesystem;
+  const octavo::testing::TempFolder outside;
+  const std::string path = ZarrGroup(), data = path + "/exchange/data";
+  const auto open = [&](std::vector<std::string> roots) { return OpenProjections(path, {.roots = std::move(roots)}); };
+  const auto read = [&](const ProjectionInput& input) {
+    std::vector<uint16_t> frames(static_cast<size_t>(input.info().projections * input.info().rows * input.info().columns));
+    return const_cast<ProjectionInput&>(input).Read({.frames = input.info().projections, .rows = input.info().rows, .columns = input.info().columns},
+                                                    frames.data());
+  };
+  ASSERT_OK_AND_ASSIGN(auto input, open({}));
+  const auto wanted = ReadAll<uint16_t>(*input, FrameKind::kProjection);
+  // A chunk, within the folder, under the roots, outside; and a link to nothing.
+  fs::rename(data + "/c.1.0.0", outside.path() + "/chunk");
+  fs::create_symlink(outside.path() + "/chunk", data + "/c.1.0.0");
+  ASSERT_OK_AND_ASSIGN(input, open({folder_.path()}));
+  EXPECT_THAT(read(*input), IsError(kInvalid, "outside of the configured roots"));
+  ASSERT_OK_AND_ASSIGN(input, open({folder_.path(), outside.path()}));
+  EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), wanted);
+  fs::remove(data + "/c.1.0.0");
+  fs::create_symlink(outside.path() + "/nothing", data + "/c.1.0.0");
+  ASSERT_OK_AND_ASSIGN(input, open({folder_.path()}));
+  EXPECT_THAT(read(*input), IsError(kInvalid, "or links to nothing"));
+  fs::remove(data + "/c.1.0.0");
+  fs::rename(outside.path() + "/chunk", path + "/elsewhere");
+  fs::create_symlink("../../elsewhere", data + "/c.1.0.0");
+  ASSERT_OK_AND_ASSIGN(input, open({}));
+  EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), wanted);
+  // A whole array.
+  fs::rename(data, outside.path() + "/data");
+  fs::create_directory_symlink(outside.path() + "/data", data);
+  EXPECT_THAT(open({folder_.path()}), IsError(kInvalid, "has no array of projections"));
+  EXPECT_THAT(OpenProjections(path, {.projections = "exchange/data", .roots = {folder_.path()}}),
+              IsError(kInvalid, "outside of the configured roots"));
+  // Its description alone.
+  fs::remove(data);
+  fs::rename(outside.path() + "/data", data);
+  fs::rename(data + "/zarr.json", outside.path() + "/zarr.json");
+  fs::create_symlink(outside.path() + "/zarr.json", data + "/zarr.json");
+  EXPECT_THAT(OpenProjections(path, {.projections = "exchange/data", .roots = {folder_.path()}}),
+              IsError(kInvalid, "outside of the configured roots"));
+}
+
 TEST_F(ProjectionInputTest, BrokenZarrIsRefused) {
   const std::string path = ZarrGroup();
   EXPECT_THAT(OpenProjections(path, {.flats = "../other"}), IsError(kInvalid, "'../other'"));
