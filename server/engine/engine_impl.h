@@ -111,6 +111,7 @@ class EngineImpl final : public Engine {
 
   // -- engine_jobs.cc
   JobEnvironment JobNeeds();
+  absl::StatusOr<JobStatus> SubmitNewJob(const JobSpec& spec, AdmissionReport* report);
 
   // -- engine_scans.cc
   ScanStatus StatusOf(ScanSession& session);
@@ -188,6 +189,7 @@ class EngineImpl final : public Engine {
   std::atomic<bool> draining_{false}, measuring_{false};
   std::atomic<int64_t> scans_admitted_{0};
   Mutex job_submit_mutex_;
+  std::set<std::string> jobs_submitted_ ABSL_GUARDED_BY(job_submit_mutex_);  // request ids of jobs that are being made
   Mutex submit_mutex_;
   RequestIds requests_ ABSL_GUARDED_BY(submit_mutex_){"scan"};
   Mutex mutex_;

@@ -1,6 +1,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/job_kinds.h"
@@ -18,9 +21,26 @@ JobEnvironment EngineImpl::JobNeeds() {
 }
 
 absl::StatusOr<JobStatus> EngineImpl::SubmitJob(const JobSpec& spec, AdmissionReport* report) {
-  MutexLock submit(job_submit_mutex_);  // one at a time: two retries of one request must not both be queued
-  OCTAVO_ASSIGN_OR_RETURN(const std::optional<JobStatus> earlier, jobs_.Earlier(spec));
-  if (earlier.has_value()) return *earlier;
+  if (spec.request_id.empty()) return SubmitNewJob(spec, report);
+  {
+    // Two retries of one request must not both be queued. The lock is not kept while a job is made: that opens files, and storage that
+    // hangs would stop all who submit.
+    MutexLock lock(job_submit_mutex_);
+    OCTAVO_ASSIGN_OR_RETURN(const std::optional<JobStatus> earlier, jobs_.Earlier(spec));
+    if (earlier.has_value()) return *earlier;
+    if (!jobs_submitted_.insert(spec.request_id).second) {
+      return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", spec.request_id, "' is still at work; ask again")),
+                      {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
+    }
+  }
+  const absl::Cleanup over = [&] {
+    MutexLock lock(job_submit_mutex_);
+    jobs_submitted_.erase(spec.request_id);
+  };
+  return SubmitNewJob(spec, report);
+}
+
+absl::StatusOr<JobStatus> EngineImpl::SubmitNewJob(const JobSpec& spec, AdmissionReport* report) {
   if (draining_) return Draining();
   OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, JobNeeds()));
   return jobs_.Submit(spec, std::move(work), report);
