@@ -1,6 +1,8 @@
 #include "server/engine/job_queue.h"
 
 #include <algorithm>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,8 +16,37 @@ namespace octavo::engine {
 namespace {
 
 constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
+constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of what was asked for
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+/// What was asked for, less what only the work itself needs.
+JobSpec Remembered(const JobSpec& spec) {
+  JobSpec out = spec;
+  if (auto* tomography = std::get_if<TomographySpec>(&out.work)) {
+    TomographySpec kept;
+    kept.encoded = std::move(tomography->encoded);
+    *tomography = std::move(kept);
+  }
+  return out;
+}
+
+/// Of its large parts.
+size_t BytesOf(const JobSpec& spec) {
+  return std::visit(
+      [](const auto& work) -> size_t {
+        if constexpr (requires { work.encoded; }) {
+          return work.encoded.size();
+        } else if constexpr (requires { work.processing; }) {
+          const Processing& p = work.processing;
+          return 4 * (p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
+                 8 * (p.k_polynomial.size() + p.k_wavelength_nm.size());
+        } else {
+          return 0;
+        }
+      },
+      spec.work);
+}
 
 }  // namespace
 
@@ -128,7 +159,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
   const JobPlan& plan = entry->plans.begin()->second;
   JobStatus& status = entry->status;
   status.name = absl::StrCat("jobs/", NewId(context_.server_id));
-  status.spec = spec;
+  status.spec = Remembered(spec);
   status.kind = work->kind();
   status.created = context_.clock->Now();
   status.plan = plan.text;
@@ -271,7 +302,7 @@ void JobQueue::AddTo(Stats* stats) {
   stats->job_run_seconds = run_seconds_;
 }
 
-// Ended jobs stay listed, the oldest go when there are very many.
+// Ended jobs stay listed, the oldest go when there are very many; what was asked of them goes when it is much.
 void JobQueue::ForgetOldLocked() {
   size_t ended = static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return IsFinal(e->status.state); }));
   for (auto it = entries_.begin(); ended > kEndedKept && it != entries_.end();) {
@@ -282,6 +313,13 @@ void JobQueue::ForgetOldLocked() {
     requests_.erase((*it)->status.spec.request_id);
     it = entries_.erase(it);
     --ended;
+  }
+  size_t bytes = 0;
+  for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
+    JobStatus& status = (*it)->status;
+    if (!IsFinal(status.state)) continue;
+    bytes += BytesOf(status.spec);
+    if (bytes > kEndedSpecBytes) status.spec.work = std::monostate();
   }
   // A group is remembered while it has jobs.
   std::map<std::string, uint64_t> served;

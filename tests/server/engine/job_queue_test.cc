@@ -250,6 +250,33 @@ TEST_F(JobQueueTest, TheSameRequestIsOneJob) {
   AwaitEnd(job.name);
 }
 
+// Requests of megabytes by the thousand must not stay in memory.
+TEST_F(JobQueueTest, WhatWasAskedOfEndedJobsIsBounded) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 4; ++i) {
+    auto script = std::make_shared<Script>();
+    script->may_end.Open();
+    JobSpec spec = Spec();
+    auto& work = spec.work.emplace<TomographySpec>();
+    work.encoded.assign(size_t{30} << 20, 'x');
+    work.json = "{}";
+    work.angles_rad = {1, 2, 3};
+    names.push_back(Submit(script, spec).name);
+    const JobStatus end = AwaitEnd(names.back());
+    const auto& kept = std::get<TomographySpec>(end.spec.work);
+    EXPECT_EQ(kept.encoded, work.encoded) << "GetJob gives it back";
+    EXPECT_TRUE(kept.json.empty() && kept.angles_rad.empty()) << "the work alone needs them";
+  }
+  int whole = 0;
+  for (const auto& name : names) {
+    const JobStatus job = queue_->Get(name).value();
+    EXPECT_EQ(job.spec.title, "a job");
+    whole += std::holds_alternative<TomographySpec>(job.spec.work);
+  }
+  EXPECT_EQ(whole, 3) << "two, and the one that was submitted last";
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(queue_->Get(names[0])->spec.work));
+}
+
 TEST_F(JobQueueTest, ADrainLetsWhatRunsFinish) {
   auto running = std::make_shared<Script>(), waiting = std::make_shared<Script>();
   running->home = waiting->home = 0;
