@@ -136,11 +136,15 @@ TEST_F(JobTurnsTest, ManyThatWaitedLeaveOneThread) {
     names.push_back(Submit(scans.back()).name);
     scans.back()->begun.Wait();
   }
-  EXPECT_EQ(Workers(), 5);
+  EXPECT_GE(Workers(), 5);  // what a thread starts has its name for a moment
   for (const auto& scan : scans) scan->input.Open();
   for (const auto& name : names) EXPECT_EQ(AwaitEnd(name).state, JobState::kDone);
-  news_.Await([&] { return queue_->RunningOn(0) == 0; });
-  queue_->Tick();
+  // Each leaves after its job has ended, and is joined by a tick.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (Workers() > 1 && std::chrono::steady_clock::now() < until) {
+    queue_->Tick();
+    std::this_thread::yield();
+  }
   EXPECT_EQ(Workers(), 1);
   const auto last = Make("last");
   last->may_end.Open();
