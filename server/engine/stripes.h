@@ -19,8 +19,8 @@ struct StripeRule {
 
   int64_t DeviceOf(int64_t y) const { return y / bscans % devices; }
   int64_t LocalOf(int64_t y) const { return y / (bscans * devices) * bscans + y % bscans; }
-  /// Of `rows` in all, those of the device with most, whole runs.
-  int64_t MostRows(int64_t rows) const { return (rows + bscans * devices - 1) / (bscans * devices) * bscans; }
+  /// Of `rows` in all, those of the device with most: the first.
+  int64_t MostRows(int64_t rows) const { return RowsOf(0, rows); }
   /// Of `rows` in all, those of this device.
   int64_t RowsOf(int64_t device, int64_t rows) const;
   /// One past the last B-scan of the run that y is in.

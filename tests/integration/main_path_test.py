@@ -170,7 +170,7 @@ class Admission(DaemonTest):
 
         def submit():
             try:
-                results.append(self.client.submit_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256))
+                results.append(self.client.submit_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256, device="devices/0"))
             except octavo.OctavoError as error:
                 results.append(error)
 
@@ -186,10 +186,10 @@ class Admission(DaemonTest):
         self.assertEqual(lost[0].report.holders[0].name.split("/")[0] in ("scans", "volumes"), True)
         self.client.wait(won[0].name)
         with self.assertRaises(octavo.OctavoError):  # held volumes still fill the device
-            self.client.submit_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256)
+            self.client.submit_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256, device="devices/0")
         for volume in self.client.volumes(won[0].name):
             self.client.discard(volume.name)
-        again = self.client.submit_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256)
+        again = self.client.submit_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256, device="devices/0")
         self.assertEqual(self.client.wait(again.name).state, DONE)
 
     def test_memory_comes_back(self):
