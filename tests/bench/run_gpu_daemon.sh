@@ -3,28 +3,13 @@
 # OCTAVO_DEVICE_BACKEND says. A line for each test, and all of them as a table at the end; whole logs go to the folder given.
 #   tests/bench/run_gpu_daemon.sh BUNDLE LOGS [TEST ...]       (all below unless named; soak runs for OCTAVO_SOAK_SECONDS, default 40)
 # Test data: OCTAVO_TEST_DATA, else BUNDLE/data if it is there. Ends with 1 if a test failed.
-set -uo pipefail
-[ $# -ge 2 ] || { sed -n '2,5p' "$0"; exit 2; }
-bundle=$(cd "$1" && pwd) || exit 2
-mkdir -p "$2"
-logs=$(cd "$2" && pwd) || exit 2
-shift 2
+. "$(dirname "$0")/gpu_bundle.sh"
 here=$(cd "$(dirname "$0")/../.." && pwd)
 tests=("$@")
 [ ${#tests[@]} -gt 0 ] || tests=(main_path real_spectra chain streaming storage buffer jobs queue push pattern_scans image memory handoff handoff_feed handoff_overdue
-  ring tomography tomography_push several_devices soak)
-libraries="$bundle/lib:/usr/local/cuda/lib64"
-# Only the programs of the bundle get its libraries: Python keeps the machine's.
-for program in octavod octavo ring_feed; do
-  [ -e "$bundle/bin/$program" ] || continue
-  [ "$(head -c 2 "$bundle/bin/$program")" = '#!' ] && continue
-  mv "$bundle/bin/$program" "$bundle/bin/$program.real"
-  printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s" "$@"\n' "$libraries" "$bundle/bin/$program.real" >"$bundle/bin/$program"
-  chmod +x "$bundle/bin/$program"
-done
-export OCTAVO_BUILD_DIR=$bundle PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python PYTHONDONTWRITEBYTECODE=1
+  ring tomography tomography_push damaged_files several_devices soak)
+wrap_programs
 export OCTAVO_DEVICE_BACKEND=${OCTAVO_DEVICE_BACKEND:-cuda} OCTAVO_SOAK_SECONDS=${OCTAVO_SOAK_SECONDS:-40}
-if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_TEST_DATA=$bundle/data; fi
 
 table="" failed=0
 for test in "${tests[@]}"; do

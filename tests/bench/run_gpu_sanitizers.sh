@@ -2,13 +2,8 @@
 # compute-sanitizer's four tools over the gpu test programs of a bundle (deploy/bundle), two of them over the engine's too; four runs at a
 # time, a line for each.
 #   tests/bench/run_gpu_sanitizers.sh BUNDLE LOGS
-set -uo pipefail
-[ $# -eq 2 ] || { sed -n '2,4p' "$0"; exit 2; }
-bundle=$(cd "$1" && pwd) || exit 2
-mkdir -p "$2"
-logs=$(cd "$2" && pwd) || exit 2
-export LD_LIBRARY_PATH="$bundle/lib:/usr/local/cuda/lib64"
-if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_TEST_DATA=$bundle/data; fi
+. "$(dirname "$0")/gpu_bundle.sh"
+export LD_LIBRARY_PATH=$libraries
 
 one() {
   local code begun log

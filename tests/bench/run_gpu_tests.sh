@@ -2,16 +2,10 @@
 # The unit test programs of a bundle (deploy/bundle) on a machine with a GPU and no build tree, four at a time; a line for each, and what
 # failed. Whole logs go to the folder given. Ends with 1 if a test failed.
 #   tests/bench/run_gpu_tests.sh BUNDLE LOGS [PROGRAM ...]       (all of BUNDLE/bin/*_test unless named)
-set -uo pipefail
-[ $# -ge 2 ] || { sed -n '2,4p' "$0"; exit 2; }
-bundle=$(cd "$1" && pwd) || exit 2
-mkdir -p "$2"
-logs=$(cd "$2" && pwd) || exit 2
-shift 2
+. "$(dirname "$0")/gpu_bundle.sh"
 programs=("$@")
 [ ${#programs[@]} -gt 0 ] || for program in "$bundle"/bin/*_test; do programs+=("$(basename "$program")"); done
-export LD_LIBRARY_PATH="$bundle/lib:/usr/local/cuda/lib64"
-if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_TEST_DATA=$bundle/data; fi
+export LD_LIBRARY_PATH=$libraries
 
 one() {
   local begun seconds code ran failed

@@ -1,0 +1,185 @@
+// Commits that are killed or refused at each of their points, and what the next start makes of what they left.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+
+#include "server/storage/commit_store.h"
+#include "server/storage/crc32c.h"
+#include "server/storage/manifest.h"
+#include "tests/server/storage/storage_test_base.h"
+
+namespace octavo::storage {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using testing::StorageTest;
+
+const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
+                               "manifest_written", "before_rename", "after_rename",  "parent_synced"};
+
+class CommitFaultTest : public StorageTest {
+ protected:
+  /// In a process of its own, killed at the point of the commit.
+  void CommitAndBeKilled(const char* point, const std::string& destination, const VolumeMeta& meta, const std::vector<uint8_t>& data,
+                         const WriterOptions& options) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+          auto store = Open();
+          ArmFailpoint(absl::StrCat(point, ":kill"));
+          (void)Commit(*store, destination, meta, data, options);
+        },
+        ::testing::KilledBySignal(SIGKILL), "");
+  }
+};
+
+class CommitFault : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {
+ protected:
+  const char* point() const { return std::get<0>(GetParam()); }
+  WriterOptions options() const { return {.format = std::get<1>(GetParam())}; }
+};
+
+TEST_P(CommitFault, AnErrorLeavesNothingAndTheNextCommitWorks) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 20, 16, 64);
+  auto store = Open();
+  for (const auto& [error, code] :
+       {std::pair{28, absl::StatusCode::kResourceExhausted}, {30, absl::StatusCode::kPermissionDenied}, {5, absl::StatusCode::kInternal}}) {
+    ArmFailpoint(absl::StrCat(point(), ":errno=", error));
+    const auto failed = Commit(*store, "deep/er/x", meta, data, options());
+    EXPECT_THAT(failed, IsError(code, "")) << point();
+    EXPECT_EQ(Files(), std::vector<std::string>()) << point();
+  }
+  ArmFailpoint("");
+  ASSERT_THAT(Commit(*store, "deep/er/x", meta, data, options()), IsOk());
+  store = nullptr;
+  store = Open();
+  EXPECT_EQ(report_, std::vector<std::string>()) << "nothing is left to recover";
+}
+
+TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 20, 16, 64);
+  CommitAndBeKilled(point(), "deep/er/x", meta, data, options());
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  const std::string final = root() + "/deep/er/x" + Extension(options().format);
+  const std::set<std::string> complete = {"manifest_written", "before_rename", "after_rename", "parent_synced"};
+  EXPECT_EQ(std::filesystem::exists(final), complete.contains(point())) << report_[0];
+  for (const std::string& name : Files()) {
+    if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
+  }
+  if (std::filesystem::exists(final)) {
+    if (IsSingleFile(options().format)) {
+      const auto file = ReadFile(final);
+      if (options().format == Format::kNpy || options().format == Format::kBin) {
+        EXPECT_EQ(std::vector<uint8_t>(file.end() - static_cast<int64_t>(data.size()), file.end()), data);
+      }
+      const auto side = nlohmann::json::parse(ReadFile(final + ".json"));
+      EXPECT_EQ(side["file"]["bytes"], file.size());
+      EXPECT_EQ(side["file"]["crc32c"], absl::StrCat(absl::Hex(Crc32c(file.data(), file.size()), absl::kZeroPad8)));
+    } else {
+      EXPECT_THAT(VerifyDirectory(final), IsOk());
+    }
+  } else {
+    EXPECT_THAT(Commit(*store, "deep/er/x", meta, data, options()), IsOk()) << "the name is free again";
+  }
+  store = nullptr;
+  store = Open();
+  EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(kFormats)),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+
+class RootAway : public CommitFault {};
+
+// A disk that is not mounted when the server starts: what lies on it is not given up for what lies in its place.
+TEST_P(RootAway, WhatIsOnItWaitsForIt) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 20, 16, 64);
+  CommitAndBeKilled(point(), "x", meta, data, options());
+  const auto before = Files();
+  std::filesystem::rename(root(), root() + ".away");
+  for (int start = 0; start < 2; ++start) {
+    auto store = Open();
+    ASSERT_EQ(report_.size(), 1u);
+    EXPECT_THAT(report_[0], ::testing::HasSubstr("nothing is settled"));
+    // Meanwhile somebody uses the name that it will have.
+    if (start == 0) EXPECT_THAT(Commit(*store, "x", meta, data, options()), IsOk());
+  }
+  std::filesystem::remove_all(root());
+  std::filesystem::rename(root() + ".away", root());
+  EXPECT_EQ(Files(), before);
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::Not(::testing::HasSubstr("nothing is settled")));
+  for (const std::string& name : Files()) {
+    if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
+  }
+  store = nullptr;
+  store = Open();
+  EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, RootAway,
+                         ::testing::Combine(::testing::Values("chunk_written", "before_rename", "after_rename"),
+                                            ::testing::Values(Format::kOmeZarr05, Format::kNpy)),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+
+class Damage : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {};
+
+// A byte that changed on the disk between the crash and the start: never published, never deleted.
+TEST_P(Damage, GoesToQuarantine) {
+  const auto [point, format] = GetParam();
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 20, 16, 64);
+  CommitAndBeKilled(point, "x", meta, data, {.format = format});
+  std::string victim;
+  for (const std::string& name : Files()) {
+    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name == absl::StrCat("x", Extension(format)))
+      victim = root() + "/" + name;
+  }
+  ASSERT_FALSE(victim.empty());
+  {
+    std::fstream file(victim, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(150);
+    const char byte = static_cast<char>(file.get() ^ 0x10);
+    file.seekp(150);
+    file.put(byte);
+  }
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_NE(report_[0].find("quarantine"), std::string::npos) << report_[0];
+  EXPECT_FALSE(std::filesystem::exists(absl::StrCat(root(), "/x", Extension(format))));
+  EXPECT_FALSE(std::filesystem::is_empty(root() + "/.octavo-quarantine"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, Damage, ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(kFormats)),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+
+TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  std::ofstream(root() + "/other.txt") << "theirs";
+  {
+    auto store = Open();
+    ASSERT_THAT(Commit(*store, "x", meta, data, {}), IsOk());
+  }
+  std::ofstream(directory_ + "/state/commits.journal", std::ios::app)
+      << "0badc0de {\"op\": \"begin\", \"final\": \"" << root() << "/other.txt\", \"tempor";
+  auto store = Open();
+  EXPECT_EQ(report_, std::vector<std::string>());
+  EXPECT_THAT(Commit(*store, "y", meta, data, {}), IsOk());
+  EXPECT_TRUE(std::filesystem::exists(root() + "/other.txt"));
+  EXPECT_TRUE(std::filesystem::exists(root() + "/x.ome.zarr/zarr.json"));
+}
+
+}  // namespace
+}  // namespace octavo::storage
