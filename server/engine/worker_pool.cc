@@ -1,10 +1,11 @@
 #include "server/engine/worker_pool.h"
 
-#include <exception>
 #include <pthread.h>
 #include <utility>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
@@ -24,6 +25,7 @@ WorkerPool::~WorkerPool() {
 }
 
 void WorkerPool::Post(std::function<void()> task) {
+  (void)Failpoint("task_posted");
   MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
   ++pending_;
@@ -47,8 +49,8 @@ void WorkerPool::Run() {
     }
     try {
       task();
-    } catch (const std::exception& e) {  // what a library throws ends the task, not the process with all that it holds
-      Log(LogLevel::kError, "a task broke off", {{"error", e.what()}});
+    } catch (...) {  // what a library throws ends the task, not the process with all that it holds
+      Log(LogLevel::kError, "a task broke off", {{"error", StatusOfException().ToString()}});
     }
     task = nullptr;  // what it captured goes before it counts as finished
     MutexLock lock(mutex_);
