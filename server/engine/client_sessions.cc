@@ -60,9 +60,9 @@ ClientSessions::Opened ClientSessions::Open(const std::string& client) {
   session.status.client = client;
   session.status.opened = session.status.seen = clock_->Now();
   session.secret = NewId("").substr(1);
-  name_of_[session.secret] = session.status.name;
   Opened opened{.session = StatusOf(session), .secret = session.secret};
-  sessions_[session.status.name] = std::move(session);
+  sessions_[opened.session.name] = std::move(session);  // first: one that nobody knows the secret of expires
+  name_of_[opened.secret] = opened.session.name;
   return opened;
 }
 

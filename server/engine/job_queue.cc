@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/shareable.h"
@@ -181,8 +182,11 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
     if (plan.view_shape[0] > 0) {
       context_.publisher->ScanStarted(status.name, spec.labels, {plan.view_shape[0], plan.view_shape[1], plan.view_shape[2]}, /*has_aip=*/false);
     }
-    entries_.push_back(entry);
-    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_[spec.request_id] = {spec.request_digest, status.name};
+    Entries one{entry};
+    answer = StatusLocked(*entry);
+    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_.emplace(spec.request_id, std::pair(spec.request_digest, status.name));
+    entries_.splice(entries_.end(), one);  // with its id, or not at all
+    (void)Failpoint("job_queued");
     ForgetOldLocked();
     DispatchLocked();
     answer = StatusLocked(*entry);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/shareable.h"
 #include "server/engine/pattern/plan.h"
@@ -337,6 +338,7 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
     MutexLock lock(status_mutex_);
     status_.plan = processor_->Describe();
   }
+  (void)Failpoint("scan_allocated");
   context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]}, scan_.spec.products.aip,
                                   scan_.spec.products.angiography != 0, striped());
   allocated_ = true;
