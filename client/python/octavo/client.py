@@ -261,8 +261,8 @@ class Client(VolumeCalls, JobCalls):
 
         products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
-                  dict(colour_map="viridis", percentiles=(1, 99) or levels=(lo, hi), max_width=, max_height=, square_pixels=True,
-                  depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
+                  dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
+                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
         """
         request = stream_pb2.SubscribeRequest(scan=scan, products=[frames.PRODUCTS[p] for p in products], **fields)
         if axis:
