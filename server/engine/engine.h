@@ -99,7 +99,7 @@ class Engine {
   // -- scans
   /// On refusal for memory `report` (may be null) tells why.
   virtual absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) = 0;
-  virtual absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) = 0;
+  virtual absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings = nullptr) = 0;
   /// The scanner's waveforms of an even (or odd) volume of the scan. Milliseconds to seconds for millions of records.
   virtual absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) = 0;
   virtual absl::StatusOr<ScanStatus> GetScan(const std::string& name) = 0;

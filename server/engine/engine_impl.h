@@ -43,7 +43,7 @@ class EngineImpl final : public Engine {
 
   // -- scans
   absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) override;
-  absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override;
+  absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings) override;
   absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) override;
   absl::StatusOr<ScanStatus> GetScan(const std::string& name) override;
   std::vector<ScanStatus> ListScans() override;

@@ -81,6 +81,7 @@ json AcquisitionJson(const ScanSpec& spec) {
           {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
                        : spec.acquisition.packing == math::Packing::kLowFirst12 ? "u12p"
                                                                                 : "u12_packed"},
+          {"adc_bits", spec.acquisition.adc_bits},
           {"channels", spec.acquisition.channels},
           {"channel", spec.acquisition.channel},
           {"record_average", spec.acquisition.record_average},

@@ -23,6 +23,7 @@ struct ResolvedScan {
   int64_t volume_bytes = 0;
   int64_t stripe_devices = 0;             // > 1: volumes are striped over so many (spec.spread.striped)
   double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white
+  std::vector<std::string> warnings;      // what might be a mistake of the request, one sentence each
 };
 
 /// InvalidArgument names the field in the request's dotted spelling ("pattern.raster.ascans_per_bscan"), the value and what

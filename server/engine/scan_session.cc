@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/stored_form.h"
 
 namespace octavo::engine {
 namespace {
@@ -58,6 +59,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
     return status;
   }
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
+  for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
   return session;
 }
 
@@ -211,7 +213,7 @@ absl::Status ScanSession::Update(const ResolvedScan& updated) {
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
-  status_.plan = next_processor_->Describe();
+  status_.plan = next_processor_->Describe() + DescribeMemory(updated, VolumeSlots(updated));
   return absl::OkStatus();
 }
 

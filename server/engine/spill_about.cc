@@ -22,6 +22,7 @@ nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& me
           {"derived_from", volume.derived_from},
           {"operations", volume.operations},
           {"display", {volume.display_lo, volume.display_hi}},
+          {"clipped", {volume.clipped_below, volume.clipped_above}},
           {"ttl_seconds", volume.ttl_seconds},
           {"ttl_warning_seconds", volume.ttl_warning_seconds},
           {"marked", volume.marked}};
@@ -40,6 +41,10 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
     volume.operations = about.at("operations").get<std::vector<std::string>>();
     volume.display_lo = about.at("display").at(0);
     volume.display_hi = about.at("display").at(1);
+    if (about.contains("clipped")) {  // older files tell nothing of it
+      volume.clipped_below = about["clipped"].at(0);
+      volume.clipped_above = about["clipped"].at(1);
+    }
     volume.ttl_seconds = about.at("ttl_seconds");
     volume.ttl_warning_seconds = about.at("ttl_warning_seconds");
     volume.marked = about.at("marked");
