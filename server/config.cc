@@ -107,6 +107,12 @@ const std::vector<Key>& Keys() {
   static const auto& keys = *new std::vector<Key>{
       List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp, CheckAddress),
       Text("listen.unix", "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock", &Config::listen_unix),
+      Integer("listen.memory_bytes", "memory for what gRPC clients send, until it is dealt with, bytes; when it is used up calls end",
+              &Config::listen_memory_bytes, 64 << 20, int64_t{1} << 40),
+      Integer("listen.spare_descriptors", "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' limit, at most 1024",
+              &Config::listen_spare_descriptors, 0, 1 << 20),
+      Number("listen.stalled_seconds", "a client that takes nothing of what is written for it for so long is cut, 1 to 3600",
+             &Config::listen_stalled_seconds, 1, 3600),
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity", &Config::state_dir),
       List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),

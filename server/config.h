@@ -13,6 +13,9 @@ namespace octavo {
 struct Config {
   std::vector<std::string> listen_tcp = {"127.0.0.1:50051"};
   std::string listen_unix;                                                    // empty = <state.dir>/octavo.sock; "none" = no socket
+  int64_t listen_memory_bytes = int64_t{512} << 20;                           // 64 MiB ... 1 TiB
+  int64_t listen_spare_descriptors = 0;                                       // 0 ... 1048576; 0 = chosen
+  double listen_stalled_seconds = 30;                                         // 1 ... 3600
   std::string metrics_listen = "127.0.0.1:9464";                              // "none" = no page
   std::string state_dir;                                                      // journal, server id, lock
   std::vector<std::string> storage_roots;                                     // commits are confined to these

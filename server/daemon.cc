@@ -143,6 +143,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
   rpc_config.unix_path = config.listen_unix;
+  rpc_config.memory_bytes = config.listen_memory_bytes;
+  rpc_config.stalled_seconds = config.listen_stalled_seconds;
+  rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc::ServerInfo info;
   info.version = kVersion;
   info.server_id = daemon->server_id_;
