@@ -122,7 +122,7 @@ const std::vector<Key>& Keys() {
               &Config::host_devices, 1, 16),
       Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
-      Integer("device.frame_pool_bytes", "page-locked host memory per device for frames (at most three quarters of it), reads and commits, bytes",
+      Integer("device.frame_pool_bytes", "page-locked host memory per device for frames and what clients read and write (at most three quarters of it) and commits, bytes",
               &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
       Integer("device.slot_cache_bytes", "device memory of ended scans kept for the next ones, per device, bytes; 0 = given back at once",
               &Config::slot_cache_bytes, 0, int64_t{1} << 50),

@@ -192,6 +192,8 @@ class Engine {
   virtual void Housekeep() = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
   virtual Stats Snapshot() = 0;
+  /// A stream to a client was ended by whoever serves it.
+  virtual void CountCut(const std::string& reason) = 0;
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.
   virtual void BeginDrain() = 0;
   virtual bool draining() const = 0;

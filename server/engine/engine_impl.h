@@ -102,6 +102,7 @@ class EngineImpl final : public Engine {
   void Housekeep() override;
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
   Stats Snapshot() override;
+  void CountCut(const std::string& reason) override { publisher_.CountCut(reason); }
   void BeginDrain() override;
   bool draining() const override { return draining_; }
   bool Idle() override;
