@@ -160,7 +160,7 @@ class Engine {
   // -- jobs
   /// On refusal for memory `report` (may be null) tells why.
   virtual absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) = 0;
-  virtual absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) = 0;
+  virtual absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, JobPlan* plan) = 0;
   virtual absl::StatusOr<JobStatus> GetJob(const std::string& name) = 0;
   virtual std::vector<JobStatus> ListJobs() = 0;  // newest first
   /// Calls `callback` from an engine thread with the job now, on each change (at most 20 a second) and about twice a second, until
