@@ -39,6 +39,8 @@ absl::Status ErrnoStatus(int error, const std::string& doing, const std::string&
   switch (error) {
     case ENOSPC:
     case EDQUOT: return make(absl::ResourceExhaustedError(text), "DISK_FULL");
+    case EMFILE:
+    case ENFILE: return make(absl::ResourceExhaustedError(text), "NO_DESCRIPTORS");
     case EACCES:
     case EPERM:
     case EROFS: return make(absl::PermissionDeniedError(text), "READ_ONLY");

@@ -72,8 +72,8 @@ bool HasExtension(const std::string& path, Format format);
 /// One file with a `.json` of the metadata beside it; otherwise a directory.
 inline constexpr bool IsSingleFile(Format format) { return format != Format::kOmeZarr05; }
 
-/// Status for a failed system call: ENOSPC, EDQUOT → ResourceExhausted (DISK_FULL); EACCES, EPERM, EROFS →
-/// PermissionDenied (READ_ONLY); EEXIST → AlreadyExists; ENOENT → NotFound; else Internal (IO_ERROR).
+/// Status for a failed system call: ENOSPC, EDQUOT → ResourceExhausted (DISK_FULL); EMFILE, ENFILE → ResourceExhausted (NO_DESCRIPTORS);
+/// EACCES, EPERM, EROFS → PermissionDenied (READ_ONLY); EEXIST → AlreadyExists; ENOENT → NotFound; else Internal (IO_ERROR).
 absl::Status ErrnoStatus(int error, const std::string& doing, const std::string& path);
 
 }  // namespace octavo::storage
