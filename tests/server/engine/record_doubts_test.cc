@@ -75,7 +75,7 @@ TEST_F(RecordDoubtsTest, WhatHasNoShapeIsNotDoubted) {
     }
   }
   EXPECT_THAT(FindRecordDoubts("", {.raw_type = DType::kU16, .samples = 1024}), IsEmpty());
-  EXPECT_THAT(FindRecordDoubts(std::string(1000, '\7'), {.raw_type = DType::kF32, .samples = 65536}), IsEmpty());
+  EXPECT_THAT(FindRecordDoubts(std::string(1000, '\0'), {.raw_type = DType::kF32, .samples = 65536}), IsEmpty());
 }
 
 TEST_F(RecordDoubtsTest, AnotherTypeIsNamed) {
