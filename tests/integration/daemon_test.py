@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -9,7 +10,8 @@ import time
 import unittest
 import urllib.request
 
-from harness import BUILD, Daemon, octavo
+from harness import BUILD, Daemon, octavo, until
+from octavo.v1 import scan_pb2
 
 HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
 
@@ -131,7 +133,9 @@ class Signals(unittest.TestCase):
         daemon = Daemon(*flags, **options)
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000)
+            scan = client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000,
+                                      acquisition=dict(records_per_block=64, ring_blocks=1024))
+            until(lambda: client.scan(scan.name).current_volume == 0)
         return daemon
 
     def test_sigint_drains_too(self):
@@ -147,7 +151,6 @@ class Signals(unittest.TestCase):
             while client.health():  # draining has begun
                 pass
         self.assertIsNone(daemon.process.poll())
-        began = time.monotonic()
         daemon.process.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.process.wait(30), 0)
         self.assertLess(time.monotonic() - began, 8)
@@ -177,9 +180,7 @@ class Signals(unittest.TestCase):
             steps = client.commit_iter(client.volumes(scan.name)[0].name, "stuck")
             next(steps)
             daemon.process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
             self.assertEqual(daemon.process.wait(30), 3)
-            self.assertLess(time.monotonic() - began, 8)
         self.assertIn("did not end within", daemon.text())
 
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.request
 
@@ -49,36 +48,34 @@ class Serving(DaemonTest):
             self.assertIn(b"octavo.v1." + service, answer)
 
 
+CUT = "drain time is over"
+
+
 class Ending(unittest.TestCase):
     def drained(self, daemon):
-        began = time.monotonic()
-        code = daemon.stop()
-        seconds = time.monotonic() - began
+        """Exit code 0: it ended by itself, within drain.seconds + 5. And what it said."""
+        self.assertEqual(daemon.stop(timeout=60), 0)
         text = daemon.text()
         daemon.remove()
-        return code, seconds, text
+        return text
 
     def test_idle(self):
-        code, seconds, _ = self.drained(Daemon())
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 8)
+        text = self.drained(Daemon("--drain.seconds", "300"))
+        self.assertNotIn(CUT, text)
 
     def test_running_scan_stops_at_the_volume(self):
         daemon = Daemon()
         with daemon.client() as client:
             client.submit_scan(octavo.simulated(1), octavo.raster(64, 16), samples=256, rate_hz=20000)
-            code, seconds, text = self.drained(daemon)
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 10)
+            text = self.drained(daemon)
         self.assertIn("DRAINED", text)
+        self.assertNotIn(CUT, text)
 
     def test_a_scan_that_takes_too_long_does_not_hold_the_end(self):
         daemon = Daemon("--drain.seconds", "1")
         with daemon.client() as client:
             client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000)
-            code, seconds, _ = self.drained(daemon)
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 8)
+            self.assertIn(CUT, self.drained(daemon))
 
     def test_a_stalled_unix_client_does_not_hold_the_end(self):
         daemon = Daemon("--drain.seconds", "1")
@@ -95,13 +92,11 @@ next(frames); print("stalled", flush=True); time.sleep(1000)
             self.assertEqual(client.stdout.readline(), "stalled\n")
             os.kill(client.pid, signal.SIGSTOP)
             try:
-                code, seconds, _ = self.drained(daemon)
+                self.drained(daemon)
             finally:
                 client.kill()
                 client.wait()
                 client.stdout.close()
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 9)
 
     def test_new_scans_are_refused_while_draining(self):
         daemon = Daemon()
