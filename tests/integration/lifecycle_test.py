@@ -132,6 +132,29 @@ class Configuration(unittest.TestCase):
             for part in parts:
                 self.assertIn(part, error)
 
+    def test_addresses_that_others_reach_need_a_word(self):
+        # As the image has it: a sentence that names the key, and nothing else.
+        image = {"OCTAVO_LISTEN_TCP": "0.0.0.0:0", "OCTAVO_LISTEN_UNIX": "none", "OCTAVO_METRICS_LISTEN": "0.0.0.0:0", "OCTAVO_LOG_FORMAT": "json"}
+        code, error = self.run_with("", environment=image)
+        self.assertEqual((code, error.count("\n")), (2, 1), error)
+        self.assertIn("listen.tcp", error)
+        self.assertIn("security.insecure = true", error)
+        code, error = self.run_with("[metrics]\nlisten = '[::]:0'\n")
+        self.assertEqual(code, 2, error)
+        self.assertIn("metrics.listen", error)
+        for flags, open_ in ((("--listen.tcp", "0.0.0.0:0"), ["0.0.0.0:0"]), (("--metrics.listen", "0.0.0.0:0"), ["0.0.0.0:0"]), ((), [])):
+            daemon = Daemon(*flags, "--security.insecure", "true")
+            try:
+                with octavo.Client("unix:" + daemon.ready["unix"]) as client:
+                    self.assertEqual(list(client.info().insecure_listening), open_)
+                told = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "unix:" + daemon.ready["unix"], "info"], capture_output=True, text=True,
+                                      timeout=60).stdout
+                self.assertEqual("security.insecure" in told, bool(open_))
+                self.assertEqual("security.insecure is set" in daemon.text(), bool(open_))
+                self.assertEqual(daemon.stop(), 0)
+            finally:
+                daemon.remove()
+
     def test_flags_and_environment_are_checked(self):
         self.assertEqual(self.run_with(None, "--drain.seconds", "-1")[0], 2)
         self.assertEqual(self.run_with(None, "--nonsense")[0], 2)
