@@ -195,6 +195,8 @@ class Engine {
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.
   virtual void BeginDrain() = 0;
   virtual bool draining() const = 0;
+  /// Cancels all scans, jobs and commits that have not ended (SERVER_STOPPED); `why` is what they tell.
+  virtual void EndNow(const std::string& why) = 0;
   /// True when nothing runs any more: no scan, no job, no commit.
   virtual bool Idle() = 0;
 };

@@ -103,6 +103,7 @@ class EngineImpl final : public Engine {
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
   Stats Snapshot() override;
   void BeginDrain() override;
+  void EndNow(const std::string& why) override;
   bool draining() const override { return draining_; }
   bool Idle() override;
 

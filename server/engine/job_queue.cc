@@ -62,7 +62,7 @@ void JobQueue::Shutdown() {
     MutexLock lock(mutex_);
     ends_ = true;  // nothing begins any more
   }
-  CancelAll();
+  CancelAll("SERVER_STOPPED", "the server ended");
   std::vector<std::unique_ptr<Worker>> workers;
   {
     MutexLock lock(mutex_);
@@ -242,7 +242,7 @@ JobStatus JobQueue::StatusLocked(const Entry& entry) {
   return status;
 }
 
-absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
+absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* reason_code, const std::string& reason) {
   JobStatus status;
   std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
   {
@@ -250,9 +250,9 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
     if (entry->status.state == JobState::kQueued) {
       gone = std::move(entry->work);
-      SetStateLocked(*entry, JobState::kCancelled, "CANCELLED", "cancelled by a client before it began");
+      SetStateLocked(*entry, JobState::kCancelled, reason_code, absl::StrCat(reason, " before it began"));
     } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
-      SetStateLocked(*entry, JobState::kCancelling, "CANCELLED", "cancelled by a client");
+      SetStateLocked(*entry, JobState::kCancelling, reason_code, reason);
       entry->stop.request_stop();
       cv_.NotifyAll();  // it may be waiting for its device
     }
@@ -263,12 +263,12 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
   return status;
 }
 
-void JobQueue::CancelAll() {
+void JobQueue::CancelAll(const char* reason_code, const std::string& reason) {
   std::vector<std::string> names;
   for (const auto& job : List()) {
     if (!IsFinal(job.state)) names.push_back(job.name);
   }
-  for (const auto& name : names) (void)Cancel(name);
+  for (const auto& name : names) (void)Cancel(name, reason_code, reason);
 }
 
 void JobQueue::BeginDrain() {

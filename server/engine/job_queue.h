@@ -57,7 +57,8 @@ class JobQueue {
   absl::StatusOr<AdmissionReport> Plan(const JobSpec& spec, const JobWork& work, JobPlan* chosen);
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
-  absl::StatusOr<JobStatus> Cancel(const std::string& name);
+  absl::StatusOr<JobStatus> Cancel(const std::string& name, const char* reason_code = "CANCELLED",
+                                   const std::string& reason = "cancelled by a client");
   /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPortOf(const std::string& name);
 
@@ -66,7 +67,7 @@ class JobQueue {
   void Tick();
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
-  void CancelAll();
+  void CancelAll(const char* reason_code, const std::string& reason);
   /// Cancels what waits and runs, waits for it and ends the workers: `changed` is not called any more.
   void Shutdown();
   /// True when nothing waits or runs.
