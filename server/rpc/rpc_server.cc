@@ -14,6 +14,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/rpc/bounds.h"
+#include "server/rpc/grpc_log.h"
 #include "server/rpc/listener.h"
 
 namespace octavo::rpc {
@@ -24,7 +25,7 @@ class RpcServerImpl final : public RpcServer {
   RpcServerImpl() : workers_("oct-stream-out", 4) {
     // Kept until the process ends: the library's own shutdown, which the last user's destructor would run, joins a poller
     // thread that sleeps for up to ten seconds after a connection with a blocked write.
-    static const bool kept = (grpc_init(), true);
+    static const bool kept = (LogWhatGrpcSays(), grpc_init(), true);
     (void)kept;
   }
   ~RpcServerImpl() override { Shutdown(std::chrono::milliseconds(500)); }
