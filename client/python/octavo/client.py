@@ -83,7 +83,9 @@ class Client(VolumeCalls, JobCalls):
         session  whose client it belongs to: says when that is gone, for retention=dict(orphan=...)
         """
         spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
-        return self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+        errors.tell(scan.name, scan.warnings)
+        return scan
 
     def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
         """What submit_scan would need and answer; starts nothing."""
@@ -117,10 +119,10 @@ class Client(VolumeCalls, JobCalls):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
-        """Waits for the end of a scan."""
+        """Waits for the end of a scan. Tells what is in Scan.warnings as Python's warnings (OctavoWarning), as submit_scan does."""
         last = None
         for last in self.watch(name):
-            pass
+            errors.tell(name, last.warnings)
         return last
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
