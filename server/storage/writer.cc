@@ -89,6 +89,10 @@ bool HasExtension(const std::string& path, Format format) {
          std::any_of(info.also.begin(), info.also.end(), [&](const char* ending) { return absl::EndsWith(path, ending); });
 }
 
+std::string WithExtension(const std::string& path, const WriterOptions& options) {
+  return options.tiff_stack || HasExtension(path, options.format) ? path : path + Extension(options.format);
+}
+
 namespace {
 
 constexpr int kMaxPyramidLevels = 16;
@@ -124,6 +128,26 @@ absl::Status ResolveCodec(WriterOptions* out) {
   return absl::OkStatus();
 }
 
+/// What the pages of a TIFF are.
+absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
+  const char* name = FormatName(out->format);
+  if (out->tiff_plane > TiffPlane::kEnFace) {
+    return InvalidField("options.tiff_plane", absl::StrCat("has the unknown value ", static_cast<int>(out->tiff_plane)));
+  }
+  if (out->format != Format::kOmeTiff) {
+    if (out->tiff_plane != TiffPlane::kDefault) return InvalidField("options.tiff_plane", absl::StrCat("is for tiff, the format is ", name));
+    if (out->tiff_stack) return InvalidField("options.tiff_stack", absl::StrCat("is for tiff, the format is ", name));
+    return absl::OkStatus();
+  }
+  if (meta.axes[0] == "x" && out->tiff_plane != TiffPlane::kDefault) {
+    return InvalidField("options.tiff_plane", "is given for a volume whose first axis is x; allowed is the default, a page for each x");
+  }
+  if (out->tiff_plane == TiffPlane::kDefault && meta.axes[0] != "x") {
+    out->tiff_plane = meta.axes[0] == "z" ? TiffPlane::kEnFace : TiffPlane::kBscan;
+  }
+  return absl::OkStatus();
+}
+
 /// What the format cannot hold of this volume.
 absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   constexpr char kField[] = "options.format";
@@ -141,6 +165,7 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   if (out->format == Format::kOmeTiff && *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
     return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
   }
+  OCTAVO_RETURN_IF_ERROR(ResolveTiff(out, meta));
   if (out->nifti_version != 0 && out->format != Format::kNifti) {
     return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
   }
@@ -172,6 +197,10 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta) {
   WriterOptions out = options;
   if (SizeOf(meta.dtype) == 0) return InvalidField("dtype", absl::StrCat("is ", static_cast<int>(meta.dtype), ", which is no element type"));
+  if (!AxesAreFine(meta)) {
+    return InvalidField("axes",
+                        absl::StrCat("are '", meta.axes[0], "', '", meta.axes[1], "', '", meta.axes[2], "'; allowed are x, y and z in any order"));
+  }
   int64_t voxels = 1;
   for (int d = 0; d < 3; ++d) {
     if (meta.shape[d] < 1 || meta.shape[d] > (int64_t{1} << 40) / voxels) {
@@ -225,7 +254,7 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::st
     case Format::kBin: return MakeFlatWriter(path, meta, resolved);
     case Format::kNrrd: return MakeNrrdWriter(path, meta, resolved);
     case Format::kNifti: return MakeNiftiWriter(path, meta, resolved);
-    case Format::kOmeTiff: return MakeTiffWriter(path, meta, resolved);
+    case Format::kOmeTiff: return resolved.tiff_stack ? MakeTiffStackWriter(path, meta, resolved) : MakeTiffWriter(path, meta, resolved);
     case Format::kMatlab: return MakeMatlabWriter(path, meta, resolved);
     case Format::kHdf5: return MakeHdf5Writer(path, meta, resolved);
   }
@@ -240,7 +269,7 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
                         {"title", meta.title},
                         {"index", meta.index},
                         {"shape", meta.shape},
-                        {"axes", {"y", "x", "z"}},
+                        {"axes", meta.axes},
                         {"dtype", Info(meta.dtype).name},
                         {"spacing_um", meta.spacing_um},
                         {"value", meta.value_kind},
@@ -263,7 +292,7 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
   return out;
 }
 
-std::string MetaText(const VolumeMeta& meta) { return MetaJson(meta).dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
+std::string TextOf(const nlohmann::json& json) { return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
 
 absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json) {
   VolumeMeta meta;
@@ -280,7 +309,9 @@ absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json) {
     for (size_t d = 0; d < 3; ++d) {
       meta.shape[d] = json.at("shape").at(d);
       meta.spacing_um[d] = json.at("spacing_um").at(d);
+      meta.axes[d] = json.at("axes").at(d);
     }
+    if (!AxesAreFine(meta)) return absl::DataLossError("metadata: axes are not x, y and z, each once");
     meta.value_kind = json.at("value");
     meta.display_lo = json.at("display").at(0);
     meta.display_hi = json.at("display").at(1);
