@@ -13,6 +13,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/downsample.h"
 #include "server/storage/format_writers.h"
+#include "server/storage/json_members.h"
 #include "server/storage/meta_json.h"
 
 namespace octavo::storage {
@@ -294,48 +295,55 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
 
 std::string TextOf(const nlohmann::json& json) { return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
 
+namespace {
+absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
+  std::string dtype;
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "volume", &meta->volume_name));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "scan", &meta->scan_name));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "title", &meta->title));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "index", &meta->index));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "dtype", &dtype));
+  for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
+    if (dtype == Info(static_cast<DType>(value)).name) meta->dtype = static_cast<DType>(value);
+  }
+  if (dtype != Info(meta->dtype).name) return BadValue("dtype", dtype, "are names of element types");
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "shape", &meta->shape));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "spacing_um", &meta->spacing_um));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "axes", &meta->axes));
+  if (!AxesAreFine(*meta)) return BadValue("axes", json["axes"], "are x, y and z, each once");
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "value", &meta->value_kind));
+  double display[2];
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "display", &display));
+  meta->display_lo = display[0];
+  meta->display_hi = display[1];
+  if (json.contains("levels")) {
+    float levels[2];
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "levels", &levels));
+    meta->has_levels = true;
+    meta->level_lo = levels[0];
+    meta->level_hi = levels[1];
+  }
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "labels", &meta->labels));
+  nlohmann::json subject;
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "subject", &subject));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(subject, "id", &meta->subject_id, "subject"));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(subject, "site", &meta->subject_site, "subject"));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(subject, "note", &meta->subject_note, "subject"));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "acquired_begin_unix_ns", &meta->acquired_begin_unix_ns));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "acquired_end_unix_ns", &meta->acquired_end_unix_ns));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "missing_ascans", &meta->missing_ascans));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "missing_ranges", &meta->missing_ranges));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "device", &meta->device_model));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "software", &meta->software));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "digest", &meta->digest));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "processing", &meta->processing));
+  return ReadMember(json, "acquisition", &meta->acquisition);
+}
+}  // namespace
+
 absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json) {
   VolumeMeta meta;
-  try {
-    meta.volume_name = json.at("volume");
-    meta.scan_name = json.at("scan");
-    meta.title = json.at("title");
-    meta.index = json.at("index");
-    const std::string dtype = json.at("dtype");
-    for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
-      if (dtype == Info(static_cast<DType>(value)).name) meta.dtype = static_cast<DType>(value);
-    }
-    if (dtype != Info(meta.dtype).name) return absl::DataLossError(absl::StrCat("metadata: dtype is '", dtype, "', which is no element type"));
-    for (size_t d = 0; d < 3; ++d) {
-      meta.shape[d] = json.at("shape").at(d);
-      meta.spacing_um[d] = json.at("spacing_um").at(d);
-      meta.axes[d] = json.at("axes").at(d);
-    }
-    if (!AxesAreFine(meta)) return absl::DataLossError("metadata: axes are not x, y and z, each once");
-    meta.value_kind = json.at("value");
-    meta.display_lo = json.at("display").at(0);
-    meta.display_hi = json.at("display").at(1);
-    if (json.contains("levels")) {
-      meta.has_levels = true;
-      meta.level_lo = json["levels"].at(0);
-      meta.level_hi = json["levels"].at(1);
-    }
-    meta.labels = json.at("labels").get<std::map<std::string, std::string>>();
-    meta.subject_id = json.at("subject").at("id");
-    meta.subject_site = json.at("subject").at("site");
-    meta.subject_note = json.at("subject").at("note");
-    meta.acquired_begin_unix_ns = json.at("acquired_begin_unix_ns");
-    meta.acquired_end_unix_ns = json.at("acquired_end_unix_ns");
-    meta.missing_ascans = json.at("missing_ascans");
-    meta.missing_ranges = json.at("missing_ranges").get<std::vector<std::pair<int64_t, int64_t>>>();
-    meta.device_model = json.at("device");
-    meta.software = json.at("software");
-    meta.digest = json.at("digest");
-    meta.processing = json.at("processing");
-    meta.acquisition = json.at("acquisition");
-  } catch (const nlohmann::json::exception& e) {
-    return absl::DataLossError(absl::StrCat("metadata: ", e.what()));
-  }
+  if (const absl::Status read = ReadMeta(json, &meta); !read.ok()) return Annotate(read, "metadata");
   return meta;
 }
 

@@ -66,7 +66,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
       if (codec != Codec::kDefault) EXPECT_LT(encoded.size(), chunk.size() * 3 / 4);
       ChunkCodec named = which;
       if (codec != Codec::kDefault) {
-        ASSERT_OK_AND_ASSIGN(named, ChunkCodec::FromJson(which.ToJson()));
+        ASSERT_OK_AND_ASSIGN(named, ChunkCodec::Named(which.ToJson()["name"]));
       }
       std::string back(chunk.size(), '\0');
       ASSERT_THAT(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size())), IsOk());
@@ -76,6 +76,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
                     IsError(absl::StatusCode::kDataLoss, ""));
       }
       EXPECT_FALSE(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size()) - 4).ok()) << "another size than the chunk's";
+      EXPECT_FALSE(coder.Decode(named, encoded + "x", back.data(), static_cast<int64_t>(back.size())).ok()) << "something behind its end";
       for (int i = 0; i < 200; ++i) {  // must come back, whatever it says
         std::string damaged = encoded;
         damaged[random() % damaged.size()] ^= static_cast<char>(1 << random() % 8);
@@ -83,7 +84,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
       }
     }
   }
-  EXPECT_THAT(ChunkCodec::FromJson({{"name", "lzma"}}), IsError(absl::StatusCode::kUnimplemented, "lzma"));
+  EXPECT_THAT(ChunkCodec::Named("lzma"), IsError(absl::StatusCode::kUnimplemented, "lzma"));
 }
 
 TEST(Downsample, RoundsToTheNearestEven) {
