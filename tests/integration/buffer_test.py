@@ -181,7 +181,8 @@ class Buffers(DaemonTest):
         at = np.linspace(0, 22, 50)
         linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
         check(linear, {"resize": {"shape": [0, 0, 50], "corner_aligned": True}}, atol=1e-4)
-        at = np.clip((np.arange(50) + 0.5) * 23 / 50 - 0.5, 0, 22)
+        at = np.abs((np.arange(50) + 0.5) * 23 / 50 - 0.5)
+        at = np.minimum(at, 44 - at)  # mirrored about the middle of the last pixels
         linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
         check(linear, {"resize": {"shape": [0, 0, 50]}}, atol=1e-4)
         # A chain, and the same into a buffer that exists.
