@@ -109,6 +109,11 @@ void JobQueue::Running::Log(const std::string& text) {
   queue_.Record(*entry_, text);
 }
 
+void JobQueue::Running::Warn(const std::string& text) {
+  MutexLock lock(queue_.mutex_);
+  queue_.Warn(*entry_, text);
+}
+
 void JobQueue::Running::Found(JobFinding finding) {
   MutexLock lock(queue_.mutex_);
   entry_->status.finding = std::move(finding);

@@ -187,7 +187,7 @@ void Publisher::Publish(const TopicKey& key, Frame frame) {
   for (const auto& subscription : news) subscription->Notify();
 }
 
-void Publisher::Lost(const std::string& scan, const TopicKey& key) {
+void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   std::vector<std::shared_ptr<SubscriptionImpl>> news;
   {
     MutexLock lock(mutex_);
@@ -195,12 +195,12 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key) {
     if (entry == scans_.end()) return;
     const uint64_t sequence = entry->second.topics[key].next_sequence++;
     for (auto& subscription : Interested(scan, key)) {
-      if (subscription->Lose(scan, key, sequence)) news.push_back(std::move(subscription));
+      if (subscription->Lose(scan, key, sequence, loss)) news.push_back(std::move(subscription));
     }
   }
   {
     MutexLock lock(counters_->mutex);
-    ++counters_->dropped[{Name(key.product), "no_memory"}];
+    ++counters_->dropped[{Name(key.product), loss == Loss::kYielded ? "yielded" : "no_memory"}];
   }
   for (const auto& subscription : news) subscription->Notify();
 }
@@ -285,6 +285,11 @@ void Publisher::Tick() {
     }
   }
   for (const auto& subscription : due) subscription->Notify();
+}
+
+void Publisher::CountCut(const std::string& reason) {
+  MutexLock lock(counters_->mutex);
+  ++counters_->cut[reason];
 }
 
 void Publisher::AddTo(Stats* stats) {

@@ -66,13 +66,16 @@ class Publisher {
 
   /// Publishes `frame` under the topic's next sequence number.
   void Publish(const TopicKey& key, Frame frame);
-  /// A frame of the topic was lost before it could be made (no memory): it takes a sequence number and counts as dropped.
-  void Lost(const std::string& scan, const TopicKey& key);
+  /// A frame of the topic was not made: it takes a sequence number and counts as dropped.
+  enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
+  void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
   absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
   /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
   void Tick();
   void AddTo(Stats* stats);
+  /// A stream was ended by its server, with what it was subscribed to.
+  void CountCut(const std::string& reason);
 
  private:
   class SubscriptionImpl;

@@ -158,6 +158,43 @@ TEST_P(OpsTest, FftAlongEachAxis) {
   }
 }
 
+// A line that is not finite, or far too large, is its own affair: the others are the same bits as without it.
+TEST_P(OpsTest, FftKeepsLinesApart) {
+  std::mt19937 random(testing::FreshSeed());
+  for (const int64_t n : {2, 3, 16, 31, 257, 501, 512, 1001, 1009, 2018, 2049, 2048, 4099}) {
+    for (const int64_t axis : {0, 1, 2}) {
+      std::vector<int64_t> dims = {1 + static_cast<int64_t>(random() % 3), 1 + static_cast<int64_t>(random() % 4),
+                                   1 + static_cast<int64_t>(random() % 3)};
+      dims[static_cast<size_t>(axis)] = n;
+      for (const Scalar scalar : {Scalar::kF32, Scalar::kC64}) {
+        const HostArray in = MakeRandom({.scalar = scalar, .dims = dims}, static_cast<uint32_t>(random()));
+        // The line of an element, and the line that is spoilt.
+        const auto line_of = [&](int64_t i) {
+          const int64_t c = i % dims[2], b = i / dims[2] % dims[1], a = i / dims[2] / dims[1];
+          return axis == 0 ? b * dims[2] + c : axis == 1 ? a * dims[2] + c : a * dims[1] + b;
+        };
+        const int64_t lines = in.type.numbers() / n, bad = static_cast<int64_t>(random() % static_cast<uint32_t>(lines));
+        const std::vector<ArrayOp> ops = {FftOp{.axis = axis, .inverse = random() % 2 == 0}};
+        const HostArray alone = Run(ops, in), again = Run(ops, in);
+        ASSERT_EQ(again.bytes, alone.bytes) << in.type.Text() << " axis " << axis;
+        for (const double value : {std::nan(""), HUGE_VAL, 1e30}) {
+          HostArray spoilt = in;
+          for (int64_t i = 0; i < in.type.numbers(); ++i) {
+            if (line_of(i) == bad) math::Store(scalar, spoilt.bytes.data(), i, {value, 0});
+          }
+          const HostArray out = Run(ops, spoilt);
+          for (int64_t i = 0; i < in.type.numbers(); ++i) {
+            if (line_of(i) == bad) continue;
+            ASSERT_EQ(std::memcmp(out.bytes.data() + 8 * i, alone.bytes.data() + 8 * i, 8), 0)
+                << in.type.Text() << " axis " << axis << " at " << i << " beside a line of " << value << ": " << out.at(i) << ", alone "
+                << alone.at(i);
+          }
+        }
+      }
+    }
+  }
+}
+
 // A line goes on beyond its ends as scipy.ndimage says: 'mirror' d c b | a b c d | c b a, 'reflect' d c b a | a b c d | d c b a.
 Complex Beyond(const std::vector<Complex>& line, int64_t i, bool mirror) {
   const int64_t n = std::ssize(line);
