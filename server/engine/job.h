@@ -86,10 +86,11 @@ struct JobPlan {
     bool on_disk = false;   // it is stored batch by batch (JobRun::Store), and held in the tier DISK: only its MIP takes device memory
   };
   std::vector<Result> results;
-  int64_t workspace_bytes = 0;        // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
-  std::string text;                   // what it will do, in words, one step a line
-  std::vector<std::string> warnings;  // what might be a mistake of the request, one sentence each
-  int64_t view_shape[3] = {0, 0, 0};  // [y, x, z] of what Subscribe shows of the job; all 0 = nothing
+  int64_t workspace_bytes = 0;           // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
+  std::string text;                      // what it will do, in words, one step a line
+  std::vector<std::string> warnings;     // what might be a mistake of the request, one sentence each
+  int64_t view_extents[3] = {0, 0, 0};   // along y, x, z, of what Subscribe shows of the job; all 0 = nothing
+  FrameAxis bscan_axis = FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
 
   int64_t bytes() const;
 };

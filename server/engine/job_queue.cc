@@ -179,8 +179,8 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
       return WithInfo(absl::ResourceExhaustedError(absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
                       {.reason = "QUEUE_FULL", .field = "", .numbers = {{"retryable", "true"}}});
     }
-    if (plan.view_shape[0] > 0) {
-      context_.publisher->ScanStarted(status.name, spec.labels, {plan.view_shape[0], plan.view_shape[1], plan.view_shape[2]}, /*has_aip=*/false);
+    if (const auto& extents = plan.view_extents; extents[0] > 0) {
+      context_.publisher->ScanStarted(status.name, spec.labels, {.extents = {extents[0], extents[1], extents[2]}, .bscan_axis = plan.bscan_axis});
     }
     for (const std::string& warning : warnings) Warn(*entry, warning);
     entries_.push_back(entry);

@@ -57,7 +57,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& c
   status.eta_seconds = 0;
   ++finished_[{status.kind, code}];
   if (status.started.monotonic_ns > 0) run_seconds_[status.kind].Add(Seconds(status.started, now));
-  if (entry.plans.begin()->second.view_shape[0] > 0) context_.publisher->ScanEnded(status.name);
+  if (entry.plans.begin()->second.view_extents[0] > 0) context_.publisher->ScanEnded(status.name);
 }
 
 // Those that wait, the next one first.

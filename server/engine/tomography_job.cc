@@ -46,14 +46,15 @@ class TomographyWork final : public JobWork {
   absl::StatusOr<JobPlan> Plan(Device& device) const override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, Choose(device));
     const TomographyMemory& m = chosen.memory;
-    const int64_t size = layout_.image_size(), batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
+    const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     JobPlan plan;
     plan.results.push_back(
-        {.what = "volume", .bytes = layout_.slices() * layout_.image_bytes(), .mip_bytes = layout_.slices() * size * 4, .on_disk = chosen.on_disk});
+        {.what = "volume", .bytes = layout_.slices() * layout_.image_bytes(), .mip_bytes = layout_.image_bytes(), .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();
     plan.warnings = warnings_;
-    plan.view_shape[0] = layout_.slices();
-    plan.view_shape[1] = plan.view_shape[2] = size;
+    plan.view_extents[0] = plan.view_extents[1] = layout_.image_size();
+    plan.view_extents[2] = layout_.slices();
+    plan.bscan_axis = FrameAxis::kZ;
     plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
                              "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20, " MiB preparation, ",
                              m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
