@@ -143,7 +143,7 @@ void Watch(Session& session, const WatchFlags& flags) {
     } else if (!flags.files()) {
       // Depth runs down the screen, as everybody draws it.
       Grey image = ToGrey(head, data);
-      if (head.axis() != v1::Z) image = Transposed(image);
+      if (head.axes_size() == 2 && head.axes(1) == "z") image = Transposed(image);
       const bool colour = IsTerminal();
       const std::string text = RenderImage(image, std::min(TerminalColumns(), colour ? 128 : 80), colour);
       if (colour && lines > 0) std::cout << "\x1b[" << lines << "A";
@@ -180,7 +180,7 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
   watch->add_option("--scan", flags->scan, "scans/... (default: all)");
   watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(CLI::IsMember({"mip", "aip", "bscan", "angiogram"}));
-  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y)")->check(CLI::IsMember({"x", "y", "z"}));
+  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y, slices of a tomography job z)")->check(CLI::IsMember({"x", "y", "z"}));
   watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");

@@ -57,7 +57,7 @@ absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
-  if (plan != nullptr) *plan = DescribeChain(scan.chain);
+  if (plan != nullptr) *plan = absl::StrCat(DescribeFile(scan), DescribeChain(scan.chain));
   if (plan != nullptr && std::holds_alternative<RingSource>(scan.spec.source)) *plan += DescribeRing(scan.spec);
   return report;
 }

@@ -7,16 +7,20 @@ namespace octavo::engine {
 
 Stats EngineImpl::Snapshot() {
   Stats stats;
-  for (const auto& session : Sessions()) {
+  std::vector<std::shared_ptr<ScanSession>> sessions;
+  {
+    // The scans that are listed and the sums of those that no longer are, at one moment: a scan that is forgotten while we add must not be
+    // counted twice, or the counters would fall with the next look.
+    MutexLock lock(mutex_);
+    for (const auto& [name, session] : sessions_) sessions.push_back(session);
+    AddStats(past_, &stats);
+    stats.scans_rejected = rejected_;
+  }
+  for (const auto& session : sessions) {
     const ScanStatus scan = session->Status();
     ++stats.scans_by_state[Name(scan.state)];
     stats.ring_occupancy = std::max(stats.ring_occupancy, scan.ring_occupancy);
     AddSession(*session, scan, &stats);
-  }
-  {
-    MutexLock lock(mutex_);
-    AddStats(past_, &stats);
-    stats.scans_rejected = rejected_;
   }
   const auto counts = volumes_.Count();
   stats.volumes_by_state = counts.by_state;

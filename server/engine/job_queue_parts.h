@@ -43,6 +43,7 @@ class JobQueue::Running final : public JobRun {
   void Stage(const std::string& name, int64_t steps, double begin, double end) override;
   void Step(int64_t step, double residual_norm) override;
   void Log(const std::string& text) override;
+  void Warn(const std::string& text) override;
   void Found(JobFinding finding) override;
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   void Free(void* data) override;

@@ -69,7 +69,7 @@ void AddReprocess(const PinnedVolume& raw, const ResolvedScan& scan, Device& dev
   plan->results.push_back(
       {.what = "volume", .bytes = scan.volume_bytes, .mip_bytes = scan.shape[0] * scan.shape[1] * SizeOf(ProjectionOf(scan.chain.output))});
   plan->workspace_bytes = std::max(plan->workspace_bytes, Reprocessor::DeviceBytes(scan, *raw.status.raw, device));
-  std::copy(scan.shape, scan.shape + 3, plan->view_shape);
+  std::copy(scan.shape, scan.shape + 3, plan->view_extents);
 }
 
 absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume& raw, const std::shared_ptr<const ResolvedScan>& scan, double begin,

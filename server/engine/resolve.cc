@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
 constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24, kMostWindowRecords = 1 << 20;
 constexpr int64_t kMostHoldSlots = 65536;
+constexpr double kLeastWavelengthNm = 100, kMostWavelengthNm = 20'000;
 constexpr int64_t kGatheredBytes = 2 << 20;  // smaller uploads do not fill a link (tests/bench/RESULTS.md)
 
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
@@ -106,6 +107,13 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
         return InvalidField("processing.k_linearisation.wavelength_nm", absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
       }
+      for (size_t j = 0; j < p.k_wavelength_nm.size(); ++j) {
+        // Positions depend on ratios alone: a wrong unit would spoil nothing but the axial spacing, unseen.
+        if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm) continue;
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("is ", p.k_wavelength_nm[j], " at ", j, "; allowed ", kLeastWavelengthNm, " to ", kMostWavelengthNm,
+                                         " (nanometres: 0.84 um is 840)"));
+      }
       *wavelength_nm = p.k_wavelength_nm;
       break;
   }
@@ -123,6 +131,27 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
                                                                     : math::Interpolation::kLanczos;
   }
   return absl::OkStatus();
+}
+
+// What a file holds and the scan does not take, or takes several times: mostly a wrong length or number of records.
+void CompareWithFile(ResolvedScan* scan) {
+  const int64_t holds = scan->source.file_records, volumes = scan->spec.pattern.volumes;
+  const auto* replay = std::get_if<ReplaySource>(&scan->spec.source);
+  if (holds == 0 || replay == nullptr) return;
+  const int64_t volume = scan->volume_records * scan->spec.acquisition.record_average;  // in the file's records
+  const auto warn = [&](auto... words) { scan->warnings.push_back(absl::StrCat("The file holds ", holds, " records", words...)); };
+  const bool endless = replay->loops == 0, once = replay->loops == 1;
+  if (volumes > 0 && holds > volumes * volume) {
+    warn("; the scan takes ", volumes * volume, " of them: ", holds - volumes * volume, " are left out.");
+  } else if (volumes > 0 && endless && holds < volumes * volume) {
+    warn("; the scan takes ", volumes * volume, ": the file is read again from its beginning.");
+  } else if (volumes > 0 && !endless && scan->source.total_records < volumes * volume) {
+    warn(once ? "" : absl::StrCat(", read ", replay->loops, " times"), "; the scan would take ", volumes * volume,
+         ": it ends early, and its last volume may lack A-scans.");
+  } else if (volumes == 0 && holds % volume != 0) {
+    warn(", which are ", static_cast<double>(holds) / static_cast<double>(volume), " volumes of ", volume,
+         endless ? ": from the second time on, volumes begin at other records." : ": the last volume lacks A-scans.");
+  }
 }
 
 // A strong reflector comes out near full_scale / 20 after window and transform; speckle lies some 50 dB below.
@@ -367,6 +396,13 @@ absl::Status ResolveQueue(ResolvedScan& scan) {
     const int64_t least = std::max<int64_t>(1, 64 / unit);
     if (marker.every == 0) marker.every = least;
     OCTAVO_RETURN_IF_ERROR(InRange(at + "every", marker.every, least, (int64_t{1} << 32) - 1));
+    if (const int64_t volumes = spec.pattern.volumes; volumes > 0) {
+      const int64_t segments = spec.pattern.plan == nullptr ? spec.pattern.bscans_per_volume : std::ssize(spec.pattern.plan->kind[0].segments);
+      const int64_t places = volumes * (marker.at == MarkerAt::kVolumeStart  ? 1
+                                        : marker.at == MarkerAt::kBscanStart ? segments
+                                                                             : scan.volume_records);
+      OCTAVO_RETURN_IF_ERROR(InRange(at + "offset", marker.offset, 0, places - 1));
+    }
   }
   return absl::OkStatus();
 }
@@ -415,6 +451,8 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (auto* camera = std::get_if<CameraSource>(&scan.spec.source)) *camera = WithDefaults(*camera);
   OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));
   if (std::holds_alternative<RingSource>(scan.spec.source)) OCTAVO_RETURN_IF_ERROR(ResolveRing(&scan.spec, scan.volume_records));
+  scan.warnings.insert(scan.warnings.end(), scan.source.warnings.begin(), scan.source.warnings.end());
+  CompareWithFile(&scan);
   OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
@@ -422,6 +460,14 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
   return scan;
+}
+
+std::string DescribeFile(const ResolvedScan& scan) {
+  if (scan.source.file_records == 0) return "";
+  const int64_t volumes = scan.spec.pattern.volumes, wanted = volumes * scan.volume_records * scan.spec.acquisition.record_average;
+  return absl::StrCat("file: holds ", scan.source.file_records, " records of ", scan.source.samples_per_record, " samples (",
+                      Info(scan.source.raw_type).name, scan.source.packing == math::Packing::kNone ? "" : ", 12 bits packed", "); the scan takes ",
+                      volumes == 0 ? "what comes" : absl::StrCat(wanted), "\n");
 }
 
 absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {

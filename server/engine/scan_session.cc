@@ -128,8 +128,9 @@ ScanStatus ScanSession::Status() {
   status.volumes = counts.in_memory;
   status.missing_ascans = missing_ascans_;
   status.blocks_dropped = blocks_dropped_;
-  status.duplicate_records = duplicate_records_;
-  status.out_of_range_records = out_of_range_records_;
+  // In the source's records: what the source refused, and what the scan found no place for.
+  status.duplicate_records = source.duplicate_records + duplicate_records_ * record_average_;
+  status.out_of_range_records = source.out_of_range_records + out_of_range_records_ * record_average_;
   status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
   MutexLock lock(event_mutex_);  // after the state: its event is there
   status.events.assign(recent_events_.begin(), recent_events_.end());

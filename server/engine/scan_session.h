@@ -186,6 +186,8 @@ class ScanSession {
   ScanStatus StatusWithoutEvents();
   absl::Status PushRetire(Retiring item);
   bool VolumesRetiring();
+  /// Whether the device and its host have no time for more than the records and what the scan itself makes of them.
+  bool ShortOfTime();
   // compute thread, of a scan that is spread
   struct Share {  // records of the block now that go to one device
     size_t lane;
@@ -250,6 +252,7 @@ class ScanSession {
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane
+  size_t product_turn_ = 0;  // which subscribed product comes first
   Stream upload_, compute_, products_, copy_;
   Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];

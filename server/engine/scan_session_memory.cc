@@ -337,8 +337,11 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
     MutexLock lock(status_mutex_);
     status_.plan = processor_->Describe();
   }
-  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]}, scan_.spec.products.aip,
-                                  scan_.spec.products.angiography != 0, striped());
+  context_.publisher->ScanStarted(name_, scan_.spec.labels,
+                                  {.extents = {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
+                                   .has_aip = scan_.spec.products.aip,
+                                   .has_angiogram = scan_.spec.products.angiography != 0,
+                                   .striped = striped()});
   allocated_ = true;
   return absl::OkStatus();
 }

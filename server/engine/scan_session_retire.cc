@@ -59,7 +59,7 @@ void ScanSession::Retire() {
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
-        context_.publisher->Lost(name_, pending.key);
+        context_.publisher->Lost(name_, pending.key, pending.yielded ? Publisher::Loss::kYielded : Publisher::Loss::kNoMemory);
       } else {
         pending.frame.stages = stages;
         if (storage::Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;

@@ -63,6 +63,7 @@ struct SourceCounts {
   bool connected = false;
   int64_t frames = 0, frames_lost = 0, frames_broken = 0;
   int64_t overruns = 0, overrun_records = 0, broken_blocks = 0;
+  int64_t ignored_markers = 0;
   bool ring = false;  // of a producer's ring
 };
 

@@ -2,7 +2,6 @@
 
 import itertools
 import struct
-import time
 import unittest
 import zlib
 
@@ -147,7 +146,7 @@ class Images(DaemonTest):
                                        retention=dict(disposition=3))
         got = []
         for frame in self.client.subscribe(scan.name, encoding="jpeg", max_rate_hz=5):
-            got.append((time.monotonic(), frame.sequence, frame.dropped_before))
+            got.append((frame.published_ns * 1e-9, frame.sequence, frame.dropped_before))
             if len(got) == 8:
                 break
         self.client.cancel(scan.name)

@@ -259,7 +259,8 @@ class Client(VolumeCalls, JobCalls):
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
 
-        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
+        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
+                  tomography jobs slices across z; projections over z);  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99) or levels=(lo, hi), max_width=, max_height=, square_pixels=True,
                   depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
