@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <sstream>
 #include <unistd.h>
@@ -15,9 +16,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "toml++/toml.h"
 
 #include "gpu/base/status.h"
+#include "server/config_text.h"
+#include "server/toml.h"
 
 namespace octavo {
 namespace {
@@ -243,10 +245,22 @@ absl::Status ApplyFile(Config* config, const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
   if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return ApplyText(config, text, path);
+}
+
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path) {
+  if (absl::Status fit = CheckConfigText(text); !fit.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ", ", fit.message()));
   try {
-    return ApplyTable(config, toml::parse_file(path), "", path);
+    return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
     return absl::InvalidArgumentError(absl::StrCat(path, ", line ", e.source().begin.line, ": ", std::string(e.description())));
+  } catch (const std::logic_error&) {  // where is not known
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
   }
 }
 

@@ -57,6 +57,8 @@ absl::Status ApplySetting(Config* config, const std::string& key, const std::str
 
 /// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the nearest known one.
 absl::Status ApplyFile(Config* config, const std::string& path);
+/// The same with the file's text; `path` is for messages.
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path);
 
 /// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section but are none go to
 /// `unknown`; no error, because container platforms put names of their own there (OCTAVO_METRICS_PORT).

@@ -21,6 +21,7 @@
 #include "server/storage/chunk_grid.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/json_file.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
@@ -30,7 +31,6 @@ using nlohmann::json;
 constexpr int64_t kMostExtent = int64_t{1} << 40, kMostFileExtent = 1 << 24;
 constexpr int64_t kMostChunk = int64_t{1} << 31;  // bytes: what codecs take
 constexpr int64_t kMostInner = 1 << 24;           // chunks of a shard
-constexpr int64_t kMostJson = 64 << 20;           // bytes
 
 /// Bytes of an element that v3 calls so; 0 for others.
 int64_t SizeOfType(const std::string& name) {
@@ -84,13 +84,7 @@ struct ZarrArrayReader::Box {
 
 absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Roots& roots) {
   if (const absl::Status inside = CheckMissing(path, roots); !inside.ok()) return Annotate(inside, path);
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && (!S_ISREG(info.st_mode) || info.st_size > kMostJson))
-    return absl::DataLossError(absl::StrCat(path, " is no regular file of at most ", kMostJson, " bytes"));
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (out.is_discarded()) return absl::DataLossError(absl::StrCat(path, " is no JSON"));
-  return out;
+  return ReadJsonFile(path);
 }
 
 absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing, Roots roots) {

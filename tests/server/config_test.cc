@@ -10,8 +10,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "toml++/toml.h"
 
+#include "server/toml.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
