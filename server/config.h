@@ -32,6 +32,10 @@ struct Config {
   int64_t spill_threads = 2;                                                  // 1 ... 64
   double session_heartbeat_seconds = 10;                                      // 0.1 ... 3600
   double session_expiry_seconds = 60;                                         // 0.2 ... 86400; at least twice the heartbeat
+  int64_t session_most = 10'000;                                              // 1 ... 10^7
+  int64_t lease_most = 65'536;                                                // 1 ... 10^7
+  int64_t history_scans = 1000;                                               // 1 ... 10^6
+  int64_t history_bytes = int64_t{256} << 20;                                 // 1 MiB ... 1 TiB
   std::string log_level = "info";                                             // debug, info, warning, error
   std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for
