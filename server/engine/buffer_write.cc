@@ -98,7 +98,7 @@ class BufferWriter final : public BufferStore::Writer {
     }
     FramePool& pool = *store_->context_.frames[static_cast<size_t>(buffer_->replicas[targets_[0]]->device)];
     for (;;) {
-      staging_ = pool.Get(staging_bytes_);
+      staging_ = pool.Get(staging_bytes_, FramePool::Use::kClient);
       if (staging_ != nullptr) return absl::OkStatus();
       if (in_flight_.empty()) return NoStaging(staging_bytes_);
       OCTAVO_RETURN_IF_ERROR(in_flight_.front().first->Synchronize());

@@ -58,6 +58,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   result.marked = result.orphaned = false;
   result.last_error.clear();
   result.held_seconds = 0;
+  result.clipped_below = result.clipped_above = 0;
   const AscanRanges& missing = work.steps.back().missing;
   result.missing_ascans = 0;
   for (const auto& range : missing) result.missing_ascans += range.second;
@@ -67,7 +68,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
     planned(result);
-    computed = WithoutThrowing([&] { return Compute(work, device); });
+    computed = WithoutThrowing([&] { return Compute(work, device, &result); });
     if (computed.ok()) {
       PinnedBuffer word;
       auto stream = device.NewStream(StreamPriority::kLow);
@@ -95,7 +96,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
 }
 
 // All steps on one stream; what lies between lives until it is through.
-absl::Status Deriver::Compute(Work& work, Device& device) {
+absl::Status Deriver::Compute(Work& work, Device& device, VolumeStatus* result) {
   std::vector<DeviceBuffer> buffers;  // declared before the stream: freed after its work is done
   std::unique_ptr<Reprocessor> reprocessor;
   std::vector<std::unique_ptr<ChainRun>> runs;
@@ -160,6 +161,8 @@ absl::Status Deriver::Compute(Work& work, Device& device) {
     }
     in = out;
   }
+  // What further steps make of a reprocessed volume has no levels to be clipped at.
+  if (work.steps.back().scan != nullptr) return reprocessor->ReadClipped(stream.ref(), result);
   return stream.ref().Synchronize();
 }
 

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <limits>
 #include <pthread.h>
-#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
+#include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/names.h"
@@ -39,7 +39,7 @@ int64_t SpareSlots(const VolumeStatus& volume) {
   return std::max<int64_t>(1, ScanSession::VolumeSlots(*volume.origin) - 2);
 }
 
-int64_t HalfOfMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 2; }
+int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }
 
 }  // namespace
 
@@ -147,9 +147,8 @@ EngineImpl::~EngineImpl() {
     keeper_cv_.NotifyAll();
   }
   keeper_.join();
-  for (const auto& session : Sessions()) session->Cancel();
+  EndNow("the server ended");
   jobs_.Shutdown();
-  committer_.CancelAll();
   job_watches_.Stop();
   watches_.Stop();
   // Their threads look for scans, with our lock, until they are through; and none of them may be the last to let go of its session.

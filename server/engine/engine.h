@@ -102,7 +102,7 @@ class Engine {
   // -- scans
   /// On refusal for memory `report` (may be null) tells why.
   virtual absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) = 0;
-  virtual absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) = 0;
+  virtual absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings = nullptr) = 0;
   /// The scanner's waveforms of an even (or odd) volume of the scan. Milliseconds to seconds for millions of records.
   virtual absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) = 0;
   virtual absl::StatusOr<ScanStatus> GetScan(const std::string& name) = 0;
@@ -164,7 +164,7 @@ class Engine {
   // -- jobs
   /// On refusal for memory `report` (may be null) tells why.
   virtual absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) = 0;
-  virtual absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) = 0;
+  virtual absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, JobPlan* plan) = 0;
   virtual absl::StatusOr<JobStatus> GetJob(const std::string& name) = 0;
   virtual std::vector<JobStatus> ListJobs() = 0;  // newest first
   /// Calls `callback` from an engine thread with the job now, on each change (at most 20 a second) and about twice a second, until
@@ -196,9 +196,13 @@ class Engine {
   virtual void Housekeep() = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
   virtual Stats Snapshot() = 0;
+  /// A stream to a client was ended by whoever serves it.
+  virtual void CountCut(const std::string& reason) = 0;
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the volume.
   virtual void BeginDrain() = 0;
   virtual bool draining() const = 0;
+  /// Cancels all scans, jobs and commits that have not ended (SERVER_STOPPED); `why` is what they tell.
+  virtual void EndNow(const std::string& why) = 0;
   /// True when nothing runs any more: no scan, no job, no commit.
   virtual bool Idle() = 0;
 };

@@ -43,7 +43,7 @@ class EngineImpl final : public Engine {
 
   // -- scans
   absl::StatusOr<ScanStatus> SubmitScan(const ScanSpec& spec, AdmissionReport* report) override;
-  absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan) override;
+  absl::StatusOr<AdmissionReport> PlanScan(const ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings) override;
   absl::StatusOr<PatternWaveform> PlanWaveform(const ScanSpec& spec, bool odd_volume) override;
   absl::StatusOr<ScanStatus> GetScan(const std::string& name) override;
   std::vector<ScanStatus> ListScans() override;
@@ -84,7 +84,7 @@ class EngineImpl final : public Engine {
 
   // -- jobs
   absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) override;
-  absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, std::string* plan) override;
+  absl::StatusOr<AdmissionReport> PlanJob(const JobSpec& spec, JobPlan* plan) override;
   absl::StatusOr<JobStatus> GetJob(const std::string& name) override { return jobs_.Get(name); }
   std::vector<JobStatus> ListJobs() override { return jobs_.List(); }
   absl::StatusOr<std::unique_ptr<Handle>> WatchJob(const std::string& name, std::function<void(const absl::StatusOr<JobStatus>&)> callback) override;
@@ -102,7 +102,9 @@ class EngineImpl final : public Engine {
   void Housekeep() override;
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
   Stats Snapshot() override;
+  void CountCut(const std::string& reason) override { publisher_.CountCut(reason); }
   void BeginDrain() override;
+  void EndNow(const std::string& why) override;
   bool draining() const override { return draining_; }
   bool Idle() override;
 

@@ -10,6 +10,7 @@
 #include "server/engine/names.h"
 #include "server/engine/ring_grant.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/stored_form.h"
 #include "server/engine/volume_operation.h"
 
 namespace octavo::engine {
@@ -41,7 +42,7 @@ absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, Admission
   return status;
 }
 
-absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::string* plan) {
+absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings) {
   OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
   OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
@@ -53,8 +54,9 @@ absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
-  if (plan != nullptr) *plan = DescribeChain(scan.chain);
+  if (plan != nullptr) *plan = absl::StrCat(DescribeFile(scan), DescribeChain(scan.chain), DescribeMemory(scan, ScanSession::VolumeSlots(scan)));
   if (plan != nullptr && std::holds_alternative<RingSource>(scan.spec.source)) *plan += DescribeRing(scan.spec);
+  if (warnings != nullptr) *warnings = std::move(scan.warnings);
   return report;
 }
 

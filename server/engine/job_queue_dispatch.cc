@@ -28,6 +28,14 @@ void JobQueue::Record(Entry& entry, const std::string& text) {
   ++status.event_count;
 }
 
+void JobQueue::Warn(Entry& entry, const std::string& text) {
+  JobStatus& status = entry.status;
+  if (status.warnings.size() >= kJobWarningsKept || std::find(status.warnings.begin(), status.warnings.end(), text) != status.warnings.end()) return;
+  status.warnings.push_back(text);
+  Record(entry, absl::StrCat("warning: ", text));
+  octavo::Log(LogLevel::kWarning, "job warning", {{"job", status.name}, {"warning", text}});
+}
+
 void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) {
   JobStatus& status = entry.status;
   if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
@@ -49,7 +57,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& c
   status.eta_seconds = 0;
   ++finished_[{status.kind, code}];
   if (status.started.monotonic_ns > 0) run_seconds_[status.kind].Add(Seconds(status.started, now));
-  if (entry.plans.begin()->second.view_shape[0] > 0) context_.publisher->ScanEnded(status.name);
+  if (entry.plans.begin()->second.view_extents[0] > 0) context_.publisher->ScanEnded(status.name);
 }
 
 // Those that wait, the next one first.

@@ -77,7 +77,8 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
     SetStateLocked(*entry, JobState::kDone, "COMPLETED", "");
   } else if (entry->stop.stop_requested()) {
     job.volumes.clear();
-    SetStateLocked(*entry, JobState::kCancelled, "CANCELLED", "cancelled by a client");
+    const std::string code = job.reason_code, reason = job.reason;  // as whoever cancelled it said
+    SetStateLocked(*entry, JobState::kCancelled, code, reason);
   } else {
     job.volumes.clear();
     const std::string reason = InfoOf(status).reason;

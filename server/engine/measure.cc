@@ -67,6 +67,7 @@ SpectralConfig Chain(const MeasureSpec& spec, bool dispersion, math::Packing pac
   c.depth = c.fft_length / 2;
   c.background = math::Background::kStatic;
   c.background_spectrum.assign(static_cast<size_t>(samples), 2000.0f);
+  c.output = DType::kU8;
   c.has_levels = true;
   c.level_lo = -20;
   c.level_hi = 60;

@@ -82,6 +82,7 @@ json AcquisitionJson(const ScanSpec& spec) {
           {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
                        : spec.acquisition.packing == math::Packing::kLowFirst12 ? "u12p"
                                                                                 : "u12_packed"},
+          {"adc_bits", spec.acquisition.adc_bits},
           {"channels", spec.acquisition.channels},
           {"channel", spec.acquisition.channel},
           {"record_average", spec.acquisition.record_average},
@@ -126,6 +127,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   meta.index = volume.index;
   std::copy(volume.shape, volume.shape + 3, meta.shape);
   std::copy(volume.spacing_um, volume.spacing_um + 3, meta.spacing_um);
+  std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];
   if (!volume.quantity.empty()) meta.value_kind = volume.quantity;

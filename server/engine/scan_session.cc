@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/stored_form.h"
 
 namespace octavo::engine {
 namespace {
@@ -60,6 +61,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
     return status;
   }
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
+  for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
   return session;
 }
 
@@ -130,8 +132,9 @@ ScanStatus ScanSession::Status() {
   status.volumes = counts.in_memory;
   status.missing_ascans = missing_ascans_;
   status.blocks_dropped = blocks_dropped_;
-  status.duplicate_records = duplicate_records_;
-  status.out_of_range_records = out_of_range_records_;
+  // In the source's records: what the source refused, and what the scan found no place for.
+  status.duplicate_records = source.duplicate_records + duplicate_records_ * record_average_;
+  status.out_of_range_records = source.out_of_range_records + out_of_range_records_ * record_average_;
   status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
   MutexLock lock(event_mutex_);  // after the state: its event is there
   status.events.assign(recent_events_.begin(), recent_events_.end());
@@ -234,7 +237,7 @@ absl::Status ScanSession::Update(const ResolvedScan& updated) {
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
-  status_.plan = next_processor_->Describe();
+  status_.plan = next_processor_->Describe() + DescribeMemory(updated, VolumeSlots(updated));
   return absl::OkStatus();
 }
 

@@ -120,6 +120,9 @@ class ScanSession {
   absl::StatusOr<std::shared_ptr<RingPort>> Ring();
   /// Adds to the events that Status tells, and to the scan's EVENT topic.
   ScanEvent Emit(ScanEvent event);
+  /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged. A text counts once; of too many the
+  /// later ones are only logged.
+  void Warn(const std::string& text);
   /// As Emit, for what somebody else tells the EVENT topic.
   void Note(ScanEvent event);
 
@@ -191,7 +194,10 @@ class ScanSession {
   SourceCounts SourceCountsNow();
   void LetGo();
   absl::Status PushRetire(Retiring item);
+  absl::Status EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event);
   bool VolumesRetiring();
+  /// Whether the device and its host have no time for more than the records and what the scan itself makes of them.
+  bool ShortOfTime();
   // compute thread, of a scan that is spread
   struct Share {  // records of the block now that go to one device
     size_t lane;
@@ -228,6 +234,7 @@ class ScanSession {
   // retire thread
   void Retire();
   void SealVolume(Retiring& item);
+  void CountClipped(const VolumeStatus& volume);
   StageTimes StagesOf(const Retiring& item, int64_t seen_ns);
   void DisposeOf(const ActiveVolume& volume);
   void Finish();
@@ -262,6 +269,7 @@ class ScanSession {
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane
+  size_t product_turn_ = 0;  // which subscribed product comes first
   Stream upload_, compute_, products_, copy_;
   Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
@@ -276,8 +284,8 @@ class ScanSession {
   std::shared_ptr<SlotPool> slots_;
   std::shared_ptr<SlotPool> raw_slots_;    // with retention.hold_raw
   std::unique_ptr<RawRecorder> recorder_;  // the same
-  PinnedBuffer digests_;                   // digest_words_ u64 per event: of the volume (or its stripes) and of its raw records
-  size_t digest_words_ = 2;
+  PinnedBuffer digests_;                   // digest_words_ u64 per event: kSealWords for each device, and the digest of the raw records
+  size_t digest_words_ = 0;
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;
@@ -316,7 +324,8 @@ class ScanSession {
   std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
-  ClockReading device_clock_;  // retire thread only, once it runs
+  ClockReading device_clock_;                          // retire thread only, once it runs
+  std::shared_ptr<const ResolvedScan> clipping_told_;  // the same: the processing of which it was told that it clips
 
   Mutex copy_mutex_;
   CondVar copy_cv_;
@@ -329,7 +338,7 @@ class ScanSession {
   RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
   ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;
 
-  static constexpr size_t kEventsKept = 64;
+  static constexpr size_t kEventsKept = 64, kWarningsKept = 64;
   Mutex event_mutex_;  // held while an event is published, so that both orders are the same
   std::deque<ScanEvent> recent_events_ ABSL_GUARDED_BY(event_mutex_);
   uint64_t event_count_ ABSL_GUARDED_BY(event_mutex_) = 0;

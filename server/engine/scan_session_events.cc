@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/push_port.h"
@@ -54,6 +55,17 @@ void ScanSession::Note(ScanEvent event) {
   if (event.time.monotonic_ns == 0) event.time = context_.clock->Now();
   MutexLock lock(event_mutex_);
   EmitLocked(std::move(event), /*publish=*/false);
+}
+
+void ScanSession::Warn(const std::string& text) {
+  {
+    MutexLock lock(status_mutex_);
+    auto& warnings = status_.warnings;
+    if (std::find(warnings.begin(), warnings.end(), text) != warnings.end()) return;
+    if (warnings.size() < kWarningsKept) warnings.push_back(text);
+  }
+  Log(LogLevel::kWarning, "scan warning", {{"scan", name_}, {"text", text}});
+  context_.changed();
 }
 
 ScanEvent ScanSession::EmitLocked(ScanEvent event, bool publish) {

@@ -182,9 +182,9 @@ class VolumeFeeds::Feed final : public handoff::Grant, public std::enable_shared
     const Taken taken = std::move(it->second);
     const std::string name = it->first;
     taken_.erase(it);
-    // The ring may have it before the last reference goes: the slot is used again only when that has gone, too.
-    if (taken.lent) all_->context_.volumes->TakeBack(taken.volume, StillRuns());
+    // Our reference goes first: what the ring gives up for a newer volume must win it a slot.
     (void)all_->context_.exports->End(name);
+    if (taken.lent) all_->context_.volumes->TakeBack(taken.volume, StillRuns());
   }
   int64_t SealedNs(const VolumeStatus& volume) const {
     const auto now = all_->context_.volumes->Get(volume.name);

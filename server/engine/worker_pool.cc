@@ -2,16 +2,19 @@
 
 #include <exception>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 
 #include "gpu/base/log.h"
 
 namespace octavo::engine {
 
-WorkerPool::WorkerPool(const char* name, int threads) {
+WorkerPool::WorkerPool(const char* name, int threads, int niceness) {
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, name] {
+    threads_.emplace_back([this, name, niceness] {
       pthread_setname_np(pthread_self(), name);
+      if (niceness > 0) ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
       Run();
     });
   }
@@ -28,6 +31,15 @@ void WorkerPool::Post(std::function<void()> task) {
   tasks_.push_back(std::move(task));
   ++pending_;
   cv_.NotifyOne();
+}
+
+bool WorkerPool::TryPost(int most, std::function<void()> task) {
+  MutexLock lock(mutex_);
+  if (pending_ >= most) return false;
+  tasks_.push_back(std::move(task));
+  ++pending_;
+  cv_.NotifyOne();
+  return true;
 }
 
 int WorkerPool::Pending() {

@@ -37,8 +37,10 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
     return Reply(context, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, response->mutable_plan()));
-      response->set_plan(Utf8(response->plan()));
+      engine::JobPlan plan;
+      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
+      response->set_plan(Utf8(plan.text));
+      for (const std::string& warning : plan.warnings) response->add_warnings(Utf8(warning));
       EncodeAdmissionReport(report, response->mutable_report());
       return absl::OkStatus();
     });

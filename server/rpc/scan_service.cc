@@ -40,7 +40,9 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
       reactor->Finish(ToGrpc([&]() -> absl::Status {
         OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
         OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-        OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan()));
+        std::vector<std::string> warnings;
+        OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan(), &warnings));
+        for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
         response->set_plan(Utf8(response->plan()));
         EncodeAdmissionReport(report, response->mutable_report());
         if (!request->waveform() && !request->plot()) return absl::OkStatus();

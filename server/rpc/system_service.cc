@@ -4,6 +4,7 @@
 
 #include "octavo/v1/system.grpc.pb.h"
 
+#include "gpu/base/memory_limit.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
@@ -35,6 +36,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       EncodeTime(info_.started, response->mutable_started());
       response->set_draining(engine_->draining());
       for (const auto& address : info_.listening()) response->add_listening(address);
+      for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
+      EncodeHostMemory(response->mutable_host_memory());
       for (const auto& kind : engine::SourceKinds()) {
         auto* source = response->add_sources();
         source->set_name(kind.name);
@@ -86,11 +89,19 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context, const v1::GetMemoryRequest*, v1::Memory* response) override {
     return Reply(context, [&]() -> absl::Status {
       EncodeMemory(engine_->GetMemory(), response);
+      EncodeHostMemory(response->mutable_host());
       return absl::OkStatus();
     });
   }
 
  private:
+  static void EncodeHostMemory(v1::HostMemory* out) {
+    const MemoryLimit memory = ReadMemoryLimit();
+    out->set_total_bytes(memory.total_bytes);
+    out->set_available_bytes(memory.available_bytes);
+    out->set_machine_bytes(memory.machine_bytes);
+    out->set_limited_by(Utf8(memory.limited_by));
+  }
   static void AddRoot(const std::string& path, const char* use, int access_mode, v1::Info* response) {
     auto* root = response->add_storage();
     root->set_path(Utf8(path));

@@ -63,7 +63,7 @@ class MetricsTest : public ::testing::Test {
     config.server_id = "test0000";
     config.software = "octavo test";
     ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
-    ASSERT_OK_AND_ASSIGN(exporter_, Exporter::Start("127.0.0.1:0", engine_.get(), "1.2.3", "host"));
+    ASSERT_OK_AND_ASSIGN(exporter_, Exporter::Start("127.0.0.1:0", {.engine = engine_.get(), .version = "1.2.3", .backend = "host"}));
   }
   void TearDown() override {
     exporter_ = nullptr;
@@ -125,6 +125,8 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_volumes",
                            "octavo_volumes_finished_total",
                            "octavo_volume_missing_ascans_total",
+                           "octavo_voxels_total",
+                           "octavo_voxels_clipped_total",
                            "octavo_oldest_held_seconds",
                            "octavo_commit_seconds",
                            "octavo_commit_bytes_total",
@@ -193,7 +195,7 @@ TEST_F(MetricsTest, SilentConnectionsDoNotKeepTheScraperOut) {
 }
 
 TEST_F(MetricsTest, AnAddressInUseIsRefusedWithItsName) {
-  EXPECT_THAT(Exporter::Start(exporter_->address(), engine_.get(), "1", "host"),
+  EXPECT_THAT(Exporter::Start(exporter_->address(), {.engine = engine_.get(), .version = "1", .backend = "host"}),
               IsError(absl::StatusCode::kFailedPrecondition, "metrics.listen: cannot listen on " + exporter_->address()));
 }
 

@@ -28,7 +28,7 @@ class VolumeCalls:
         return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name))
 
     def read(self, name: str, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
-        """The voxels of a volume, or of the box at `start` of extent `count`, as [y, x, z]."""
+        """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
         array = flat = None
         done = 0
         with errors.raising():
@@ -61,8 +61,8 @@ class VolumeCalls:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
 
         format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"
-        options  fields of CommitOptions: chunk, shard, uncompressed, zstd_level, level, pyramid_levels, nifti_version;
-                 codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
+        options  fields of CommitOptions: chunk, shard, uncompressed, zstd_level, level, pyramid_levels, nifti_version, tiff_stack;
+                 tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
         result = None
         for step in self.commit_iter(name, destination, format, request_id, **options):

@@ -68,6 +68,8 @@ class MemoryTest : public ::testing::Test {
     spec.pattern.ascans_per_bscan = 16;
     spec.pattern.bscans_per_volume = 8;
     spec.pattern.volumes = volumes;
+    spec.processing.dtype = DType::kU8;
+    spec.processing.dtype_given = true;
     spec.retention = retention;
     return spec;
   }
