@@ -195,7 +195,8 @@ absl::Status BufferStore::Remove(const std::string& name, const std::string& rea
     status = StatusLocked(*gone);
     by_name_.erase(it);
     buffers_.remove(gone);
-    tombstones_[name] = {.text = text, .gone_ns = context_.clock->Now().monotonic_ns};
+    tombstones_[name] = text;  // the housekeeping forgets the oldest
+    gone_order_.emplace_back(context_.clock->Now().monotonic_ns, name);
     ++totals_.gone[reason];
   }
   exports_.Gone(name);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -198,10 +199,6 @@ class BufferStore {
   };
   using BufferPtr = std::shared_ptr<Buffer>;
   struct ReadPlace;
-  struct Tombstone {
-    std::string text;
-    int64_t gone_ns = 0;
-  };
 
   absl::StatusOr<BufferStatus> CreateNow(const BufferSpec& spec, const Caller& caller);
   absl::StatusOr<BufferStatus> ChangeNow(const Update& update, const Caller& caller);
@@ -259,7 +256,8 @@ class BufferStore {
   Mutex mutex_;
   std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Tombstone> tombstones_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);           // why it went, by name
+  std::deque<std::pair<int64_t, std::string>> gone_order_ ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
   RequestIds requests_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;

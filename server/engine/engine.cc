@@ -52,7 +52,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       read_streams_(std::move(read_streams)),
       ledger_(std::move(budgets)),
       slot_cache_(&ledger_, config_.slot_cache_bytes),
-      leases_(clock_),
+      leases_(clock_, config_.most_leases),
       sessions_of_clients_(clock_, config_.sessions, config_.server_id),
       publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,

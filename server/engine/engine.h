@@ -54,7 +54,10 @@ struct EngineConfig {
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
   std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
   SessionConfig sessions;
-  handoff::FdSocket* handoff = nullptr;  // null = no descriptors are handed over; must be stopped before the engine ends
+  int64_t most_leases = 65'536;                // held and waited for
+  int64_t history_entries = 1000;              // ended scans that stay listed
+  int64_t history_bytes = int64_t{256} << 20;  // of host memory that they take
+  handoff::FdSocket* handoff = nullptr;        // null = no descriptors are handed over; must be stopped before the engine ends
 };
 
 class BufferStore;
@@ -151,7 +154,8 @@ class Engine {
                                                                CommitCallbacks callbacks, const std::string& lease_token = "") = 0;
 
   // -- clients
-  virtual ClientSessions::Opened OpenSession(const std::string& client) = 0;
+  /// ResourceExhausted (SESSIONS).
+  virtual absl::StatusOr<ClientSessions::Opened> OpenSession(const std::string& client) = 0;
   /// A sign of life; revives an expired session. NotFound (NO_SESSION).
   virtual absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) = 0;
   virtual absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) = 0;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -31,16 +33,20 @@ absl::StatusOr<SessionStatus> EngineImpl::CloseSession(const std::string& secret
 void EngineImpl::Housekeep() {
   MutexLock one_at_a_time(housekeeping_mutex_);
   leases_.Expire();
-  for (const std::string& session : sessions_of_clients_.Expire()) {
-    leases_.EndSession(session);
-    Log(LogLevel::kInfo, "session ended", {{"session", session}});
+  const std::vector<std::string> expired = sessions_of_clients_.Expire();
+  std::set<std::string> ended(expired.begin(), expired.end());
+  for (const std::string& session : ended) Log(LogLevel::kInfo, "session ended", {{"session", session}});
+  if (!ended.empty()) {
     // Scratch: nobody will look at what would come.
     for (const auto& scan : Sessions()) {
-      const ScanSpec spec = scan->Resolved().spec;
-      if (spec.session == session && spec.retention.orphan == Orphan::kDiscard && !scan->finished()) {
-        scan->Stop("SESSION_EXPIRED", absl::StrCat(session, " has ended; the scan's volumes are scratch"));
-      }
+      if (ended.count(scan->client_session()) == 0 || scan->finished() || scan->Resolved().spec.retention.orphan != Orphan::kDiscard) continue;
+      scan->Stop("SESSION_EXPIRED", absl::StrCat(scan->client_session(), " has ended; the scan's volumes are scratch"));
     }
+  }
+  if (!ended.empty()) leases_.EndSessions(ended);
+  {
+    MutexLock lock(mutex_);
+    ForgetOldScans();
   }
   const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
   for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
@@ -73,16 +79,14 @@ uint64_t EngineImpl::AcquireLease(const LeaseRequest& request, const Caller& cal
 }
 
 std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
-  const MemoryStatus memory = GetMemory();
-  const auto volumes = volumes_.List({.in_memory = true});
-  const auto leases = leases_.List();
-  for (SessionStatus& session : sessions) {
-    session.volumes = std::count_if(volumes.begin(), volumes.end(), [&](const VolumeStatus& v) { return v.session == session.name; });
-    session.leases = std::count_if(leases.begin(), leases.end(), [&](const Lease& lease) { return lease.session == session.name; });
-    for (const auto& holder : memory.holders) {
-      if (holder.session == session.name) session.bytes += holder.what.bytes;
-    }
-  }
+  std::map<std::string, SessionStatus*> of;
+  for (SessionStatus& session : sessions) of[session.name] = &session;
+  const auto add = [&](const std::string& session, int64_t SessionStatus::*what, int64_t amount) {
+    if (const auto it = of.find(session); it != of.end()) it->second->*what += amount;
+  };
+  for (const VolumeStatus& volume : volumes_.List({.in_memory = true})) add(volume.session, &SessionStatus::volumes, 1);
+  for (const auto& [session, count] : leases_.CountBySession()) add(session, &SessionStatus::leases, count);
+  for (const auto& holder : GetMemory().holders) add(holder.session, &SessionStatus::bytes, holder.what.bytes);
   return sessions;
 }
 

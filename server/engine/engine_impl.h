@@ -76,7 +76,7 @@ class EngineImpl final : public Engine {
                                                        CommitCallbacks callbacks, const std::string& lease_token) override;
 
   // -- clients
-  ClientSessions::Opened OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }
+  absl::StatusOr<ClientSessions::Opened> OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }
   absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) override;
   absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) override;
   std::vector<SessionStatus> ListSessions() override { return WithHoldings(sessions_of_clients_.List()); }
@@ -132,7 +132,7 @@ class EngineImpl final : public Engine {
   int64_t SpillFree(const ResolvedScan& scan);
   // Chains are checked before the scan starts, on what its volumes will be like.
   absl::Status CheckChains(const ResolvedScan& scan) const;
-  // Ended scans stay listed, the oldest go when there are very many; what they counted is kept.
+  // Ended scans stay listed, the oldest go when there are more, or they take more memory, than the configuration allows; what they counted is kept.
   void ForgetOldScans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // -- engine_volumes.cc

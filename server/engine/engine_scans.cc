@@ -16,11 +16,7 @@
 #include "server/engine/volume_operation.h"
 
 namespace octavo::engine {
-namespace {
-
-constexpr size_t kEndedScansKept = 1000;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, AdmissionReport* report) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
@@ -95,8 +91,14 @@ absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string&
 
 absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const Processing& processing) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
-  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan updated, ResolveUpdate(session->Resolved(), processing));
-  OCTAVO_RETURN_IF_ERROR(session->Update(updated));
+  OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
+  const auto updated = ResolveUpdate(session->Resolved(), processing);
+  // A scan that has ended meanwhile has let go of what would be resolved.
+  if (!updated.ok()) {
+    OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
+    return updated.status();
+  }
+  OCTAVO_RETURN_IF_ERROR(session->Update(*updated));
   return session->Status();
 }
 
@@ -270,9 +272,15 @@ int64_t EngineImpl::SpillFree(const ResolvedScan& scan) {
 }
 
 void EngineImpl::ForgetOldScans() {
-  for (auto it = order_.begin(); order_.size() > kEndedScansKept && it != order_.end();) {
+  int64_t bytes = 0;
+  for (const auto& [name, session] : sessions_) bytes += session->finished() ? session->ListedBytes() : 0;
+  const auto too_many = [&] { return std::ssize(order_) > config_.history_entries || bytes > config_.history_bytes; };
+  if (!too_many()) return;
+  const std::set<std::string> needed = volumes_.ScansInMemory();
+  for (auto it = order_.begin(); too_many() && it != order_.end();) {
     auto session = sessions_.find(*it);
-    if (session != sessions_.end() && session->second->finished() && volumes_.CountOf(*it).in_memory.empty()) {
+    if (session != sessions_.end() && session->second->finished() && needed.count(*it) == 0) {
+      bytes -= session->second->ListedBytes();
       AddSession(*session->second, session->second->Status(), &past_);
       volumes_.ForgetScan(*it);
       spiller_->ForgetScan(*it);

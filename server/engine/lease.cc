@@ -113,6 +113,7 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
   while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
     Waiter waiter = std::move(resource.waiting.front());
     resource.waiting.pop_front();
+    --waiting_;
     totals_.wait_seconds += static_cast<double>(now - waiter.since_ns) * 1e-9;
     told->emplace_back(std::move(waiter.done), Grant(resource, waiter.request));
   }
@@ -123,6 +124,7 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
     }
     Done done = std::move(waiter->done);
     waiter = resource.waiting.erase(waiter);
+    --waiting_;
     ++totals_.waits_timed_out;
     told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
   }
@@ -139,8 +141,17 @@ void LeaseTable::Tell(const Told& told) {
   for (const auto& [done, answer] : told) done(answer);
 }
 
+absl::Status LeaseTable::CheckRoom() {
+  if (std::ssize(resource_of_) + waiting_ < most_) return absl::OkStatus();
+  ++totals_.refused;
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_, " wait for one; allowed lease.most = ", most_)),
+                  {.reason = "LEASES", .field = "", .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
+}
+
 absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
   OCTAVO_RETURN_IF_ERROR(CheckAlive(request.session));
+  OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Resource& resource = resources_[request.resource];
   if (!resource.waiting.empty() || !Fits(resource, request.mode)) {
     ++totals_.refused;
@@ -184,6 +195,10 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
     told->emplace_back(std::move(done), alive);
     return 0;
   }
+  if (const absl::Status room = CheckRoom(); !room.ok()) {
+    told->emplace_back(std::move(done), room);
+    return 0;
+  }
   Resource& resource = resources_[request.resource];
   if (resource.waiting.empty() && Fits(resource, request.mode)) {
     told->emplace_back(std::move(done), Grant(resource, request));
@@ -194,6 +209,7 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
   ++totals_.waits;
   resource.waiting.push_back(
       {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
+  ++waiting_;
   return place;
 }
 
@@ -207,6 +223,7 @@ void LeaseTable::Withdraw(uint64_t place) {
       if (waiter == waiting.end()) continue;
       told.emplace_back(std::move(waiter->done), absl::CancelledError("the wait for the lease was given up"));
       waiting.erase(waiter);
+      --waiting_;
       Settle(it, &told);
       break;
     }
@@ -348,13 +365,16 @@ void LeaseTable::Forget(const std::string& name) {
       told.emplace_back(std::move(waiter.done),
                         WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
     }
+    waiting_ -= std::ssize(it->second.waiting);
     resources_.erase(it);
   }
   Tell(told);
 }
 
-void LeaseTable::EndSession(const std::string& session) {
-  if (session.empty()) return;
+void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
+  const auto ended = [&](const std::string& session) {
+    return !session.empty() && sessions.count(session) > 0 && (gone_ == nullptr || gone_(session));
+  };
   Told told;
   {
     MutexLock lock(mutex_);
@@ -362,7 +382,7 @@ void LeaseTable::EndSession(const std::string& session) {
     for (auto it = resources_.begin(); it != resources_.end();) {
       std::list<Lease>& held = it->second.held;
       for (auto lease = held.begin(); lease != held.end();) {
-        if (lease->session != session) {
+        if (!ended(lease->session)) {
           ++lease;
           continue;
         }
@@ -371,12 +391,13 @@ void LeaseTable::EndSession(const std::string& session) {
       }
       auto& waiting = it->second.waiting;
       for (auto waiter = waiting.begin(); waiter != waiting.end();) {
-        if (waiter->request.session != session) {
+        if (!ended(waiter->request.session)) {
           ++waiter;
           continue;
         }
-        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(session, " has ended")));
+        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(waiter->request.session, " has ended")));
         waiter = waiting.erase(waiter);
+        --waiting_;
       }
       it = Settle(it, &told);
     }
@@ -394,22 +415,44 @@ void LeaseTable::Expire() {
 }
 
 std::vector<Lease> LeaseTable::List(const std::string& resource) {
-  Expire();
-  MutexLock lock(mutex_);
+  if (resource.empty()) Expire();
+  Told told;
   std::vector<Lease> list;
-  for (const auto& [name, row] : resources_) {
-    if (resource.empty() || resource == name) list.insert(list.end(), row.held.begin(), row.held.end());
+  {
+    MutexLock lock(mutex_);
+    if (!resource.empty()) SettleOne(resource, &told);
+    const auto begin = resource.empty() ? resources_.begin() : resources_.find(resource);
+    const auto end = resource.empty() || begin == resources_.end() ? resources_.end() : std::next(begin);
+    for (auto it = begin; it != end; ++it) list.insert(list.end(), it->second.held.begin(), it->second.held.end());
   }
+  Tell(told);
   return list;
 }
 
+// Of this one only: lists of what is leased ask for one after the other.
 LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
+  Told told;
+  Counts counts;
+  {
+    MutexLock lock(mutex_);
+    SettleOne(resource, &told);
+    if (auto it = resources_.find(resource); it != resources_.end()) {
+      // Shared ones or a single exclusive one.
+      const auto& held = it->second.held;
+      (held.empty() || held.front().mode == LeaseMode::kShared ? counts.shared : counts.exclusive) = std::ssize(held);
+      counts.waiting = std::ssize(it->second.waiting);
+    }
+  }
+  Tell(told);
+  return counts;
+}
+
+std::map<std::string, int64_t> LeaseTable::CountBySession() {
   Expire();
   MutexLock lock(mutex_);
-  Counts counts;
-  if (auto it = resources_.find(resource); it != resources_.end()) {
-    for (const Lease& lease : it->second.held) ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
-    counts.waiting = std::ssize(it->second.waiting);
+  std::map<std::string, int64_t> counts;
+  for (const auto& [name, row] : resources_) {
+    for (const Lease& lease : row.held) ++counts[lease.session];
   }
   return counts;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,12 +51,14 @@ class LeaseTable {
  public:
   using Done = std::function<void(absl::StatusOr<Lease>)>;
 
-  explicit LeaseTable(const Clock* clock) : clock_(clock) {}
+  /// `most`: leases and places in queues, of all resources together.
+  explicit LeaseTable(const Clock* clock, int64_t most = 65'536) : clock_(clock), most_(most) {}
   /// Whether a session has ended; asked under the table's lock, so that no lease is granted to one that ends in this moment. Set once.
   void SetGone(std::function<bool(const std::string& session)> gone) { gone_ = std::move(gone); }
 
   /// Grants at once or not at all. Aborted (LEASED; numbers: mode, holder, expires_seconds, waiting) if it conflicts with a lease
-  /// or somebody waits; wait_seconds is ignored. FailedPrecondition (SEALED) for an exclusive one on a volume.
+  /// or somebody waits; wait_seconds is ignored. FailedPrecondition (SEALED) for an exclusive one on a volume. ResourceExhausted (LEASES)
+  /// if the table is full.
   absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request);
 
   /// As TryAcquire, standing in the queue for up to request.wait_seconds (at most kLongestWaitSeconds): `done` is called exactly
@@ -123,7 +126,8 @@ class LeaseTable {
   /// The resource is gone: its leases are lost, whoever waits is told.
   void Forget(const std::string& resource);
   /// The client is gone: so are its leases and its places in queues. Nothing if it has come back since.
-  void EndSession(const std::string& session);
+  void EndSession(const std::string& session) { EndSessions({session}); }
+  void EndSessions(const std::set<std::string>& sessions);
   /// Ends what has expired and answers the waits that ran out.
   void Expire();
 
@@ -132,6 +136,7 @@ class LeaseTable {
     int64_t shared = 0, exclusive = 0, waiting = 0;
   };
   Counts CountOf(const std::string& resource);
+  std::map<std::string, int64_t> CountBySession();  // leases held; "" = of no session
   struct Totals {
     Counts now;
     int64_t granted = 0, expired = 0, refused = 0, waits = 0, waits_timed_out = 0;
@@ -169,11 +174,15 @@ class LeaseTable {
   /// The row of a token, after what has expired is gone; null if there is none.
   Lease* FindToken(const std::string& token, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const Clock* const clock_;
   std::function<bool(const std::string&)> gone_;  // null: none ends but by EndSession
+  const int64_t most_;
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token
+  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;                             // of all resources
   uint64_t last_fence_ ABSL_GUARDED_BY(mutex_) = 0, last_place_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);  // `now` unused
 };

@@ -29,6 +29,8 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
       client_session_(scan.spec.session),
       context_(std::move(context)),
       source_(std::move(source)),
+      push_(source_->push()),
+      ring_port_(source_->ring()),
       device_(*context_.device),
       scan_(std::move(scan)) {
   MutexLock update_lock(update_mutex_);
@@ -131,7 +133,7 @@ bool ScanSession::EndWith(ScanState state, const std::string& code, const std::s
 
 ScanStatus ScanSession::Status() {
   const auto counts = context_.store->CountOf(name_);
-  const SourceCounts source = source_->Counts();
+  const SourceCounts source = SourceCountsNow();
   ScanStatus status = StatusWithoutEvents();
   status.source = source;
   status.volumes_held = counts.held;
@@ -153,6 +155,27 @@ ScanStatus ScanSession::Status() {
   status.events.assign(recent_events_.begin(), recent_events_.end());
   status.event_count = event_count_;
   return status;
+}
+
+SourceCounts ScanSession::SourceCountsNow() {
+  MutexLock lock(source_mutex_);
+  return source_gone_ ? last_counts_ : source_->Counts();
+}
+
+int64_t ScanSession::ListedBytes() {
+  int64_t bytes = int64_t{32} << 10;  // the rest: names, rates, histograms, a ring without memory
+  {
+    MutexLock lock(status_mutex_);
+    const ScanSpec& spec = status_.spec;
+    const Processing& p = spec.processing;
+    const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() + p.k_polynomial.size() + p.k_wavelength_nm.size();
+    const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size();
+    bytes += static_cast<int64_t>(8 * doubles + 4 * floats + status_.plan.size());
+    for (const auto& [key, value] : spec.labels) bytes += std::ssize(key) + std::ssize(value) + 64;
+  }
+  MutexLock lock(event_mutex_);
+  for (const ScanEvent& event : recent_events_) bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
+  return bytes;
 }
 
 ScanState ScanSession::state() {
@@ -199,15 +222,15 @@ absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(con
   return std::shared_ptr<SpectralProcessor>(created.release(), [held](SpectralProcessor* p) { delete p; });
 }
 
+absl::Status ScanSession::CanUpdate() {
+  MutexLock lock(status_mutex_);
+  if (status_.state == ScanState::kRunning || status_.state == ScanState::kQueued) return absl::OkStatus();
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
+                  {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
+}
+
 absl::Status ScanSession::Update(const ResolvedScan& updated) {
-  {
-    MutexLock lock(status_mutex_);
-    if (status_.state != ScanState::kRunning && status_.state != ScanState::kQueued) {
-      return WithInfo(
-          absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
-          {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
-    }
-  }
+  OCTAVO_RETURN_IF_ERROR(CanUpdate());
   OCTAVO_ASSIGN_OR_RETURN(auto processor, ProcessorFor(updated, device_, context_.device_index));
   std::vector<std::shared_ptr<SpectralProcessor>> of_peers;
   for (const SessionPeer& peer : context_.peers) {

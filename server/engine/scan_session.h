@@ -97,9 +97,13 @@ class ScanSession {
   bool finished() const { return ended_.load(); }
   /// Waits for that. Of a scan that was told to end, and not from its own threads.
   void WaitUntilFinished() { ended_.wait(false); }
+  /// FailedPrecondition (SCAN_STATE) unless QUEUED or RUNNING.
+  absl::Status CanUpdate();
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(const ResolvedScan& updated);
   ResolvedScan Resolved();
+  /// Host memory that the scan takes while it is listed, about: what the client asked for, and events.
+  int64_t ListedBytes();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
   /// What its chains may use; null: no chains, or the scan is over.
@@ -190,6 +194,8 @@ class ScanSession {
   ScanEvent EmitLocked(ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
   void PublishEvent(const ScanEvent& event);
   ScanStatus StatusWithoutEvents();
+  SourceCounts SourceCountsNow();
+  void LetGo();
   absl::Status PushRetire(Retiring item);
   absl::Status EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event);
   bool VolumesRetiring();
@@ -244,7 +250,13 @@ class ScanSession {
 
   const std::string name_, client_session_;
   const SessionContext context_;
-  const std::unique_ptr<Source> source_;
+  // Of the scan's own threads; let go of at the end, with its files, cameras and tables. Others ask SourceCountsNow and the ports.
+  std::unique_ptr<Source> source_;
+  const std::shared_ptr<PushPort> push_;  // the source's, if it has one
+  const std::shared_ptr<RingPort> ring_port_;
+  Mutex source_mutex_;
+  bool source_gone_ ABSL_GUARDED_BY(source_mutex_) = false;
+  SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a source that is gone
   Device& device_;
 
   // Fixed after Allocate; used by the compute thread.

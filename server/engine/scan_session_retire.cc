@@ -241,6 +241,23 @@ void ScanSession::CopyVolumes(std::stop_token) {
   }
 }
 
+// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client asked for, and how it went.
+void ScanSession::LetGo() {
+  std::unique_ptr<Source> source;  // goes without the lock: a camera takes its time
+  {
+    MutexLock lock(source_mutex_);
+    last_counts_ = source_->Counts();
+    source_gone_ = true;
+    source = std::move(source_);
+  }
+  origin_ = nullptr;
+  for (std::vector<BscanSpan>& spans : spans_) spans = {};
+  for (std::vector<int64_t>& rows : span_rows_) rows = {};
+  scan_ = ResolvedScan();
+  MutexLock lock(update_mutex_);
+  latest_ = ResolvedScan();
+}
+
 // Everything is through the device: free what is not held, then say how it ended.
 void ScanSession::Finish() {
   {
@@ -291,6 +308,7 @@ void ScanSession::Finish() {
     status_.current_fraction = 0;
   }
   SetState(end);
+  LetGo();
   context_.publisher->ScanEnded(name_);
   const ScanStatus status = Status();
   Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",

@@ -88,9 +88,14 @@ VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std
   record.status.state = to;
   record.status.reason = reason;
   record.gone_ns = clock_->Now().monotonic_ns;
+  record.status.origin = nullptr;  // megabytes, and thousands of these are remembered
+  record.status.job_parameters = {};
   ++finished_[finished];
   // Nobody ever waits for a lease of a volume: nobody is called back here.
   if (protections_.leases != nullptr) protections_.leases->Forget(record.status.name);
+  const auto scan = of_scan_.find(record.status.scan);
+  scan->second.erase(record.number);
+  if (scan->second.empty()) of_scan_.erase(scan);
   gone_.splice(gone_.end(), records_, by_name_.at(record.status.name));
   return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
 }
@@ -101,7 +106,7 @@ void VolumeStore::Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int
     MutexLock lock(mutex_);
     Purge();
     records_.push_back({.number = ++added_, .status = status, .slot = std::move(slot), .device = device});
-    by_name_[status.name] = std::prev(records_.end());
+    by_name_[status.name] = of_scan_[status.scan][added_] = std::prev(records_.end());
   }
   Changed(status);
 }
@@ -344,14 +349,23 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   MutexLock lock(mutex_);
   ScanCounts counts;
   if (auto it = scans_.find(scan); it != scans_.end()) counts = it->second;
-  for (const Record& record : records_) {
-    if (record.status.scan != scan || !InMemory(record.status.state)) continue;
+  const auto records = of_scan_.find(scan);
+  if (records == of_scan_.end()) return counts;
+  for (const auto& [number, place] : records->second) {
+    const Record& record = *place;
     counts.in_memory.push_back(record.status.name);
     counts.held += record.status.state != VolumeState::kAcquiring && !record.status.is_raw;
     counts.spilled += record.status.tier != Tier::kDevice;
     counts.kept_slots += record.status.kept && !record.status.is_raw && record.InSlot();
   }
   return counts;
+}
+
+std::set<std::string> VolumeStore::ScansInMemory() {
+  MutexLock lock(mutex_);
+  std::set<std::string> scans;
+  for (const auto& [scan, records] : of_scan_) scans.insert(scan);
+  return scans;
 }
 
 int64_t VolumeStore::MappedOf(const std::string& scan) {

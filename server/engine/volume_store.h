@@ -189,6 +189,8 @@ class VolumeStore {
     bool ring_over = false;              // a LIVE scan that has ended: it overwrites nothing any more
   };
   ScanCounts CountOf(const std::string& scan);
+  /// The scans of all volumes in memory.
+  std::set<std::string> ScansInMemory();
   /// Volumes of the scan that are held on the device and that other processes map.
   int64_t MappedOf(const std::string& scan);
   /// The scan is no longer listed: its totals go.
@@ -248,6 +250,7 @@ class VolumeStore {
   Records records_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Records::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::map<uint64_t, Records::iterator>> of_scan_ ABSL_GUARDED_BY(mutex_);  // those in memory, by scan and number
   std::map<std::string, int64_t> finished_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ScanCounts> scans_ ABSL_GUARDED_BY(mutex_);  // running totals; in_memory and held unused
   ScanCounts others_ ABSL_GUARDED_BY(mutex_);                        // of all that is of no scan

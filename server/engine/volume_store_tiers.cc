@@ -145,7 +145,7 @@ void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVo
                         .gone_ns = 0,
                         .living_ns = now});
     records_.back().spilled = std::move(spilled);
-    by_name_[status.name] = std::prev(records_.end());
+    by_name_[status.name] = of_scan_[status.scan][added_] = std::prev(records_.end());
   }
   Changed(status);
 }

@@ -49,7 +49,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   ServerUnaryReactor* OpenSession(CallbackServerContext* context, const v1::OpenSessionRequest* request, v1::OpenSessionResponse* response) override {
     return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckText("client", request->client()));
-      const auto opened = engine_->OpenSession(request->client());
+      OCTAVO_ASSIGN_OR_RETURN(const auto opened, engine_->OpenSession(request->client()));
       EncodeSession(opened.session, response->mutable_session());
       response->set_secret(opened.secret);
       response->set_heartbeat_seconds(engine_->sessions().config().heartbeat_seconds);
