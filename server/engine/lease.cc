@@ -378,7 +378,6 @@ void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
   Told told;
   {
     MutexLock lock(mutex_);
-    if (gone_ != nullptr && !gone_(session)) return;
     for (auto it = resources_.begin(); it != resources_.end();) {
       std::list<Lease>& held = it->second.held;
       for (auto lease = held.begin(); lease != held.end();) {

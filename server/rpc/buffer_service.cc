@@ -6,6 +6,7 @@
 
 #include "octavo/v1/buffer.grpc.pb.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/buffer_store.h"
 #include "server/rpc/convert.h"

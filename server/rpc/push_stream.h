@@ -5,6 +5,7 @@
 
 #include "grpcpp/grpcpp.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/mutex.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/status.h"
