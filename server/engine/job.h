@@ -144,6 +144,8 @@ class JobRun {
   virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
   /// What to show of the result as black and white, in its own values.
   virtual void SetDisplay(size_t index, double lo, double hi) = 0;
+  /// How many of its voxels were clipped below and above its levels.
+  virtual void SetClipped(size_t index, int64_t below, int64_t above) = 0;
   /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes it here and says so with `made`;
   /// else the queue makes it in the end.
   virtual void* ResultMip(size_t index, bool made) = 0;

@@ -225,6 +225,12 @@ void JobQueue::Running::SetDisplay(size_t index, double lo, double hi) {
   made_[index].volume.display_hi = hi;
 }
 
+void JobQueue::Running::SetClipped(size_t index, int64_t below, int64_t above) {
+  if (index >= made_.size()) return;
+  made_[index].volume.clipped_below = below;
+  made_[index].volume.clipped_above = above;
+}
+
 void* JobQueue::Running::ResultMip(size_t index, bool made) {
   if (index >= made_.size()) return nullptr;
   made_[index].has_mip = made;

@@ -95,7 +95,9 @@ absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume&
     return absl::OkStatus();
   };
   OCTAVO_RETURN_IF_ERROR(reprocessor->Run(run.stream(), {.volume = volume, .mip = run.ResultMip(0, /*made=*/true)}, on_block));
-  OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
+  VolumeStatus counted;
+  OCTAVO_RETURN_IF_ERROR(reprocessor->ReadClipped(run.stream(), &counted));
+  run.SetClipped(0, counted.clipped_below, counted.clipped_above);
   run.Step(reprocessor->blocks(), std::numeric_limits<double>::quiet_NaN());
   return absl::OkStatus();
 }

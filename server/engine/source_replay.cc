@@ -198,7 +198,7 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
                       .raw_type = file.raw_type,
                       .packing = file.packing,
                       .record_rate_hz = replay.rate_hz,
-                      .full_scale_counts = 0,
+                      .adc_bits = 0,
                       .total_records = replay.loops == 0 ? 0 : TotalRecords(file.records, replay.loops),
                       .file_records = file.records,
                       .warnings = std::move(warnings),

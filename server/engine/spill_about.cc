@@ -23,6 +23,7 @@ nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& me
           {"derived_from", volume.derived_from},
           {"operations", volume.operations},
           {"display", {volume.display_lo, volume.display_hi}},
+          {"clipped", {volume.clipped_below, volume.clipped_above}},
           {"ttl_seconds", volume.ttl_seconds},
           {"ttl_warning_seconds", volume.ttl_warning_seconds},
           {"marked", volume.marked}};
@@ -43,6 +44,12 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "display", &display));
   volume.display_lo = display[0];
   volume.display_hi = display[1];
+  if (about.contains("clipped")) {  // older files tell nothing of it
+    int64_t clipped[2];
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "clipped", &clipped));
+    volume.clipped_below = clipped[0];
+    volume.clipped_above = clipped[1];
+  }
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_seconds", &volume.ttl_seconds));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_warning_seconds", &volume.ttl_warning_seconds));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "marked", &volume.marked));

@@ -123,6 +123,9 @@ class Page final : public prometheus::Collectable {
     every("octavo_volumes_finished_total", "Volumes that left memory or never came, by reason", kCounter, "reason",
           {"committed", "discarded", "failed", "dropped", "overwritten", "expired"}, stats.volumes_finished);
     one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter, static_cast<double>(stats.missing_ascans));
+    one("octavo_voxels_total", "Voxels of volumes that scans completed", kCounter, static_cast<double>(stats.voxels));
+    each("octavo_voxels_clipped_total", "Of those, voxels that were clipped, by the end of the levels that they lie beyond", kCounter, "kind",
+         stats.voxels_clipped);
     one("octavo_oldest_held_seconds", "Age of the oldest held volume", kGauge, stats.oldest_held_seconds);
     histogram(family("octavo_commit_seconds", "Duration of commits", kHistogram), {}, stats.commit_seconds);
     one("octavo_commit_bytes_total", "Bytes written by commits", kCounter, static_cast<double>(stats.commit_bytes));

@@ -198,6 +198,8 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_job(in.job);
   out->set_raw(in.is_raw);
   out->set_chain(in.chain);
+  out->set_clipped_below(in.clipped_below);
+  out->set_clipped_above(in.clipped_above);
 }
 
 }  // namespace octavo::rpc

@@ -20,13 +20,13 @@
 #include "server/storage/chunk_grid.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/json_file.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
 namespace {
 
 using nlohmann::json;
-constexpr size_t kMostJson = 64 << 20;  // bytes
 
 absl::Status CheckInside(const std::string& real, const std::vector<std::string>& roots) {
   if (roots.empty()) return absl::OkStatus();
@@ -61,13 +61,7 @@ struct ZarrArrayReader::Box {
 
 absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Roots& roots) {
   if (const absl::Status inside = CheckMissing(path, roots); !inside.ok()) return Annotate(inside, path);
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && (!S_ISREG(info.st_mode) || info.st_size > static_cast<off_t>(kMostJson)))
-    return absl::DataLossError(absl::StrCat(path, " is no regular file of at most ", kMostJson, " bytes"));
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  auto out = ParseJson(text, {.bytes = kMostJson});
-  if (!out.ok()) return absl::DataLossError(absl::StrCat(path, " ", out.status().message()));
-  return out;
+  return ReadJsonFile(path);
 }
 
 absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing, Roots roots) {
