@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <sstream>
 #include <unistd.h>
@@ -15,10 +16,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "toml++/toml.h"
 
 #include "gpu/base/status.h"
+#include "server/config_text.h"
 #include "server/listen_address.h"
+#include "server/toml.h"
 
 namespace octavo {
 namespace {
@@ -129,6 +131,12 @@ const std::vector<Key>& Keys() {
   static const auto& keys = *new std::vector<Key>{
       List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp, CheckAddress),
       Text("listen.unix", "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock", &Config::listen_unix),
+      Integer("listen.memory_bytes", "memory for what gRPC clients send, until it is dealt with, bytes; when it is used up calls end",
+              &Config::listen_memory_bytes, 64 << 20, int64_t{1} << 40),
+      Integer("listen.spare_descriptors", "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' limit, at most 1024",
+              &Config::listen_spare_descriptors, 0, 1 << 20),
+      Number("listen.stalled_seconds", "a client that takes nothing of what is written for it for so long is cut, 1 to 3600",
+             &Config::listen_stalled_seconds, 1, 3600),
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity", &Config::state_dir),
       List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),
@@ -138,7 +146,7 @@ const std::vector<Key>& Keys() {
               &Config::host_devices, 1, 16),
       Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
-      Integer("device.frame_pool_bytes", "page-locked host memory per device for frames (at most three quarters of it), reads and commits, bytes",
+      Integer("device.frame_pool_bytes", "page-locked host memory per device for frames and what clients read and write (at most three quarters of it) and commits, bytes",
               &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
       Integer("device.slot_cache_bytes", "device memory of ended scans kept for the next ones, per device, bytes; 0 = given back at once",
               &Config::slot_cache_bytes, 0, int64_t{1} << 50),
@@ -158,6 +166,13 @@ const std::vector<Key>& Keys() {
              0.1, 3600),
       Number("session.expiry_seconds", "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
              &Config::session_expiry_seconds, 0.2, 86400),
+      Integer("session.most", "sessions that may be open at once; as many that have ended are remembered, 1 to 10000000", &Config::session_most, 1,
+              10'000'000),
+      Integer("lease.most", "leases that may be held or waited for at once, 1 to 10000000", &Config::lease_most, 1, 10'000'000),
+      Integer("history.scans", "ended scans that stay listed, 1 to 1000000; one with volumes in memory always does", &Config::history_scans, 1,
+              1'000'000),
+      Integer("history.bytes", "host memory that ended scans may take while they stay listed, bytes", &Config::history_bytes, 1 << 20,
+              int64_t{1} << 40),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
            CheckInterface),
@@ -287,10 +302,22 @@ absl::Status ApplyFile(Config* config, const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
   if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return ApplyText(config, text, path);
+}
+
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path) {
+  if (absl::Status fit = CheckConfigText(text); !fit.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ", ", fit.message()));
   try {
-    return ApplyTable(config, toml::parse_file(path), "", path);
+    return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
     return absl::InvalidArgumentError(absl::StrCat(path, ", line ", e.source().begin.line, ": ", std::string(e.description())));
+  } catch (const std::logic_error&) {  // where is not known
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
   }
 }
 

@@ -80,6 +80,9 @@ void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats*
   stats->ring_blocks_broken += scan.source.broken_blocks;
   stats->volumes_finished["dropped"] += scan.volumes_dropped;
   stats->missing_ascans += scan.missing_ascans;
+  stats->voxels += scan.voxels;
+  stats->voxels_clipped["below"] += scan.clipped_below;
+  stats->voxels_clipped["above"] += scan.clipped_above;
   const auto timings = session.TimingsNow();
   for (const auto& [stage, histogram] : timings.stages) stats->stage_seconds[stage].Merge(histogram);
   stats->volume_latency_seconds.Merge(timings.volume_latency);
@@ -99,6 +102,8 @@ void EngineImpl::AddStats(const Stats& from, Stats* to) {
   to->source_overruns += from.source_overruns;
   to->ring_blocks_broken += from.ring_blocks_broken;
   to->missing_ascans += from.missing_ascans;
+  to->voxels += from.voxels;
+  for (const auto& [key, n] : from.voxels_clipped) to->voxels_clipped[key] += n;
 }
 
 }  // namespace octavo::engine

@@ -133,10 +133,11 @@ VolumeStatus ScanSession::DescribeVolume(const VolumeSlot& slot) const {
   return status;
 }
 
-// The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do.
+// The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do, and its counts.
 absl::Status ScanSession::ClearProjections(const VolumeSlot& slot) {
   const DType projection = ProjectionOf(scan_.chain.output);
   const auto clear = [&](Device& device, StreamRef stream, const auto& part, int64_t ascans) -> absl::Status {
+    if (uint64_t* clipped = ClippedIn(part.digest); clipped != nullptr) OCTAVO_RETURN_IF_ERROR(device.Fill(stream, clipped, 16, 0));
     OCTAVO_RETURN_IF_ERROR(device.Fill(stream, part.mip.data(), ascans * SizeOf(projection), FillPattern(projection)));
     return part.aip ? device.Fill(stream, part.aip.data(), ascans * 4, FillPattern(DType::kF32)) : absl::OkStatus();
   };

@@ -123,6 +123,9 @@ class Page final : public prometheus::Collectable {
     every("octavo_volumes_finished_total", "Volumes that left memory or never came, by reason", kCounter, "reason",
           {"committed", "discarded", "failed", "dropped", "overwritten", "expired"}, stats.volumes_finished);
     one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter, static_cast<double>(stats.missing_ascans));
+    one("octavo_voxels_total", "Voxels of volumes that scans completed", kCounter, static_cast<double>(stats.voxels));
+    each("octavo_voxels_clipped_total", "Of those, voxels that were clipped, by the end of the levels that they lie beyond", kCounter, "kind",
+         stats.voxels_clipped);
     one("octavo_oldest_held_seconds", "Age of the oldest held volume", kGauge, stats.oldest_held_seconds);
     histogram(family("octavo_commit_seconds", "Duration of commits", kHistogram), {}, stats.commit_seconds);
     one("octavo_commit_bytes_total", "Bytes written by commits", kCounter, static_cast<double>(stats.commit_bytes));
@@ -134,14 +137,14 @@ class Page final : public prometheus::Collectable {
     {
       MetricFamily& to = family("octavo_frames_dropped_total", "Frames that a subscriber did not get", kCounter);
       LabelValues policies = NamesOf<engine::Delivery>(engine::Name);
-      policies.emplace_back("no_memory");
+      policies.insert(policies.end(), {"no_memory", "yielded"});
       auto dropped = stats.frames_dropped;
       for (const auto& product : products) {
         for (const auto& policy : policies) dropped.try_emplace({product, policy}, 0);
       }
       for (const auto& [key, n] : dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
-    every("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", {"slow_subscriber"}, stats.streams_cut);
+    every("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", {"slow_subscriber", "stalled"}, stats.streams_cut);
     every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", NamesOf<engine::JobState>(engine::Name), stats.jobs_by_state);
     {
       MetricFamily& to = family("octavo_jobs_finished_total", "Jobs that ended, by kind and reason", kCounter);

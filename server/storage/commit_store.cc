@@ -1,3 +1,6 @@
+// Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created, chunk_written, files_synced, manifest_written,
+// before_rename, (single files: side_renamed,) after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
+// line cannot be taken back.
 #include "server/storage/commit_store.h"
 
 #include <atomic>
@@ -15,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "tbb/parallel_invoke.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/storage/checksum_stream.h"
 #include "server/storage/files.h"
@@ -107,7 +111,7 @@ class StoreImpl final : public CommitStore {
     const SpareDescriptors::Loan loan(&spare_);
     const CommitPaths& paths = failed.paths;
     // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
-    const bool ours_only = IsSingleFile(paths.format) ? PathExists(paths.temporary) : !PathExists(paths.temporary);
+    const bool ours_only = !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
     if (failed.renaming && ours_only && !WithdrawFiles(paths).ok()) return false;
     // Said before anything is removed: recovery must not take a half removed directory for a half published one.
     failed.said = failed.said || Record({{"op", "abandon"}, {"key", paths.key}}).ok();
@@ -216,7 +220,7 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(PublishFiles(paths_));
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
-    const bool clean = !IsSingleFile(paths_.format) || RemoveTree(paths_.temporary);
+    const bool clean = paths_.folder || RemoveTree(paths_.temporary);
     if (Failpoint("journal_end") == 0 && clean) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
@@ -244,7 +248,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
   }
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
-  if (!HasExtension(final, resolved.format)) final += Extension(resolved.format);
+  final = WithExtension(final, resolved);
   const std::string temporary = absl::StrCat(ParentOf(final), "/.octavo-", commit_id, ".tmp");
   RemoveWhatIsLeft();
   OCTAVO_RETURN_IF_ERROR(Claim(final));
@@ -261,12 +265,13 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
                           .final = final,
                           .temporary = temporary,
                           .format = resolved.format,
+                          .folder = !IsSingleFile(resolved),
                           .made = {},
                           .root = root,
                           .root_id = DirectoryId(root)};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
-  if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
+  if (!paths.folder && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
   if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
   OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));
   return transaction;

@@ -128,6 +128,8 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_volumes",
                            "octavo_volumes_finished_total",
                            "octavo_volume_missing_ascans_total",
+                           "octavo_voxels_total",
+                           "octavo_voxels_clipped_total",
                            "octavo_oldest_held_seconds",
                            "octavo_commit_seconds",
                            "octavo_commit_bytes_total",
