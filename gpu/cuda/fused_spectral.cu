@@ -20,10 +20,19 @@ const FusedLength* LengthOf(int64_t length) {
 /// Entry of point n in tables of pairs: points n and n + F/2 stand side by side, F/2 of them in steps of G.
 __host__ __device__ inline int64_t EntryOf(int64_t n, int64_t length) { return n < length / 2 ? 2 * n : 2 * (n - length / 2) + 1; }
 
-// The background as it is after the interpolation, negative: one thread a position.
-__global__ void FoldBackgroundKernel(const float* background, int samples, int positions, int length, bool cubic, float2* position) {
+/// Rows of backgrounds.
+struct Rows {
+  int32_t at[kMostRollingStepGroups];
+};
+
+// The background as it is after the interpolation, negative: one thread a position, of each of some rows.
+__global__ void FoldBackgroundKernel(const __grid_constant__ Rows rows, const float* background, int samples, int positions, int length, bool cubic,
+                                     float2* position) {
   const int j = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (j >= positions) return;
+  const int64_t row = rows.at[blockIdx.y];
+  background += row * samples;
+  position += row * length;
   float2* const entry = position + EntryOf(j, length);
   const float r = entry->x, t = r - floorf(r);
   const int i = static_cast<int>(floorf(r));
@@ -78,10 +87,16 @@ class FusedChainImpl final : public FusedChain {
     }
     OCTAVO_ASSIGN_OR_RETURN(memory_, device->Allocate(DeviceBytes(c)));
     float2* at = memory_.as<float2>();
-    const float2* begin[3];
+    const float2* begin[3] = {at};
+    rows_ = RowsOf(c);
+    for (int64_t row = 0; row + 1 < rows_; ++row) {
+      OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, position.data(), position.size() * sizeof(float2), cudaMemcpyHostToDevice, stream));
+      at += position.size();
+    }
     for (int i = 0; const auto* table : {&position, &h, &twiddle}) {
       OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, table->data(), table->size() * sizeof(float2), cudaMemcpyHostToDevice, stream));
-      begin[i++] = at;
+      if (i > 0) begin[i] = at;
+      ++i;
       at += table->size();
     }
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(stream));
@@ -118,17 +133,27 @@ class FusedChainImpl final : public FusedChain {
           .value_offset = static_cast<float>(offset),
           .slab_begin = static_cast<int>(c.slab_begin),
           .slab_end = static_cast<int>(c.slab_end),
+          .group_records = c.background == math::Background::kRolling ? static_cast<int>(c.background_group_records) : 0,
+          .rows = static_cast<int>(rows_),
           .tap_offset = kTapOffset};
     int device_index = 0;
     OCTAVO_CUDA(health_.get(), cudaGetDevice(&device_index));
     OCTAVO_CUDA(health_.get(), cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_index));
-    return background_ == nullptr ? absl::OkStatus() : Refresh(stream);
+    if (background_ == nullptr) return absl::OkStatus();
+    std::vector<MeanOfSums> all(static_cast<size_t>(std::min(rows_, kMostRollingStepGroups)));
+    for (int64_t first = 0; first < rows_; first += std::ssize(all)) {
+      for (int64_t i = 0; i < std::ssize(all); ++i) all[static_cast<size_t>(i)].row = static_cast<int32_t>(std::min(first + i, rows_ - 1));
+      OCTAVO_RETURN_IF_ERROR(Refresh(stream, all));
+    }
+    return absl::OkStatus();
   }
 
-  absl::Status Refresh(cudaStream_t stream) override {
+  absl::Status Refresh(cudaStream_t stream, std::span<const MeanOfSums> rows) override {
     const auto n = static_cast<int>(config_.window.size());
-    FoldBackgroundKernel<<<static_cast<unsigned>((n + 127) / 128), 128, 0, stream>>>(background_, t_.samples, n, static_cast<int>(config_.fft_length),
-                                                                                     t_.cubic, memory_.as<float2>());
+    Rows of{};
+    for (size_t i = 0; i < rows.size(); ++i) of.at[i] = rows[i].row;
+    FoldBackgroundKernel<<<dim3(static_cast<unsigned>((n + 127) / 128), static_cast<unsigned>(rows.size())), 128, 0, stream>>>(
+        of, background_, t_.samples, n, static_cast<int>(config_.fft_length), t_.cubic, memory_.as<float2>());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
@@ -137,18 +162,32 @@ class FusedChainImpl final : public FusedChain {
                        const SpectralTarget& target) override {
     FusedTables tables = t_;
     tables.pairs = t_.pairs && reinterpret_cast<uintptr_t>(raw) % 4 == 0;
-    length_.launch(stream, sms_, tables, raw, records, placement, target);
+    length_.launch(stream, sms_, tables, raw, UnitsOf(records, placement.first_record), placement, target);
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
+
+  static int64_t RowsOf(const SpectralConfig& c) { return std::max<int64_t>(1, RollingRows(c)); }
 
  private:
   const SpectralConfig config_;
   const FusedLength& length_;
   const std::shared_ptr<DeviceHealth> health_;
   const float* const background_;
+  FusedUnits UnitsOf(int64_t records, int64_t first_record) const {
+    const int64_t group = t_.group_records, head = group == 0 ? records : std::min(records, group - first_record % group), rest = records - head,
+                  each = std::max<int64_t>(1, (group + 1) / 2), whole = group == 0 ? 0 : rest / group;
+    return {.records = static_cast<int>(records),
+            .head = static_cast<int>(head),
+            .head_units = static_cast<int>((head + 1) / 2),
+            .group_units = static_cast<int>(each),
+            .units = static_cast<int>((head + 1) / 2 + whole * each + (rest - whole * group + 1) / 2),
+            .first_group = group == 0 ? 0 : static_cast<int>(first_record / group % rows_)};
+  }
+
   DeviceBuffer memory_;
   FusedTables t_{};
+  int64_t rows_ = 1;
   int sms_ = 0;
 };
 
@@ -176,7 +215,9 @@ std::string FusedChain::Describe(const SpectralConfig& c) {
          " in registers" + (c.phase_rad.empty() ? ", two A-scans as one complex transform (no dispersion)" : "");
 }
 
-int64_t FusedChain::DeviceBytes(const SpectralConfig& c) { return 3 * c.fft_length * static_cast<int64_t>(sizeof(float2)); }
+int64_t FusedChain::DeviceBytes(const SpectralConfig& c) {
+  return (2 + FusedChainImpl::RowsOf(c)) * c.fft_length * static_cast<int64_t>(sizeof(float2));
+}
 
 absl::StatusOr<std::unique_ptr<FusedChain>> FusedChain::Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health,
                                                                const float* background, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "gpu/math/hd.h"
 
@@ -16,6 +17,18 @@ enum class Value : uint8_t { kDb, kMagnitude, kPower, kReal, kComplex };
 enum class FixedPattern : uint8_t { kNone, kMean, kQuietSegment };
 
 inline constexpr int64_t kFixedPatternSegments = 9;
+
+/// Whether v is neither infinite nor NaN, whatever the compiler takes for granted.
+OCTAVO_HD inline bool IsFinite(float v) {
+  uint32_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  return (bits & 0x7F800000u) != 0x7F800000u;
+}
+
+/// What is subtracted from each of the records that the sum of `count` of them is background of; nothing if there were none.
+OCTAVO_HD inline float MeanOfRecords(double sum, double count, int64_t record_average) {
+  return count > 0 ? static_cast<float>(sum / (count * static_cast<double>(record_average))) : 0.0f;
+}
 
 /// A-scan at which segment `s` of `segments` of a B-scan of `ascans` begins; s = segments gives the end.
 OCTAVO_HD inline int64_t SegmentBegin(int64_t ascans, int64_t segments, int64_t s) { return ascans * s / segments; }

@@ -231,9 +231,7 @@ absl::Status ScanSession::AllocateRing() {
     ring_memory_.push_back(std::move(memory));
   }
   const auto parts = lender_ == nullptr ? std::ssize(ring_memory_) : LimitsOfRing(scan_.spec).slots;
-  // Each device of a spread scan has a rolling background of its own, which sees its share of a block at once.
-  const bool join = context_.peers.empty() || scan_.chain.background != math::Background::kRolling;
-  ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience, .join = join});
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());

@@ -12,6 +12,7 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   out.background = static_cast<engine::BackgroundMode>(background.mode());
   out.background_spectrum.assign(background.spectrum().begin(), background.spectrum().end());
   out.background_window_records = background.window_records();
+  out.background_group_records = background.group_records();
   const auto& k = in.k_linearisation();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.k_linearisation.interpolation", k.interpolation(), v1::Interpolation_IsValid(k.interpolation())));
   out.k_interpolation = static_cast<engine::KInterpolation>(k.interpolation());
@@ -72,6 +73,7 @@ void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   background->set_mode(static_cast<v1::Processing::Background::Mode>(in.background));
   background->mutable_spectrum()->Add(in.background_spectrum.begin(), in.background_spectrum.end());
   background->set_window_records(static_cast<uint32_t>(in.background_window_records));
+  background->set_group_records(static_cast<uint32_t>(in.background_group_records));
   auto* k = out->mutable_k_linearisation();
   k->set_interpolation(static_cast<v1::Interpolation>(in.k_interpolation));
   switch (in.k_mode) {

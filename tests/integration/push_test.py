@@ -92,6 +92,33 @@ class Push(DaemonTest):
             for volume in self.client.volumes(scan):
                 self.client.discard(volume.name)
 
+    def test_how_a_client_cuts_the_stream_changes_no_bit(self):
+        # The default background, a group of another length with a window over volumes, and a replay of the same records.
+        raw = records(0, 3 * VOLUME)
+        np.save(os.path.join(self.daemon.root, "same.npy"), raw)
+        seed = np.random.SeedSequence().entropy % 2 ** 32
+        random = np.random.default_rng(seed)
+        for processing in (octavo.processing(), octavo.processing(group_records=50, window_records=330)):
+            def digests(scan, **_):
+                end = self.client.wait(scan)
+                self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 0))
+                made = [v.digest for v in sorted(self.client.volumes(scan), key=lambda v: v.index)]
+                for volume in self.client.volumes(scan):
+                    self.client.discard(volume.name)
+                return made
+
+            replayed = self.client.submit_scan(octavo.replay("same.npy"), octavo.raster(ASCANS, BSCANS, volumes=3), processing=processing).name
+            wanted = digests(replayed)
+            self.assertEqual(len(wanted), 3)
+            for block in (0, 48, 100, 7, 256):
+                most = int(random.integers(1, 3 * VOLUME))
+                cuts = [0]
+                while cuts[-1] < len(raw):
+                    cuts.append(min(len(raw), cuts[-1] + int(random.integers(1, most + 1))))
+                scan = self.submit(volumes=3, processing=processing, acquisition=dict(records_per_block=block))
+                self.assertTrue(self.client.push(scan, [raw[a:b] for a, b in zip(cuts, cuts[1:])]).done)
+                self.assertEqual(digests(scan), wanted, f"pieces of at most {most}, blocks of {block}, seed {seed}")
+
     def test_packed_records_channels_and_averages(self):
         raw = records(0, 2 * VOLUME)
         low, high = raw[:, 0::2], raw[:, 1::2]
