@@ -215,6 +215,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
             << " records/s";
   if (scan.duplicate_records() > 0) std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0) std::cout << "  " << scan.out_of_range_records() << " records for no volume";
+  if (scan.non_finite_records() > 0) std::cout << "  " << scan.non_finite_records() << " records with samples that are no finite number";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
   if (scan.queue_position() > 0) std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
   if (scan.source().lost_records() > 0) std::cout << "  " << scan.source().lost_records() << " records lost at the source";

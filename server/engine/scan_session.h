@@ -188,6 +188,8 @@ class ScanSession {
   void PublishEvent(const ScanEvent& event);
   ScanStatus StatusWithoutEvents();
   absl::Status PushRetire(Retiring item);
+  absl::Status CopyNonFinite(StreamRef stream, size_t event);
+  void TellNonFinite(size_t event);
   bool VolumesRetiring();
   // compute thread, of a scan that is spread
   struct Share {  // records of the block now that go to one device
@@ -274,6 +276,7 @@ class ScanSession {
   std::unique_ptr<RawRecorder> recorder_;  // the same
   PinnedBuffer digests_;                   // digest_words_ u64 per event: of the volume (or its stripes) and of its raw records
   size_t digest_words_ = 2;
+  PinnedBuffer non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;

@@ -178,11 +178,22 @@ absl::Status ScanSession::PushRetire(Retiring item) {
       OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + 2 * index + 1, raw->digest.data(), 8));
     }
   }
+  if (item.volume != nullptr) OCTAVO_RETURN_IF_ERROR(CopyNonFinite(stream, index));
   OCTAVO_RETURN_IF_ERROR(events_[index].Record(stream));
   MutexLock lock(retire_mutex_);
   volumes_retiring_ += item.volume != nullptr;
   retiring_[(first_retiring_ + retiring_count_++) % retiring_.size()] = std::move(item);
   retire_cv_.NotifyAll();
+  return absl::OkStatus();
+}
+
+// What every device has counted; `stream`, of the home device, has waited for all of them.
+absl::Status ScanSession::CopyNonFinite(StreamRef stream, size_t event) {
+  const size_t devices = 1 + peers_.size();
+  for (size_t d = 0; non_finite_.data() != nullptr && d < devices; ++d) {
+    const SpectralProcessor& processor = d == 0 ? *processor_ : *peers_[d - 1]->processor;
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, non_finite_.as<uint64_t>() + devices * event + d, processor.non_finite_records(), 8));
+  }
   return absl::OkStatus();
 }
 

@@ -259,6 +259,9 @@ absl::Status ScanSession::AllocateRetiring(int64_t slots) {
   const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + slots + 2;
   digest_words_ = static_cast<size_t>(std::max<int64_t>(2, scan_.stripe_devices));
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * static_cast<int64_t>(digest_words_) * 8));
+  if (scan_.chain.raw_type == DType::kF32) {
+    OCTAVO_ASSIGN_OR_RETURN(non_finite_, device_.AllocatePinned(event_count * static_cast<int64_t>((1 + peers_.size()) * sizeof(uint64_t))));
+  }
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));

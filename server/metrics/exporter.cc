@@ -74,6 +74,8 @@ class Page final : public prometheus::Collectable {
     each("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", stats.blocks_dropped);
     each("octavo_records_without_place_total", "Records that came again, too late or for no volume of the scan, by reason", kCounter, "reason",
          stats.records_without_place);
+    one("octavo_records_not_finite_total", "Records of 32-bit numbers with a NaN or an infinite sample", kCounter,
+        static_cast<double>(stats.records_not_finite));
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
     each("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
          stats.source_records_lost);
