@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 // The rolling background: which records make the background of which record.
@@ -80,7 +82,7 @@ class RollingWindow {
 
  private:
   const RollingShape shape_;
-  std::vector<int64_t> begins_;         // of the part in each entry
+  std::vector<int64_t> begins_;    // of the part in each entry
   int64_t first_ = 0, count_ = 0;  // entries in use, around the ring, oldest first
 };
 

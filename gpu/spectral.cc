@@ -32,8 +32,9 @@ absl::Status Finite(const char* field, const std::vector<float>& values) {
 // What a processor allocates beside the backend's plan.
 int64_t KeptBytes(const SpectralConfig& c) { return c.bscan_records * (RecordBytes(c) + 4); }
 int64_t RepeatBytes(const SpectralConfig& c) { return c.repeat_ascans * (c.depth * 4 + 8); }
+constexpr int64_t kPair = 2;
 int64_t GroupBytes(const SpectralConfig& c) {
-  if (c.background != math::Background::kRolling) return 0;
+  if (c.background != math::Background::kRolling) return kPair * (RecordBytes(c) + 4);
   const int64_t sums = RollingShapeOf(c).RingEntries(RollingStepGroups(c)) * (c.samples_per_record + 1) * static_cast<int64_t>(sizeof(double));
   return c.background_group_records * (RecordBytes(c) + 4) + sums;
 }
@@ -131,8 +132,8 @@ absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
     OCTAVO_RETURN_IF_ERROR(InRange("k_linearisation.index (its length)", static_cast<int64_t>(c.k_index.size()), 16, 65536));
     n = static_cast<int64_t>(c.k_index.size());
     for (size_t j = 0; j < c.k_index.size(); ++j) {
-      const float r = c.k_index[j];
-      if (!(r >= 0 && r <= static_cast<float>(c.samples_per_record - 1))) {
+      const double r = c.k_index[j];
+      if (!(r >= 0 && r <= static_cast<double>(c.samples_per_record - 1))) {
         return InvalidField("k_linearisation.index", absl::StrCat("is ", r, " at ", j, "; allowed 0 to ", c.samples_per_record - 1));
       }
       if (j > 0 && r < c.k_index[j - 1]) {
@@ -166,15 +167,20 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(con
     OCTAVO_ASSIGN_OR_RETURN(processor->kept_, device.Allocate(c.bscan_records * processor->record_bytes_));
     OCTAVO_ASSIGN_OR_RETURN(processor->kept_table_, device.Allocate(c.bscan_records * 4));
   }
-  if (c.background == math::Background::kRolling) {
-    OCTAVO_ASSIGN_OR_RETURN(processor->group_, device.Allocate(c.background_group_records * processor->record_bytes_));
-    OCTAVO_ASSIGN_OR_RETURN(processor->group_table_, device.Allocate(c.background_group_records * 4));
-    const int64_t entries = RollingShapeOf(c).RingEntries(RollingStepGroups(c));
+  processor->shape_ = RollingShapeOf(c);
+  processor->grouped_ = processor->rolling() || (c.volume_records > 0 && processor->plan_->pairs());
+  if (processor->grouped_) {
+    if (!processor->rolling()) processor->shape_ = {.volume_records = c.volume_records, .group_records = kPair, .window_records = 0};
+    OCTAVO_ASSIGN_OR_RETURN(processor->group_, device.Allocate(processor->shape_.group_records * processor->record_bytes_));
+    OCTAVO_ASSIGN_OR_RETURN(processor->group_table_, device.Allocate(processor->shape_.group_records * 4));
+    processor->group_runs_.reserve(64);
+  }
+  if (processor->rolling()) {
+    const int64_t entries = processor->shape_.RingEntries(RollingStepGroups(c));
     if (entries > 0) {
       OCTAVO_ASSIGN_OR_RETURN(processor->sums_, device.Allocate(entries * processor->sum_bytes()));
-      processor->window_ = std::make_shared<RollingWindow>(RollingShapeOf(c), entries);
+      processor->window_ = std::make_shared<RollingWindow>(processor->shape_, entries);
     }
-    processor->group_runs_.reserve(64);
     processor->runs_.reserve(64);
     processor->pieces_.reserve(static_cast<size_t>(kMostSumPieces));
     processor->means_.reserve(static_cast<size_t>(kMostRollingStepGroups));
@@ -217,7 +223,7 @@ absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64
   if (config_.raw_type == DType::kF32 && !placement.borrowed) {
     OCTAVO_RETURN_IF_ERROR(plan_->CountNonFinite(stream, raw, records, non_finite_.as<uint64_t>()));
   }
-  if (config_.background == math::Background::kRolling) return ProcessGroups(stream, bytes, records, placement, target);
+  if (grouped_) return ProcessGroups(stream, bytes, records, placement, target);
   return ProcessPlaced(stream, bytes, records, placement, target);
 }
 
@@ -241,17 +247,15 @@ RecordPlacement Behind(RecordPlacement placement, int64_t count) {
 
 absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
                                               const SpectralTarget& target) {
-  const RollingShape shape = RollingShapeOf(config_);
-  const int64_t first = placement.volume * shape.volume_records + placement.first_record, end = first + records;
-  if (first < next_number_ || placement.first_record + records > shape.volume_records) {
-    return InvalidField("placement.first_record",
-                        absl::StrCat("is ", placement.first_record, " of volume ", placement.volume, " with ", records,
-                                     " records; a rolling background needs records in order, within a volume of ", shape.volume_records));
+  const int64_t first = placement.volume * shape_.volume_records + placement.first_record, end = first + records;
+  if ((rolling() && first < next_number_) || placement.first_record + records > shape_.volume_records) {
+    return InvalidField("placement.first_record", absl::StrCat("is ", placement.first_record, " of volume ", placement.volume, " with ", records,
+                                                               " records; allowed are records in order within a volume of ", shape_.volume_records));
   }
+  if (group_records_ > 0 && (first < next_number_ || first >= group_end_)) OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
   next_number_ = end;
-  if (group_records_ > 0 && first >= group_end_) OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
   for (int64_t at = first; at < end;) {
-    const int64_t group_end = shape.GroupEnd(at);
+    const int64_t group_end = shape_.GroupEnd(at);
     const auto* from = raw + (at - first) * record_bytes_;
     if (group_records_ > 0 || group_end > end) {  // begun before, or not complete
       const int64_t count = std::min(group_end, end) - at;
@@ -262,14 +266,18 @@ absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* r
     }
     // Whole groups, where they lie.
     const int64_t begin = at;
-    for (int64_t groups = 0; groups < RollingStepGroups(config_) && at < end; ++groups) {
-      const int64_t next = shape.GroupEnd(at);
-      if (next > end) break;
-      const GroupRun run{.first = at, .records = next - at, .at = at - begin};
-      AddGroup(shape.GroupBegin(at), next, {&run, 1});
-      at = next;
+    if (rolling()) {
+      for (int64_t groups = 0; groups < RollingStepGroups(config_) && at < end; ++groups) {
+        const int64_t next = shape_.GroupEnd(at);
+        if (next > end) break;
+        const GroupRun run{.first = at, .records = next - at, .at = at - begin};
+        AddGroup(shape_.GroupBegin(at), next, {&run, 1});
+        at = next;
+      }
+      OCTAVO_RETURN_IF_ERROR(EnqueueBackgrounds(stream, from, placement.first_record + begin - first));
+    } else {
+      at = shape_.GroupEnd(end - 1) == end ? end : shape_.GroupBegin(end);
     }
-    OCTAVO_RETURN_IF_ERROR(EnqueueBackgrounds(stream, from, placement.first_record + begin - first));
     if (target.volume != nullptr) OCTAVO_RETURN_IF_ERROR(ProcessPlaced(stream, from, at - begin, Behind(placement, begin - first), target));
   }
   return absl::OkStatus();
@@ -277,9 +285,8 @@ absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* r
 
 absl::Status SpectralProcessor::KeepOfGroup(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
                                             const SpectralTarget& target) {
-  const RollingShape shape = RollingShapeOf(config_);
-  const int64_t first = placement.volume * shape.volume_records + placement.first_record;
-  if (group_records_ == 0) group_end_ = shape.GroupEnd(first);
+  const int64_t first = placement.volume * shape_.volume_records + placement.first_record;
+  if (group_records_ == 0) group_end_ = shape_.GroupEnd(first);
   OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, group_.as<uint8_t>() + group_records_ * record_bytes_, raw, records * record_bytes_));
   RecordPlacement kept = placement;
   if (placement.table != nullptr) {
@@ -299,13 +306,14 @@ absl::Status SpectralProcessor::KeepOfGroup(StreamRef stream, const uint8_t* raw
 // What was kept of a group is all that will come of it.
 absl::Status SpectralProcessor::EndGroup(StreamRef stream) {
   if (group_records_ == 0) return absl::OkStatus();
-  runs_.clear();
-  for (const KeptRun& kept : group_runs_) runs_.push_back(kept.run);
-  const RollingShape shape = RollingShapeOf(config_);
-  AddGroup(shape.GroupBegin(group_end_ - 1), group_end_, runs_);
   group_records_ = 0;
   const auto* raw = group_.as<uint8_t>();
-  OCTAVO_RETURN_IF_ERROR(EnqueueBackgrounds(stream, raw, group_runs_.front().placement.first_record));
+  if (rolling()) {
+    runs_.clear();
+    for (const KeptRun& kept : group_runs_) runs_.push_back(kept.run);
+    AddGroup(shape_.GroupBegin(group_end_ - 1), group_end_, runs_);
+    OCTAVO_RETURN_IF_ERROR(EnqueueBackgrounds(stream, raw, group_runs_.front().placement.first_record));
+  }
   for (const KeptRun& kept : group_runs_) {
     if (kept.target.volume == nullptr) continue;
     OCTAVO_RETURN_IF_ERROR(ProcessPlaced(stream, raw + kept.run.at * record_bytes_, kept.run.records, kept.placement, kept.target));
@@ -316,9 +324,8 @@ absl::Status SpectralProcessor::EndGroup(StreamRef stream) {
 
 // The sums of the parts of a group of which `runs` came, and the mean that is its background.
 void SpectralProcessor::AddGroup(int64_t begin, int64_t end, std::span<const GroupRun> runs) {
-  const RollingShape shape = RollingShapeOf(config_);
   int64_t cuts[RollingShape::kMostParts + 1];
-  const int parts = shape.Parts(begin, end, cuts);
+  const int parts = shape_.Parts(begin, end, cuts);
   const size_t before = pieces_.size();
   for (int i = 0; i < parts; ++i) {
     SumPiece piece;
@@ -332,8 +339,8 @@ void SpectralProcessor::AddGroup(int64_t begin, int64_t end, std::span<const Gro
     piece.entry = static_cast<int32_t>(window_ != nullptr ? window_->Add(cuts[i]) : std::ssize(pieces_));
     pieces_.push_back(piece);
   }
-  const int64_t in_volume = begin % shape.volume_records;
-  MeanOfSums mean{.row = static_cast<int32_t>(in_volume / shape.group_records % RollingRows(config_))};
+  const int64_t in_volume = begin % shape_.volume_records;
+  MeanOfSums mean{.row = static_cast<int32_t>(in_volume / shape_.group_records % RollingRows(config_))};
   if (window_ != nullptr) {
     const RollingWindow::Entries entries = window_->WindowOf(end);
     mean.first = static_cast<int32_t>(entries.first);
@@ -364,7 +371,7 @@ absl::Status SpectralProcessor::EnqueueBackgrounds(StreamRef stream, const uint8
 }
 
 absl::Status SpectralProcessor::Advance(StreamRef stream, int64_t volume, int64_t first_record) {
-  if (group_records_ == 0 || volume * RollingShapeOf(config_).volume_records + first_record < group_end_) return absl::OkStatus();
+  if (group_records_ == 0 || volume * shape_.volume_records + first_record < group_end_) return absl::OkStatus();
   return EndGroup(stream);
 }
 
@@ -372,8 +379,8 @@ absl::StatusOr<bool> SpectralProcessor::Continue(StreamRef stream, SpectralProce
   if (non_finite_.bytes() > 0 && before.non_finite_.bytes() > 0) {
     OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, non_finite_.data(), before.non_finite_.data(), sizeof(uint64_t)));
   }
-  if (config_.background != math::Background::kRolling) return false;
-  if (before.config_.background != math::Background::kRolling) return window_ == nullptr;
+  if (!rolling()) return false;
+  if (!before.rolling()) return window_ == nullptr;
   next_number_ = before.next_number_;
   if (window_ == nullptr) return true;
   if (before.window_ == nullptr || !(before.window_->shape() == window_->shape()) || before.sums_.bytes() != sums_.bytes()) return false;
@@ -512,7 +519,8 @@ std::string DescribeChain(const SpectralConfig& c) {
     case math::Background::kStatic: text += "background: the given spectrum\n"; break;
     case math::Background::kRolling: {
       absl::StrAppend(&text, "background: of each group of ", c.background_group_records, " records the mean of ");
-      absl::StrAppend(&text, c.background_window_records == 0 ? std::string("the group") : absl::StrCat("the last ", c.background_window_records), "\n");
+      absl::StrAppend(&text, c.background_window_records == 0 ? std::string("the group") : absl::StrCat("the last ", c.background_window_records),
+                      "\n");
       break;
     }
     case math::Background::kBscan: absl::StrAppend(&text, "background: mean of the B-scan's ", c.bscan_records, " records\n"); break;

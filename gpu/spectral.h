@@ -33,16 +33,18 @@ struct SpectralConfig {
   int64_t record_average = 1;                    // raw records of a record, 1 ... 256
   int64_t max_records_per_block = 0;             // most records of one Process call, >= 1
   int64_t bscan_records = 0;                     // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
+  // Groups of a rolling background begin anew with each volume. 0 = one volume without end. With a number, calls cut records as they like
+  // and change no bit: what a backend takes together is kept until it is whole, and EndVolume ends each volume.
+  int64_t volume_records = 0;
   // -- step 1
   math::Background background = math::Background::kNone;
   std::vector<float> background_spectrum;  // [S] for kStatic
   // Of kRolling (gpu/rolling_window.h).
   int64_t background_group_records = 0;   // 1 ... 2^20, at most volume_records
   int64_t background_window_records = 0;  // 0 (the group) ... 2^20, at most 4096 groups
-  int64_t volume_records = 0;             // groups begin anew with each volume; 0 = there is one volume without end
   // -- step 2
   math::Interpolation interpolation = math::Interpolation::kNone;
-  std::vector<float> k_index;  // [N], 0 ... S-1, non-decreasing; empty with kNone (N = S)
+  std::vector<double> k_index;  // [N], 0 ... S-1, non-decreasing; empty with kNone (N = S)
   // -- step 3
   std::vector<float> window;     // [N]
   std::vector<float> phase_rad;  // [N]; empty = no dispersion
@@ -146,6 +148,9 @@ class SpectralPlan {
   /// no two records of a call are the same A-scan.
   virtual absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement,
                                const SpectralTarget& target, const RepeatSums& sums) = 0;
+  /// Whether two records are taken together, so that the last bits of one depend on the other: those of even place and the next, in the
+  /// group of a rolling background or else in the volume, where both are in a call.
+  virtual bool pairs() const { return false; }
   virtual int64_t device_bytes() const = 0;     // tables and workspaces
   virtual std::string description() const = 0;  // how this backend does it: "three launches, cuFFT C2C 1024 x 4096"
 };
@@ -184,6 +189,9 @@ class SpectralProcessor {
   /// Must be called after the last Process of each volume: places what was kept.
   absl::Status EndVolume(StreamRef stream);
 
+  /// The number of the first record that is kept until its group has come, volumes before included; `number` if there is none.
+  int64_t KeptFrom(int64_t number) const { return group_records_ > 0 ? group_runs_.front().run.first : number; }
+
   // -- kRolling
   /// Takes over the sums of `before`, if they are those of the same groups and windows; returns whether it did. `before` must live until
   /// `stream` has passed. Before the first record.
@@ -206,10 +214,11 @@ class SpectralProcessor {
 
  private:
   SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan);
+  bool rolling() const { return config_.background == math::Background::kRolling; }
   absl::Status ProcessGroups(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
   absl::Status KeepOfGroup(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
   absl::Status EndGroup(StreamRef stream);
-  struct GroupRun {  // records that came in a row
+  struct GroupRun {                  // records that came in a row
     int64_t first = 0, records = 0;  // number
     int64_t at = 0;                  // in memory, in records
   };
@@ -226,12 +235,14 @@ class SpectralProcessor {
   const int64_t record_bytes_;
   Device& device_;
   std::unique_ptr<SpectralPlan> plan_;
+  RollingShape shape_;    // of the groups that are kept until they are whole: those of the rolling background, or pairs
+  bool grouped_ = false;  // whether there are any
   // The beginning of a B-scan whose end has not come, and where it goes.
   DeviceBuffer kept_, kept_table_;
   int64_t kept_records_ = 0;
   RecordPlacement kept_placement_;
   SpectralTarget kept_target_;
-  // Of kRolling: the group whose end has not come, in the runs that came of it.
+  // The group whose end has not come, in the runs that came of it.
   struct KeptRun {
     GroupRun run;
     RecordPlacement placement;

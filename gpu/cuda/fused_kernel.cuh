@@ -66,7 +66,8 @@ __device__ __forceinline__ void SyncGroup(int group) {
 
 template <class Form, class Chain>
 __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKernel(const __grid_constant__ FusedTables t,
-                                                                                  const uint8_t* __restrict__ raw, const __grid_constant__ FusedUnits units,
+                                                                                  const uint8_t* __restrict__ raw,
+                                                                                  const __grid_constant__ FusedUnits units,
                                                                                   const __grid_constant__ RecordPlacement placement,
                                                                                   const __grid_constant__ SpectralTarget target) {
   constexpr int R = Form::kRadix, S = Form::kSpread, G = Form::kGroup, F = Form::kLength, kGroups = Form::kThreads / G, kBits = Log2(R);
@@ -78,7 +79,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   const int bin = Form::BinOf(lane);
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
   float2* const staged = exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
-  const uint32_t base = SharedAddress(staged) - t.tap_offset;
+  const uint32_t base = SharedAddress(staged);
   const float2* const twiddles = t.twiddle + bin;
   float2 kept[Form::kTwiddlesKept];
 #pragma unroll

@@ -177,9 +177,8 @@ __global__ void FiniteKernel(RawRows rows, int average, const uint8_t* raw, Reco
 unsigned Blocks(int64_t columns, int64_t each) { return static_cast<unsigned>((columns + each - 1) / each); }
 
 void LaunchFiniteKernel(cudaStream_t stream, const SpectralConfig& c, const void* raw, const RecordRuns& runs, uint8_t* finite, uint64_t* count) {
-  FiniteKernel<<<Blocks(runs.records() * 32, kFiniteThreads), kFiniteThreads, 0, stream>>>(RawRowsOf(c), static_cast<int>(c.record_average),
-                                                                                         static_cast<const uint8_t*>(raw), runs, finite,
-                                                                                         reinterpret_cast<unsigned long long*>(count));
+  FiniteKernel<<<Blocks(runs.records() * 32, kFiniteThreads), kFiniteThreads, 0, stream>>>(
+      RawRowsOf(c), static_cast<int>(c.record_average), static_cast<const uint8_t*>(raw), runs, finite, reinterpret_cast<unsigned long long*>(count));
 }
 
 }  // namespace
@@ -192,9 +191,7 @@ void LaunchCountNonFinite(cudaStream_t stream, const SpectralConfig& config, con
   LaunchFiniteKernel(stream, config, raw, {.runs = 1, .active = records, .pitch = records}, nullptr, count);
 }
 
-int64_t RollingBackground::DeviceBytes(const SpectralConfig& c) {
-  return MostPartsOf(c) * (c.samples_per_record + 1) * 8 + RollingStepRecords(c);
-}
+int64_t RollingBackground::DeviceBytes(const SpectralConfig& c) { return MostPartsOf(c) * (c.samples_per_record + 1) * 8 + RollingStepRecords(c); }
 
 absl::StatusOr<std::unique_ptr<RollingBackground>> RollingBackground::Create(const SpectralConfig& config, Device* device,
                                                                              std::shared_ptr<DeviceHealth> health) {
@@ -214,9 +211,8 @@ absl::Status RollingBackground::Sum(cudaStream_t stream, const void* raw, std::s
   int64_t next = 0;
   for (size_t k = 0; k < pieces.size(); ++k) {
     const SumPiece& piece = pieces[k];
-    parts.at[k] = {.first_row = piece.first * average,
-                   .rows = static_cast<int32_t>(piece.records * average),
-                   .first_part = static_cast<int32_t>(next)};
+    parts.at[k] = {
+        .first_row = piece.first * average, .rows = static_cast<int32_t>(piece.records * average), .first_part = static_cast<int32_t>(next)};
     part_begin_[k] = next;
     next += PartsOf(config_, piece.records);
     joins.at[k] = {.out = piece.entry, .first = parts.at[k].first_part, .entries = static_cast<int32_t>(next) - parts.at[k].first_part};

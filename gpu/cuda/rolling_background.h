@@ -21,7 +21,8 @@ class RollingBackground {
  public:
   static int64_t DeviceBytes(const SpectralConfig& config);
   /// Allocates; `config` has a rolling background.
-  static absl::StatusOr<std::unique_ptr<RollingBackground>> Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health);
+  static absl::StatusOr<std::unique_ptr<RollingBackground>> Create(const SpectralConfig& config, Device* device,
+                                                                   std::shared_ptr<DeviceHealth> health);
   /// As SpectralPlan::SumRecords.
   absl::Status Sum(cudaStream_t stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring);
   /// As SpectralPlan::MakeBackgrounds; `backgrounds`: device memory [row, S].

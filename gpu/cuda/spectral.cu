@@ -70,8 +70,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     const cudaStream_t stream = Of(owned.ref());
     std::vector<int32_t> tap;
     std::vector<float> weights;
-    for (const float r : c.k_index) {
-      const float left = std::floor(r);
+    for (const double r : c.k_index) {
+      const double left = std::floor(r);
       float w[8];
       math::WeightsOf(c.interpolation, r - left, w);
       tap.push_back(static_cast<int32_t>(left));
@@ -187,6 +187,7 @@ class CudaSpectralPlan final : public SpectralPlan {
     return absl::OkStatus();
   }
 
+  bool pairs() const override { return fused_ != nullptr && sizes_.real; }
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
     if (fused_ != nullptr) return "cuda: " + FusedChain::Describe(config_);

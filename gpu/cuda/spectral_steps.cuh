@@ -28,7 +28,7 @@ struct Tables {
   int64_t background_step;  // floats from one run's background to the next one's; 0 = the same for all runs
   int64_t group_records;    // > 0: group g of the volume has background g % group_rows
   int64_t group_rows;
-  const float2* pattern;    // [run, depth]; null = none
+  const float2* pattern;  // [run, depth]; null = none
   math::Value value;
   bool scaled;
   float scale, offset, bottom, top;

@@ -115,8 +115,8 @@ TileTables MakeTables(const SpectralConfig& c) {
                .average = c.record_average,
                .interpolation = c.interpolation,
                .n = static_cast<int64_t>(c.window.size())};
-  for (const float r : c.k_index) {
-    const float left = std::floor(r);
+  for (const double r : c.k_index) {
+    const double left = std::floor(r);
     float w[8];
     math::WeightsOf(c.interpolation, r - left, w);
     t.tap.push_back(static_cast<int32_t>(left));
@@ -270,8 +270,8 @@ class HostSpectralPlan final : public SpectralPlan {
         }
         const int64_t tile_floats = 2 * config_.depth * lanes_;
         ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float* scratch) {
-          TransformTile(tables_, bytes + record * record_bytes_, count, background_of(record, count, LanesOf(scratch)), spectra_.get() + tile * tile_floats,
-                        scratch);
+          TransformTile(tables_, bytes + record * record_bytes_, count, background_of(record, count, LanesOf(scratch)),
+                        spectra_.get() + tile * tile_floats, scratch);
         });
         FindPattern(runs.active);
         ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float*) {

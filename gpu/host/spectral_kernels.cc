@@ -153,7 +153,8 @@ int64_t TileScratchFloats(const TileTables& t) {
   return (std::max(t.samples + 7, 2 * t.fft.rows) + 2 * t.fft.rows) * TileLanes();  // FirstRows, and the first buffer
 }
 
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets, float* scratch) {
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets,
+                 float* scratch) {
   HWY_DYNAMIC_DISPATCH(Tile)(tables, raw, records, background, targets, scratch);
 }
 

@@ -61,8 +61,9 @@ const char* SimdTargetName();
 /// Floats of scratch memory a tile needs, 64-byte aligned.
 int64_t TileScratchFloats(const TileTables& tables);
 
-/// Runs `records` (1 ... TileLanes()) records at `raw` [records, average, S, channels] through the chain. 
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets, float* scratch);
+/// Runs `records` (1 ... TileLanes()) records at `raw` [records, average, S, channels] through the chain.
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets,
+                 float* scratch);
 
 /// The same in two parts: up to the complex depth samples, re and im [D][lanes] at `spectra`; and the rest, less the complex
 /// fixed pattern [D].

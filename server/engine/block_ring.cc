@@ -46,8 +46,7 @@ void BlockRing::PublishLocked(int slot, int64_t offset, const SourceBlock& block
   cv_.NotifyAll();
   if (full_count_ > 0) {
     Part& last = full_[(first_full_ + full_count_ - 1) % full_.size()].part;
-    if (last.slot == slot && last.offset + last.block.records == offset &&
-        last.block.first_record + last.block.records == block.first_record) {
+    if (last.slot == slot && last.offset + last.block.records == offset && last.block.first_record + last.block.records == block.first_record) {
       last.block.records += block.records;
       last.block.acquired = block.acquired;
       return;
@@ -63,8 +62,8 @@ void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, co
   if (full_count_ > 0) {
     Full& before = full_[(first_full_ + full_count_ - 1) % full_.size()];
     Part& part = before.part;
-    if (part.slot < 0 && !before.last && part.lent + part.lent_bytes == data &&
-        part.block.first_record + part.block.records == block.first_record && part.block.records + block.records <= gather_.enough_records) {
+    if (part.slot < 0 && !before.last && part.lent + part.lent_bytes == data && part.block.first_record + part.block.records == block.first_record &&
+        part.block.records + block.records <= gather_.enough_records) {
       part.block.records += block.records;
       part.block.acquired = block.acquired;
       part.lent_bytes += bytes;

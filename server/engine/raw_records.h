@@ -22,10 +22,10 @@ struct RawRecords {
     int64_t first = 0, records = 0;  // of the lead: numbers through the whole scan; else within the volume
   };
   int64_t record_bytes = 0, volume_records = 0, volume_index = 0;
-  int64_t active_records = 0;  // one past the last record that carries an A-scan
-  std::vector<Run> lead;       // oldest first, one behind the other from volume_records on
-  bool lead_is_all = false;    // no records before those count
-  std::vector<Run> came;       // ascending; the others are zeros
+  int64_t active_records = 0;                               // one past the last record that carries an A-scan
+  std::vector<Run> lead;                                    // oldest first, one behind the other from volume_records on
+  bool lead_is_all = false;                                 // no records before those count
+  std::vector<Run> came;                                    // ascending; the others are zeros
   std::vector<std::pair<int64_t, int64_t>> missing_ascans;  // first, count
 
   /// The longest window of a rolling background of such groups that can be computed as the scan would have.

@@ -211,7 +211,7 @@ class ScanSession {
   void ShareWindows();
   size_t LaneOfRow(int64_t row) const { return static_cast<size_t>(row / spread_rows_) % lane_records_.size(); }
   absl::Status FinishShares();
-  void NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last);
+  void NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last);
   absl::Status SendRows(Peer& peer);
   // -- of a scan whose volumes are striped
   bool striped() const { return scan_.stripe_devices > 1; }
@@ -289,9 +289,9 @@ class ScanSession {
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
-  int64_t awaited_record_ = 0;         // records before this one have had their place
-  std::vector<Share> shares_;          // of the block now
-  std::vector<int64_t> lane_records_;  // the records of each lane in it
+  int64_t awaited_record_ = 0;          // records before this one have had their place
+  std::vector<Share> shares_;           // of the block now
+  std::vector<int64_t> lane_records_;   // the records of each lane in it
   std::vector<Event> summed_, pulled_;  // of each lane: its sums are there; it has those of the others. With windows longer than a group
   size_t raw_index_now_ = 0;
   int64_t taken_now_ns_ = 0;               // when it was taken from the ring

@@ -135,8 +135,8 @@ absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int6
           processor_->Process(compute_.ref(), raw, active, PlacementOf(placement_, index, first_record), TargetOf(scan_, *active_->slot)));
     }
     if (const int64_t rest = placed ? active : 0; rolling() && rest < records) {
-      OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw + rest * record_bytes_, records - rest,
-                                                 PlacementOf(placement_, index, first_record + rest), {}));
+      OCTAVO_RETURN_IF_ERROR(
+          processor_->Process(compute_.ref(), raw + rest * record_bytes_, records - rest, PlacementOf(placement_, index, first_record + rest), {}));
     }
   }
   if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->Take(compute_.ref(), raw, index, first_record, records));

@@ -55,7 +55,7 @@ struct ScanSession::Peer {
   std::shared_ptr<SpectralProcessor> processor;
   Stream upload, compute, copy;
   Event uploaded[kRawBuffers], raw_free[kRawBuffers];
-  Event processed, copied;                        // of compute and copy
+  Event processed, copied;  // of compute and copy
   struct OpenRow {
     int64_t row, end;  // one past its last record
   };

@@ -237,7 +237,8 @@ void ScanSession::Finish() {
   if (copy_thread_.joinable()) copy_thread_.join();
   for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
   SynchronizePeers();
-  if (non_finite_.data() != nullptr && processor_ != nullptr && CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok()) TellNonFinite(0);
+  if (non_finite_.data() != nullptr && processor_ != nullptr && CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok())
+    TellNonFinite(0);
   context_.store->KeepAll(name_);
   {
     MutexLock lock(update_mutex_);

@@ -212,7 +212,7 @@ absl::Status ScanSession::ProcessShares(int64_t index, int64_t first_record, int
     const int64_t first = first_record + begin - done;
     const int64_t own = placed && !share.borrowed ? std::clamp<int64_t>(first_record + active - first, 0, count) : 0;
     OCTAVO_RETURN_IF_ERROR(ProcessShare(share, index, first, begin - share.offset, count, own));
-    if (Peer* peer = LanePeer(share.lane); peer != nullptr && own > 0) NoteRows(*peer, index, first, first + count);
+    if (Peer* peer = LanePeer(share.lane); peer != nullptr && own > 0) NoteRows(*peer, LaneAt(share.lane, 0).processor, index, first, first + count);
   }
   // Means of repeats grow until the volume ends: copied then, once.
   if (!placed || scan_.chain.repeats > 1) return absl::OkStatus();
@@ -258,8 +258,8 @@ void ScanSession::ShareWindows() {
         if (m == l) continue;
         const Lane to = LaneAt(m, 0);
         OCTAVO_RETURN_IF_ERROR(summed_[l].EnqueueWait(to.compute));
-        OCTAVO_RETURN_IF_ERROR(to.device.CopyAcross(to.compute, to.processor.SumsAt(first), from.processor.SumsAt(first),
-                                                    entries * to.processor.sum_bytes()));
+        OCTAVO_RETURN_IF_ERROR(
+            to.device.CopyAcross(to.compute, to.processor.SumsAt(first), from.processor.SumsAt(first), entries * to.processor.sum_bytes()));
         OCTAVO_RETURN_IF_ERROR(pulled_[m].Record(to.compute));
       }
       return absl::OkStatus();
@@ -269,18 +269,14 @@ void ScanSession::ShareWindows() {
 
 // The rows that records [first, last) of the volume complete. One that will still be written, by the next block or because the
 // processor has kept its beginning, waits: it must not be copied meanwhile.
-void ScanSession::NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last) {
+void ScanSession::NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last) {
   for (int64_t at = first; at < last;) {
     const BscanPlace place = PlaceAt(volume, at);
     if (peer.open.empty() || peer.open.back().row != place.row) peer.open.push_back({.row = place.row, .end = place.end});
     at = place.end;
   }
-  int64_t made = last;  // up to here
-  if (rolling()) {
-    const int64_t begin = volume * scan_.volume_records;
-    const RollingShape shape = RollingShapeOf(scan_.chain);
-    if (shape.GroupEnd(begin + last - 1) != begin + last) made = shape.GroupBegin(begin + last) - begin;
-  }
+  const int64_t begin = volume * scan_.volume_records;
+  const int64_t made = processor.KeptFrom(begin + last) - begin;  // up to here
   size_t whole = 0;
   const size_t most = peer.open.size() - (scan_.chain.bscan_records > 0 ? 1 : 0);
   for (; whole < most && peer.open[whole].end <= made; ++whole) AddRow(peer.open[whole].row, &peer.rows);

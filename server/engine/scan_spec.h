@@ -115,7 +115,7 @@ struct Processing {
   int64_t background_group_records = 0;   // 0 = a B-scan with its flyback
   int64_t background_window_records = 0;  // 0 = the group
   KMode k_mode = KMode::kDefault;
-  std::vector<float> k_index;
+  std::vector<double> k_index;
   std::vector<double> k_polynomial;
   std::vector<double> k_wavelength_nm;
   KInterpolation k_interpolation = KInterpolation::kDefault;

@@ -34,7 +34,7 @@ SpectralConfig Config(int64_t samples, int64_t records, bool dispersion, bool cu
   c.interpolation = cubic ? math::Interpolation::kCubic : math::Interpolation::kLinear;
   for (int64_t j = 0; j < samples; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
-    c.k_index.push_back(static_cast<float>(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1)));
+    c.k_index.push_back(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1));
   }
   c.window = MakeWindow(WindowKind::kHann, samples);
   if (dispersion) c.phase_rad = MakeDispersionPhase(2e-5, 0, samples);
@@ -63,8 +63,10 @@ struct Bench {
         "\"background\": \"%s\", \"raw\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
         name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
         c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
-        c.background != math::Background::kRolling ? "static" : c.background_window_records > 0 ? "rolling, long" : "rolling", c.packing == math::Packing::kNone ? "u16" : "12-bit",
-        mip ? "true" : "false", 1e9 / rate, rate, gbs);
+        c.background != math::Background::kRolling ? "static"
+        : c.background_window_records > 0          ? "rolling, long"
+                                                   : "rolling",
+        c.packing == math::Packing::kNone ? "u16" : "12-bit", mip ? "true" : "false", 1e9 / rate, rate, gbs);
     if (ceiling_gbs > 0) std::printf(", \"of_ceiling\": %.3f", gbs / ceiling_gbs);
     std::printf(", \"checked\": true}\n");
     std::fflush(stdout);
@@ -82,7 +84,8 @@ struct Bench {
         const int64_t begin = all ? 0 : r / kGroup * kGroup, end = all ? records : std::min(records, begin + kGroup);
         std::fill(background.begin(), background.end(), 0.0);
         for (int64_t i = begin; i < end; ++i) {
-          for (size_t j = 0; j < background.size(); ++j) background[j] += raw[static_cast<size_t>(i * samples) + j] / static_cast<double>(end - begin);
+          for (size_t j = 0; j < background.size(); ++j)
+            background[j] += raw[static_cast<size_t>(i * samples) + j] / static_cast<double>(end - begin);
         }
       }
       const std::vector<double> record(raw.begin() + r * samples, raw.begin() + (r + 1) * samples);
@@ -135,11 +138,11 @@ struct Bench {
       math::Packing packing = math::Packing::kNone;
       bool long_window = false;
     };
-    for (const Variant& v : {Variant{true, true, false, math::Background::kStatic}, Variant{true, true, true, math::Background::kStatic},
-                             Variant{true, true, true, math::Background::kRolling},
-                             Variant{true, true, true, math::Background::kRolling, math::Packing::kNone, true}, Variant{false, true, false, math::Background::kStatic},
-                             Variant{false, false, false, math::Background::kStatic},
-                             Variant{true, true, false, math::Background::kStatic, math::Packing::kLowFirst12}}) {
+    for (const Variant& v :
+         {Variant{true, true, false, math::Background::kStatic}, Variant{true, true, true, math::Background::kStatic},
+          Variant{true, true, true, math::Background::kRolling}, Variant{true, true, true, math::Background::kRolling, math::Packing::kNone, true},
+          Variant{false, true, false, math::Background::kStatic}, Variant{false, false, false, math::Background::kStatic},
+          Variant{true, true, false, math::Background::kStatic, math::Packing::kLowFirst12}}) {
       SpectralConfig c = Config(samples, records, v.dispersion, v.cubic, v.background);
       c.packing = v.packing;
       if (v.long_window) c.background_window_records = records;

@@ -33,15 +33,11 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   const VolumeView view{.data = volume.data(), .dtype = DType::kU8, .shape = {1, 512, 512}};
   RecordPlacement placement{.raster = {512, 1, 0, false}};
   const auto block = [&] {  // matchers allocate, ASSERT_TRUE does not
-    ASSERT_TRUE(processor
-                    ->Process(stream_.ref(), raw.data(), 300, placement,
-                              {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})
-                    .ok());
+    ASSERT_TRUE(
+        processor->Process(stream_.ref(), raw.data(), 300, placement, {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
     placement.first_record = 300;
-    ASSERT_TRUE(processor
-                    ->Process(stream_.ref(), raw.data(), 212, placement,
-                              {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})
-                    .ok());
+    ASSERT_TRUE(
+        processor->Process(stream_.ref(), raw.data(), 212, placement, {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
     placement.first_record = 0;
     ++placement.volume;
     ASSERT_TRUE(Mip(stream_.ref(), device_, view, Axis::kX, 0, 1, false, front.data()).ok());

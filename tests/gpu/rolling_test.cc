@@ -124,8 +124,9 @@ class RollingTest : public testing::SpectralTest {
         // In memory of its own, so that nothing behind it is read unnoticed.
         const DeviceBuffer block = Poisoned(count * RecordBytes(c));
         EXPECT_THAT(device_.CopyOnDevice(stream_.ref(), block.data(), raw.as<uint8_t>() + at * RecordBytes(c), block.bytes()), IsOk());
-        EXPECT_THAT(processor->Process(stream_.ref(), block.data(), count, {.raster = raster_, .volume = v, .first_record = at - v * kVolume}, target),
-                    IsOk());
+        EXPECT_THAT(
+            processor->Process(stream_.ref(), block.data(), count, {.raster = raster_, .volume = v, .first_record = at - v * kVolume}, target),
+            IsOk());
         EXPECT_THAT(stream_.ref().Synchronize(), IsOk());
         at += count;
         if (at == came[range].second && ++range < came.size()) at = came[range].first;
@@ -227,7 +228,7 @@ TEST_P(RollingTest, CutsChangeNoBit) {
     SCOPED_TRACE("turn " + std::to_string(turn) + " " + std::string(Info(c.raw_type).name) + " samples " + std::to_string(c.samples_per_record) +
                  " group " + std::to_string(c.background_group_records) + " window " + std::to_string(c.background_window_records) + " block " +
                  std::to_string(c.max_records_per_block));
-    MakeRecords(c, kVolumes * kVolume, random());
+    MakeRecords(c, kVolumes * kVolume, FreshSeed());
     const std::vector<Range> came = Gaps(random, turn % 3 * 3);
     std::vector<uint8_t> first;
     for (const int64_t most : {int64_t{10000}, int64_t{1}, int64_t{11}, int64_t{60}}) {
@@ -253,7 +254,7 @@ TEST_P(RollingTest, BscansOfSeveralGroups) {
     c.fixed_pattern = math::FixedPattern::kMean;
     c.bscan_records = kX;
     c.max_records_per_block = kVolume;
-    MakeRecords(c, kVolumes * kVolume, random());
+    MakeRecords(c, kVolumes * kVolume, FreshSeed());
     std::vector<uint8_t> first;
     for (const int64_t most : {int64_t{10000}, int64_t{1}, int64_t{9}, int64_t{50}}) {
       const std::vector<uint8_t> got = Run(c, {{0, kVolumes * kVolume}}, random, most);
@@ -275,6 +276,58 @@ TEST_P(RollingTest, BscansOfSeveralGroups) {
   }
 }
 
+// The error against double precision stays below -120 dB of full scale: fringes, whose positions matter most, in blocks of random lengths,
+// with and without a fixed pattern that needs the whole B-scan.
+TEST_P(RollingTest, ErrorsStayBelow120Db) {
+  std::mt19937 random(FreshSeed());
+  for (const int64_t samples : {512, 1000, 1024, 4096, 16384}) {
+    for (const auto kind : {math::Interpolation::kLinear, math::Interpolation::kCubic, math::Interpolation::kLanczos}) {
+      for (const bool pattern : {false, true}) {
+        if (pattern && samples > 1024) continue;  // the model is slow
+        SCOPED_TRACE(std::to_string(samples) + " samples, interpolation " + std::to_string(static_cast<int>(kind)) +
+                     (pattern ? ", fixed pattern" : ""));
+        SpectralConfig c = BaseConfig(samples);
+        testing::Warp(c, kind);
+        c.depth = std::min<int64_t>(c.depth, 512);
+        c.background = math::Background::kRolling;
+        c.volume_records = kVolume;
+        c.background_group_records = kLine;
+        c.max_records_per_block = kVolume;
+        if (pattern) c.fixed_pattern = math::FixedPattern::kMean, c.bscan_records = kX;
+        MakeRecords(c, kVolumes * kVolume, FreshSeed());
+        for (int64_t r = 0; r < kVolumes * kVolume; ++r) {
+          const double fringes = 0.05 * static_cast<double>(samples) * (1 + static_cast<double>(random() % 80) / 10);
+          for (int64_t j = 0; j < samples; ++j) {
+            const auto v = static_cast<uint16_t>(
+                std::lround(2047 + 2000 * std::cos(6.283185307179586 * fringes * static_cast<double>(j) / static_cast<double>(samples))));
+            std::memcpy(bytes_.data() + (r * samples + j) * 2, &v, 2);
+            values_[static_cast<size_t>(r * samples + j)] = v;
+          }
+        }
+        const std::vector<Range> all = {{0, kVolumes * kVolume}};
+        const std::vector<uint8_t> got = Run(c, all, random, 30);
+        const int64_t line = kVolume + 2 * kLine, bytes = kAscans * c.depth * 4;  // the third of the second volume
+        const std::vector<double> background = Background(c, all, line);
+        std::vector<testing::Spectrum> spectra;
+        for (int64_t x = 0; x < kX; ++x) {
+          if (!pattern && x % 6 > 0) continue;
+          spectra.push_back(ModelDepth(c, Record(c, line + x), background));
+        }
+        const testing::Spectrum fixed = pattern ? testing::ModelPattern(c, spectra) : testing::Spectrum(static_cast<size_t>(c.depth));
+        double worst = 0;
+        for (size_t i = 0; i < spectra.size(); ++i) {
+          const int64_t x = pattern ? static_cast<int64_t>(i) : 6 * static_cast<int64_t>(i), ascan = math::RasterAscan(raster_, 2 * kLine + x);
+          for (int64_t z = 0; z < c.depth; ++z) {
+            const double wanted = std::abs(spectra[i][static_cast<size_t>(z)] - fixed[static_cast<size_t>(z)]);
+            worst = std::max(worst, std::abs(NumberAt(DType::kF32, got.data() + bytes, static_cast<size_t>(ascan * c.depth + z)) - wanted));
+          }
+        }
+        EXPECT_LT(worst, 1e-6 * FullScale(c)) << 20 * std::log10(worst / FullScale(c)) << " dB";
+      }
+    }
+  }
+}
+
 // What was summed goes on with another processor for the same groups and windows, and begins anew with others.
 TEST_P(RollingTest, SumsOutliveAReplacement) {
   std::mt19937 random(FreshSeed());
@@ -285,7 +338,7 @@ TEST_P(RollingTest, SumsOutliveAReplacement) {
     c.volume_records = kVolume;
     c.background_group_records = kLine;
     c.background_window_records = 100;
-    MakeRecords(c, kVolumes * kVolume, random());
+    MakeRecords(c, kVolumes * kVolume, FreshSeed());
     const std::vector<Range> all = {{0, kVolumes * kVolume}};
     const std::vector<uint8_t> whole = Run(c, all, random, 50);
     EXPECT_TRUE(Run(c, all, random, 30, /*replace=*/1) == whole);
@@ -310,7 +363,7 @@ TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
       c.volume_records = kVolume;
       c.background_group_records = 8;
       c.background_window_records = window;
-      MakeRecords(c, kVolumes * kVolume, random());
+      MakeRecords(c, kVolumes * kVolume, FreshSeed());
       const auto put = [&](int64_t record, int64_t sample, float v) {
         std::memcpy(bytes_.data() + record * RecordBytes(c) + sample * 4, &v, 4);
         values_[static_cast<size_t>(record * 256 + sample)] = static_cast<double>(v);

@@ -192,7 +192,7 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     elif isinstance(k, str):
         setattr(lin, {"none": "none", "source": "from_source"}[k], True)
     elif k is not None:
-        lin.index.values.extend(np.asarray(k, np.float32).tolist())
+        lin.index_f64.values.extend(np.asarray(k, np.float64).tolist())
     if interpolation:
         lin.interpolation = INTERPOLATIONS[interpolation]
     if isinstance(window, str):

@@ -250,8 +250,8 @@ TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
       if (turn % 2 == 0 || below(7) > 0) pieces.push_back({at, count});
       at += count;
     }
-    SCOPED_TRACE("groups " + std::to_string(first.background_group_records) + " and " + std::to_string(second.background_group_records) + ", windows " +
-                 std::to_string(first.background_window_records) + " and " + std::to_string(second.background_window_records));
+    SCOPED_TRACE("groups " + std::to_string(first.background_group_records) + " and " + std::to_string(second.background_group_records) +
+                 ", windows " + std::to_string(first.background_window_records) + " and " + std::to_string(second.background_window_records));
     for (const VolumeStatus& volume : store_.List()) ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
     ASSERT_NO_FATAL_FAILURE(ExpectTheSame(pattern, first, second, pieces, 40 + below(30)));
   }

@@ -108,12 +108,12 @@ std::vector<Bad> BadSpecs() {
       {"processing.k_linearisation.index",
        [](ScanSpec& s) {
          s.processing.k_mode = KMode::kIndex;
-         s.processing.k_index.assign(1024, 1024.0f);
+         s.processing.k_index.assign(1024, 1024.0);
        }},
       {"processing.k_linearisation.index",
        [](ScanSpec& s) {
          s.processing.k_mode = KMode::kIndex;
-         s.processing.k_index.assign(1024, 5.0f);
+         s.processing.k_index.assign(1024, 5.0);
          s.processing.k_index[70] = 4;
        }},
       {"processing.k_linearisation.polynomial", [](ScanSpec& s) { s.processing.k_mode = KMode::kPolynomial; }},
