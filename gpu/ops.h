@@ -88,12 +88,18 @@ struct FftOp {
   bool inverse = false;
 };
 /// To `shape` (0 = as it is). Linear or nearest sampling at pixel centres, x = (i + 1/2) in/out - 1/2, or corner to corner,
-/// x = i (in - 1)/(out - 1); both held within the array. With anti_aliasing an axis that shrinks by f is smoothed with a Gaussian of
-/// σ = (f - 1)/2 (4σ, mirrored at half samples) before. Integers are rounded.
-/// Source: volume-operations, resize, as scipy.ndimage defines filters and sampling.
+/// x = i (in - 1)/(out - 1). With anti_aliasing an axis that shrinks by f is smoothed with a Gaussian of σ = (f - 1)/2 (as far as 4σ)
+/// before. Beyond its ends the array goes on as `edge` says, for the Gaussian and for pixel centres outside. Integers are rounded.
+/// Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel centres) with these modes; scikit-image, transform.resize.
+enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
+  kDefault = 0,                    // kMirror at pixel centres, kReflect from corner to corner
+  kMirror = 1,                     // d c b | a b c d | c b a
+  kReflect = 2,                    // d c b a | a b c d | d c b a
+};
 struct ResizeOp {
   std::vector<int64_t> shape;
   bool nearest = false, corner_aligned = false, anti_aliasing = true;
+  ResizeEdge edge = ResizeEdge::kDefault;
 };
 struct FlipOp {
   std::vector<int64_t> axes;  // empty = all

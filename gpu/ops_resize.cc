@@ -14,11 +14,12 @@ double SigmaOf(const ResizeOp& op, int64_t n, int64_t m) {
   return op.anti_aliasing && shrink > 1 ? (shrink - 1) / 2 : 0;
 }
 
-// Where a coordinate beyond the ends is mirrored to: d c b a | a b c d | d c b a.
-int64_t Mirrored(int64_t i, int64_t n) {
-  const int64_t period = 2 * n;
+// Which sample stands where there is none: with kMirror the end is the axis of symmetry, with kReflect it comes twice.
+int64_t InsideOf(int64_t i, int64_t n, bool mirror) {
+  if (n == 1) return 0;
+  const int64_t period = mirror ? 2 * n - 2 : 2 * n;
   i = ((i % period) + period) % period;
-  return i < n ? i : period - 1 - i;
+  return i < n ? i : period - (mirror ? 0 : 1) - i;
 }
 
 }  // namespace
@@ -28,6 +29,7 @@ int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m) { return std::lro
 AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
   const double sigma = SigmaOf(op, n, m);
   const int64_t radius = ResizeRadius(op, n, m);
+  const bool mirror = op.edge == ResizeEdge::kMirror || (op.edge == ResizeEdge::kDefault && !op.corner_aligned);
   std::vector<double> kernel;
   double sum = 0;
   for (int64_t k = -radius; k <= radius; ++k) {
@@ -41,15 +43,15 @@ AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
     // Products before the division: the last corner is n - 1 exactly.
     double x = op.corner_aligned ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
                                  : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
-    x = std::clamp(x, 0.0, static_cast<double>(n - 1));
-    if (op.nearest) x = std::min(std::floor(x + 0.5), static_cast<double>(n - 1));
-    const auto left = static_cast<int64_t>(x);
+    if (op.nearest) x = std::floor(x + 0.5);
+    // Beyond the ends the smoothed array goes on by the rule by which the array itself does: the Gaussian is symmetric.
+    const auto left = static_cast<int64_t>(std::floor(x));
     const double t = x - static_cast<double>(left);
     for (int64_t k = -radius; k <= radius + 1; ++k) {
       const double here = k <= radius ? kernel[static_cast<size_t>(k + radius)] : 0,
                    before = k > -radius ? kernel[static_cast<size_t>(k + radius - 1)] : 0;
       taps.weight.push_back(((1 - t) * here + t * before) / sum);
-      taps.index.push_back(static_cast<int32_t>(Mirrored(left + k, n)));
+      taps.index.push_back(static_cast<int32_t>(InsideOf(left + k, n, mirror)));
     }
   }
   return taps;

@@ -31,7 +31,7 @@ absl::Status Finite(const char* field, const std::vector<float>& values) {
 
 // What a processor allocates beside the backend's plan.
 int64_t KeptBytes(const SpectralConfig& c) { return c.bscan_records * (RecordBytes(c) + 4); }
-int64_t RepeatBytes(const SpectralConfig& c) { return c.repeat_ascans * (c.depth * 4 + 8); }
+int64_t RepeatBytes(const SpectralConfig& c) { return c.repeat_ascans * (c.depth * 4 + 16); }
 constexpr int64_t kPair = 2;
 int64_t GroupBytes(const SpectralConfig& c) {
   if (c.background != math::Background::kRolling) return kPair * (RecordBytes(c) + 4);
@@ -195,17 +195,18 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(con
     OCTAVO_ASSIGN_OR_RETURN(processor->repeat_power_, device.Allocate(c.repeat_ascans * c.depth * 4));
     OCTAVO_ASSIGN_OR_RETURN(processor->repeat_owner_, device.Allocate(c.repeat_ascans * 4));
     OCTAVO_ASSIGN_OR_RETURN(processor->repeat_count_, device.Allocate(c.repeat_ascans * 4));
+    OCTAVO_ASSIGN_OR_RETURN(processor->repeat_clipped_, device.Allocate(c.repeat_ascans * 8));
   }
   return processor;
 }
 
 int64_t SpectralProcessor::DeviceBytes(const SpectralConfig& config, Device& device) {
-  return device.spectral().PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + GroupBytes(config) + 8 * 256;
+  return device.spectral().PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + GroupBytes(config) + 9 * 256;
 }
 
 int64_t SpectralProcessor::device_bytes() const {
   return plan_->device_bytes() + kept_.bytes() + kept_table_.bytes() + repeat_power_.bytes() + repeat_owner_.bytes() + repeat_count_.bytes() +
-         group_.bytes() + group_table_.bytes() + sums_.bytes() + non_finite_.bytes();
+         repeat_clipped_.bytes() + group_.bytes() + group_table_.bytes() + sums_.bytes() + non_finite_.bytes();
 }
 
 absl::Status SpectralProcessor::BeginVolume(StreamRef stream) {
@@ -503,7 +504,10 @@ absl::Status SpectralProcessor::EndBscan(StreamRef stream) {
 absl::Status SpectralProcessor::ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
                                             const SpectralTarget& target) {
   return plan_->Process(stream, raw, runs, placement, target,
-                        {.power = repeat_power_.as<float>(), .owner = repeat_owner_.as<int32_t>(), .count = repeat_count_.as<int32_t>()});
+                        {.power = repeat_power_.as<float>(),
+                         .owner = repeat_owner_.as<int32_t>(),
+                         .count = repeat_count_.as<int32_t>(),
+                         .clipped = repeat_clipped_.as<uint32_t>()});
 }
 
 std::string SpectralProcessor::Describe() const { return absl::StrCat(DescribeChain(config_), "backend: ", plan_->description()); }

@@ -71,6 +71,9 @@ struct SpectralTarget {
   int64_t volume_ascans = 0;  // placements outside 0 ... volume_ascans-1 are dropped
   void* mip = nullptr;        // [ascans] of ProjectionOf(config.output): maximum over the slab, as stored; NaN ignored
   float* aip = nullptr;       // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
+  // [2]: the voxels that were clipped below and above the levels are added (math::ClippedBelow, ClippedAbove); none of other types than
+  // integers. Each voxel of a volume counts once, however often its repeats wrote it.
+  uint64_t* clipped = nullptr;
 };
 
 /// One pass over one B-scan: `records` A-scans in a row.
@@ -104,9 +107,10 @@ struct RecordRuns {
 
 /// Where repeats are summed, device memory of config.repeat_ascans entries: entry a % repeat_ascans belongs to A-scan owner[...].
 struct RepeatSums {
-  float* power = nullptr;    // [repeat_ascans, D]
-  int32_t* owner = nullptr;  // A-scan index; -1 = none
-  int32_t* count = nullptr;  // repeats in the sum
+  float* power = nullptr;       // [repeat_ascans, D]
+  int32_t* owner = nullptr;     // A-scan index; -1 = none
+  int32_t* count = nullptr;     // repeats in the sum
+  uint32_t* clipped = nullptr;  // [repeat_ascans, 2]: what the A-scan's last mean added to SpectralTarget::clipped
 };
 
 /// Records in a row whose sum is entry `entry` of the sums.
@@ -259,7 +263,7 @@ class SpectralProcessor {
   std::shared_ptr<RollingWindow> window_;  // null: no window looks back
   Summed summed_;
   DeviceBuffer sums_, non_finite_;
-  DeviceBuffer repeat_power_, repeat_owner_, repeat_count_;
+  DeviceBuffer repeat_power_, repeat_owner_, repeat_count_, repeat_clipped_;
 };
 
 /// The steps of `config` in words, one a line (what Describe says less the backend's line).

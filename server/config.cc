@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <sstream>
 #include <unistd.h>
@@ -15,9 +16,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "toml++/toml.h"
 
 #include "gpu/base/status.h"
+#include "server/config_text.h"
+#include "server/listen_address.h"
+#include "server/toml.h"
 
 namespace octavo {
 namespace {
@@ -29,6 +32,7 @@ struct Key {
   const char* help;
   bool list;
   std::function<absl::Status(Config*, const Values&)> set;
+  std::function<std::string(const Config&)> text;  // its value
 };
 
 absl::Status Bad(const char* key, const std::string& value, const std::string& allowed) {
@@ -64,49 +68,75 @@ absl::Status CheckMode(const char* key, const std::string& value) {
 }
 
 Key Text(const char* name, const char* help, std::string Config::*member, Check check = nullptr) {
-  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
+  return {name, help, false,
+          [=](Config* config, const Values& values) -> absl::Status {
             if (check != nullptr) OCTAVO_RETURN_IF_ERROR(check(name, values[0]));
             config->*member = values[0];
             return absl::OkStatus();
-          }};
+          },
+          [=](const Config& config) { return config.*member; }};
 }
 Key Choice(const char* name, const char* help, std::string Config::*member, const Values& allowed) {
-  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
+  return {name, help, false,
+          [=](Config* config, const Values& values) -> absl::Status {
             if (std::find(allowed.begin(), allowed.end(), values[0]) == allowed.end()) return Bad(name, values[0], absl::StrJoin(allowed, ", "));
             config->*member = values[0];
             return absl::OkStatus();
-          }};
+          },
+          [=](const Config& config) { return config.*member; }};
 }
 Key List(const char* name, const char* help, Values Config::*member, Check check = nullptr) {
-  return {name, help, true, [=](Config* config, const Values& values) -> absl::Status {
+  return {name, help, true,
+          [=](Config* config, const Values& values) -> absl::Status {
             for (const auto& value : values) {
               if (check != nullptr) OCTAVO_RETURN_IF_ERROR(check(name, value));
             }
             config->*member = values;
             return absl::OkStatus();
-          }};
+          },
+          [=](const Config& config) { return absl::StrJoin(config.*member, ","); }};
 }
 Key Number(const char* name, const char* help, double Config::*member, double lo, double hi) {
-  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
+  return {name, help, false,
+          [=](Config* config, const Values& values) -> absl::Status {
             double number = 0;
             if (!absl::SimpleAtod(values[0], &number) || !(number >= lo && number <= hi)) return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
             config->*member = number;
             return absl::OkStatus();
-          }};
+          },
+          [=](const Config& config) { return absl::StrCat(config.*member); }};
 }
 Key Integer(const char* name, const char* help, int64_t Config::*member, int64_t lo, int64_t hi) {
-  return {name, help, false, [=](Config* config, const Values& values) -> absl::Status {
+  return {name, help, false,
+          [=](Config* config, const Values& values) -> absl::Status {
             int64_t number = 0;
             if (!absl::SimpleAtoi(values[0], &number) || number < lo || number > hi) return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
             config->*member = number;
             return absl::OkStatus();
-          }};
+          },
+          [=](const Config& config) { return absl::StrCat(config.*member); }};
+}
+
+Key Flag(const char* name, const char* help, bool Config::*member) {
+  return {name, help, false,
+          [=](Config* config, const Values& values) -> absl::Status {
+            if (values[0] != "true" && values[0] != "false") return Bad(name, values[0], "true, false");
+            config->*member = values[0] == "true";
+            return absl::OkStatus();
+          },
+          [=](const Config& config) { return config.*member ? "true" : "false"; }};
 }
 
 const std::vector<Key>& Keys() {
   static const auto& keys = *new std::vector<Key>{
       List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp, CheckAddress),
       Text("listen.unix", "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock", &Config::listen_unix),
+      Integer("listen.memory_bytes", "memory for what gRPC clients send, until it is dealt with, bytes; when it is used up calls end",
+              &Config::listen_memory_bytes, 64 << 20, int64_t{1} << 40),
+      Integer("listen.spare_descriptors", "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' limit, at most 1024",
+              &Config::listen_spare_descriptors, 0, 1 << 20),
+      Number("listen.stalled_seconds", "a client that takes nothing of what is written for it for so long is cut, 1 to 3600",
+             &Config::listen_stalled_seconds, 1, 3600),
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity", &Config::state_dir),
       List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),
@@ -116,14 +146,15 @@ const std::vector<Key>& Keys() {
               &Config::host_devices, 1, 16),
       Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
-      Integer("device.frame_pool_bytes", "page-locked host memory per device for frames (at most three quarters of it), reads and commits, bytes",
+      Integer("device.frame_pool_bytes", "page-locked host memory per device for frames and what clients read and write (at most three quarters of it) and commits, bytes",
               &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
       Integer("device.slot_cache_bytes", "device memory of ended scans kept for the next ones, per device, bytes; 0 = given back at once",
               &Config::slot_cache_bytes, 0, int64_t{1} << 50),
       Integer("device.buffer_quota_bytes", "device memory that the buffers of one client may take, bytes; 0 = no limit", &Config::buffer_quota_bytes,
               0, int64_t{1} << 50),
       Integer("device.projection_bytes",
-              "host memory for projections that clients push to tomography jobs and for chunks of files, bytes; 0 = half of the machine's",
+              "host memory for projections that clients push to tomography jobs and for chunks of files, bytes; 0 = what the other budgets leave of "
+              "the host's memory, at most half",
               &Config::projection_bytes, 0, int64_t{1} << 50),
       Text("spill.dir", "private directory of volumes that are moved to disk; default <state.dir>/spill", &Config::spill_dir),
       Integer("spill.disk_bytes", "most that spilled volumes may take of the disk, bytes; 0 = no tier DISK", &Config::spill_disk_bytes, 0,
@@ -135,6 +166,13 @@ const std::vector<Key>& Keys() {
              0.1, 3600),
       Number("session.expiry_seconds", "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
              &Config::session_expiry_seconds, 0.2, 86400),
+      Integer("session.most", "sessions that may be open at once; as many that have ended are remembered, 1 to 10000000", &Config::session_most, 1,
+              10'000'000),
+      Integer("lease.most", "leases that may be held or waited for at once, 1 to 10000000", &Config::lease_most, 1, 10'000'000),
+      Integer("history.scans", "ended scans that stay listed, 1 to 1000000; one with volumes in memory always does", &Config::history_scans, 1,
+              1'000'000),
+      Integer("history.bytes", "host memory that ended scans may take while they stay listed, bytes", &Config::history_bytes, 1 << 20,
+              int64_t{1} << 40),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
            CheckInterface),
@@ -144,6 +182,8 @@ const std::vector<Key>& Keys() {
       Text("handoff.mode", "permissions of that socket, octal, 0600 to 0777", &Config::handoff_mode, CheckMode),
       Number("handoff.grace_seconds", "how long a program may take to give back memory that is revoked, 0 to 3600", &Config::handoff_grace_seconds, 0,
              3600),
+      Flag("security.insecure", "true: addresses that other hosts can reach are allowed, though there is neither TLS nor login; true, false",
+           &Config::security_insecure),
       Choice("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
       Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
       Number("drain.seconds", "how long running scans and commits may take to end on SIGTERM, 0 to 3600", &Config::drain_seconds, 0, 3600),
@@ -217,6 +257,16 @@ absl::Status ApplyTable(Config* config, const toml::table& table, const std::str
   return absl::OkStatus();
 }
 
+absl::Status CheckClosed(const char* key, const std::string& address) {
+  const absl::Status closed = CheckLoopback(address);
+  if (closed.ok()) return closed;
+  if (absl::IsNotFound(closed)) return InvalidField(key, std::string(closed.message()));
+  return InvalidField(
+      key, absl::StrCat(closed.message(),
+                        ", and there is neither TLS nor login yet; allowed are loopback addresses (127.0.0.1, [::1]), and any address with "
+                        "security.insecure = true (--security.insecure true, OCTAVO_SECURITY_INSECURE=true)"));
+}
+
 std::string EnvironmentName(const std::string& key) { return absl::StrCat("OCTAVO_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "_"}}))); }
 
 }  // namespace
@@ -228,6 +278,15 @@ const std::vector<ConfigKey>& ConfigKeys() {
     return out;
   }();
   return list;
+}
+
+std::vector<ConfigChange> ChangesOf(const Config& from, const Config& to) {
+  std::vector<ConfigChange> changes;
+  for (const Key& key : Keys()) {
+    std::string before = key.text(from), after = key.text(to);
+    if (before != after) changes.push_back({.key = key.name, .from = std::move(before), .to = std::move(after)});
+  }
+  return changes;
 }
 
 absl::Status ApplySetting(Config* config, const std::string& key, const std::string& value) {
@@ -243,10 +302,22 @@ absl::Status ApplyFile(Config* config, const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
   if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return ApplyText(config, text, path);
+}
+
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path) {
+  if (absl::Status fit = CheckConfigText(text); !fit.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ", ", fit.message()));
   try {
-    return ApplyTable(config, toml::parse_file(path), "", path);
+    return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
     return absl::InvalidArgumentError(absl::StrCat(path, ", line ", e.source().begin.line, ": ", std::string(e.description())));
+  } catch (const std::logic_error&) {  // where is not known
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
   }
 }
 
@@ -267,6 +338,24 @@ absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<st
     if (section && !known) unknown->push_back(name);
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> OpenAddresses(const Config& config) {
+  std::vector<std::string> open;
+  for (const std::string& address : config.listen_tcp) {
+    if (!CheckLoopback(address).ok()) open.push_back(address);
+  }
+  if (config.metrics_listen != "none" && !CheckLoopback(config.metrics_listen).ok()) open.push_back(config.metrics_listen);
+  return open;
+}
+
+absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown) {
+  Config config;
+  if (!sources.file.empty()) OCTAVO_RETURN_IF_ERROR(ApplyFile(&config, sources.file));
+  OCTAVO_RETURN_IF_ERROR(ApplyEnvironment(&config, environ, unknown));
+  for (const auto& [key, value] : sources.flags) OCTAVO_RETURN_IF_ERROR(ApplySetting(&config, key, value));
+  OCTAVO_RETURN_IF_ERROR(Finalise(&config));
+  return config;
 }
 
 absl::Status Finalise(Config* config) {
@@ -302,6 +391,10 @@ absl::Status Finalise(Config* config) {
   }
   if (config->listen_tcp.empty() && config->listen_unix.empty())
     return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");
+  if (!config->security_insecure) {
+    for (const std::string& address : config->listen_tcp) OCTAVO_RETURN_IF_ERROR(CheckClosed("listen.tcp", address));
+    if (config->metrics_listen != "none") OCTAVO_RETURN_IF_ERROR(CheckClosed("metrics.listen", config->metrics_listen));
+  }
   return absl::OkStatus();
 }
 

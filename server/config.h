@@ -13,6 +13,9 @@ namespace octavo {
 struct Config {
   std::vector<std::string> listen_tcp = {"127.0.0.1:50051"};
   std::string listen_unix;                                                    // empty = <state.dir>/octavo.sock; "none" = no socket
+  int64_t listen_memory_bytes = int64_t{512} << 20;                           // 64 MiB ... 1 TiB
+  int64_t listen_spare_descriptors = 0;                                       // 0 ... 1048576; 0 = chosen
+  double listen_stalled_seconds = 30;                                         // 1 ... 3600
   std::string metrics_listen = "127.0.0.1:9464";                              // "none" = no page
   std::string state_dir;                                                      // journal, server id, lock
   std::vector<std::string> storage_roots;                                     // commits are confined to these
@@ -25,13 +28,18 @@ struct Config {
   int64_t commit_threads = 2;                                                 // 1 ... 64
   int64_t slot_cache_bytes = int64_t{1} << 30;                                // 0 ... 2^50
   int64_t buffer_quota_bytes = 0;                                             // of one client; 0 = no limit
-  int64_t projection_bytes = 0;                                               // of host memory; 0 = half of the machine's
+  int64_t projection_bytes = 0;                                               // of host memory; 0 = what others leave, at most half
   std::string spill_dir;                                                      // empty = <state.dir>/spill
   int64_t spill_disk_bytes = int64_t{16} << 30;                               // quota; 0 = no tier DISK
   int64_t spill_host_bytes = int64_t{1} << 30;                                // 0 = no tier HOST
   int64_t spill_threads = 2;                                                  // 1 ... 64
   double session_heartbeat_seconds = 10;                                      // 0.1 ... 3600
   double session_expiry_seconds = 60;                                         // 0.2 ... 86400; at least twice the heartbeat
+  int64_t session_most = 10'000;                                              // 1 ... 10^7
+  int64_t lease_most = 65'536;                                                // 1 ... 10^7
+  int64_t history_scans = 1000;                                               // 1 ... 10^6
+  int64_t history_bytes = int64_t{256} << 20;                                 // 1 MiB ... 1 TiB
+  bool security_insecure = false;                                             // other hosts may reach us, without TLS and login
   std::string log_level = "info";                                             // debug, info, warning, error
   std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for
@@ -51,19 +59,39 @@ struct ConfigKey {
 };
 const std::vector<ConfigKey>& ConfigKeys();
 
+/// What differs between two configurations, key by key, with the values as a flag would carry them.
+struct ConfigChange {
+  std::string key, from, to;
+};
+std::vector<ConfigChange> ChangesOf(const Config& from, const Config& to);
+
 /// Sets one key from text; the parts of a list are separated by commas (only the file can carry a path with a comma in it).
 /// InvalidArgument names the key and what is allowed.
 absl::Status ApplySetting(Config* config, const std::string& key, const std::string& value);
 
 /// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the nearest known one.
 absl::Status ApplyFile(Config* config, const std::string& path);
+/// The same with the file's text; `path` is for messages.
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path);
 
 /// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section but are none go to
 /// `unknown`; no error, because container platforms put names of their own there (OCTAVO_METRICS_PORT).
 absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<std::string>* unknown);
 
+/// Where a configuration is read from, as often as wanted.
+struct ConfigSources {
+  std::string file;                          // empty = none
+  std::map<std::string, std::string> flags;  // key → value
+};
+/// The defaults, then the file, the environment and the flags, then Finalise. The errors of those.
+absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
+
+/// Addresses that it listens on and that other hosts can reach (or whose host does not resolve).
+std::vector<std::string> OpenAddresses(const Config& config);
+
 /// Fills in what depends on the machine (directories: root has /var/lib/octavo, others $XDG_STATE_HOME and $XDG_DATA_HOME)
-/// and makes paths absolute. InvalidArgument if nothing would listen.
+/// and makes paths absolute. InvalidArgument if nothing would listen, or if other hosts could reach it and security.insecure is
+/// not set.
 absl::Status Finalise(Config* config);
 
 }  // namespace octavo

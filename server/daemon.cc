@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,7 @@
 #include "gpu/device.h"
 #include "gpu/shareable.h"
 #include "server/engine/buffer_store.h"
+#include "server/host_budget.h"
 
 namespace octavo {
 namespace {
@@ -38,6 +40,15 @@ void NotifySystemd(const char* state) {
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
   (void)::sendto(fd.get(), state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), size);
+}
+
+// Where systemd supervises us without its socket (Type=simple), it kills after its own patience, whatever drain.seconds says.
+void WarnOfShortPatience(double drain_seconds) {
+  constexpr double kUsualStopSeconds = 90;
+  if (std::getenv("INVOCATION_ID") == nullptr || std::getenv("NOTIFY_SOCKET") != nullptr || drain_seconds + 5 < kUsualStopSeconds) return;
+  Log(LogLevel::kWarning,
+      "drain.seconds + 5 is more than systemd waits by default, and without Type=notify it cannot be asked to wait longer: set TimeoutStopSec",
+      {{"drain_seconds", drain_seconds}});
 }
 
 // Long against any block, short against a person's patience.
@@ -84,7 +95,50 @@ std::string BuildText() {
   return text;
 }
 
+void WarnOfOpenAddresses(const std::vector<std::string>& addresses) {
+  if (addresses.empty()) return;
+  Log(LogLevel::kWarning, "security.insecure is set: whoever reaches these addresses may do anything here; there is neither TLS nor login",
+      {{"addresses", addresses}});
+}
+
+// What of the host's memory each use gets, told in the log.
+absl::StatusOr<HostBudget> HostBudgetFor(const Config& config, const std::vector<std::unique_ptr<Device>>& devices) {
+  const MemoryLimit memory = ReadMemoryLimit();
+  int64_t of_devices = 0;
+  for (const auto& device : devices) {
+    if (device->info().backend != "host") continue;
+    OCTAVO_ASSIGN_OR_RETURN(const DeviceMemory own, device->Memory());
+    of_devices += config.memory_bytes > 0 ? config.memory_bytes : static_cast<int64_t>(static_cast<double>(own.free_bytes) * config.memory_fraction);
+  }
+  const int count = static_cast<int>(devices.size());
+  const HostBudget budget = FitHostMemory(config, memory, of_devices, count);
+  Log(LogLevel::kInfo, "host memory",
+      {{"total_bytes", memory.total_bytes},
+       {"available_bytes", memory.available_bytes},
+       {"machine_bytes", memory.machine_bytes},
+       {"limited_by", memory.limited_by.empty() ? "the machine" : memory.limited_by},
+       {"devices_bytes", budget.devices_bytes},
+       {"frame_pool_bytes", budget.frame_pool_bytes},
+       {"spill_host_bytes", budget.spill_host_bytes},
+       {"projection_bytes", budget.projection_bytes}});
+  if (budget.sum(count) > memory.available_bytes) {
+    Log(LogLevel::kWarning, "the configured budgets are more than the host's memory: the kernel may end the daemon",
+        {{"budgets_bytes", budget.sum(count)}, {"available_bytes", memory.available_bytes}, {"limited_by", memory.limited_by}});
+  }
+  return budget;
+}
+
+LogLevel LevelOf(const std::string& name) {
+  return name == "debug" ? LogLevel::kDebug : name == "warning" ? LogLevel::kWarning : name == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
 }  // namespace
+
+void SetUpLog(const Config& config) {
+  SetUpLog(LevelOf(config.log_level), config.log_format == "json" || (config.log_format == "auto" && isatty(STDERR_FILENO) == 0));
+}
+
+bool ReloadsAtOnce(const std::string& key) { return key == "log.level" || key == "drain.seconds"; }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
@@ -117,32 +171,44 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     for (const auto& one : spilled) daemon->recovered_.push_back(absl::StrCat(one.file->path(), ": a spilled volume, held again"));
   }
   for (const auto& line : daemon->recovered_) Log(LogLevel::kWarning, "recovered", {{"commit", line}});
+  OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config.memory_fraction;
   engine_config.memory_bytes = config.memory_bytes;
-  engine_config.frame_pool_bytes = config.frame_pool_bytes;
+  engine_config.frame_pool_bytes = host.frame_pool_bytes;
   engine_config.commit_threads = static_cast<int>(config.commit_threads);
   engine_config.replay_roots = config.replay_roots;
   engine_config.camera_interfaces = config.camera_interfaces;
   engine_config.server_id = daemon->server_id_;
   engine_config.slot_cache_bytes = config.slot_cache_bytes;
   engine_config.buffer_quota_bytes = config.buffer_quota_bytes;
-  engine_config.projection_bytes = config.projection_bytes;
-  engine_config.spill_host_bytes = config.spill_host_bytes;
+  engine_config.projection_bytes = host.projection_bytes;
+  engine_config.spill_host_bytes = host.spill_host_bytes;
   engine_config.spill_threads = static_cast<int>(config.spill_threads);
   engine_config.spill_folder = daemon->spill_.get();
   engine_config.spilled = std::move(spilled);
-  engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds};
+  engine_config.sessions = {
+      .heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds, .most = config.session_most};
+  engine_config.most_leases = config.lease_most;
+  engine_config.history_entries = config.history_scans;
+  engine_config.history_bytes = config.history_bytes;
   engine_config.software = absl::StrCat("octavo ", kVersion);
   engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
   if (daemon->handoff_ != nullptr) daemon->engine_->buffers().exports().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
-    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_, metrics::Exporter::Start(config.metrics_listen, daemon->engine_.get(), kVersion, backend));
+    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_, metrics::Exporter::Start(config.metrics_listen, {.engine = daemon->engine_.get(),
+                                                                                               .version = kVersion,
+                                                                                               .backend = backend,
+                                                                                               .reloads = &daemon->reloads_,
+                                                                                               .reload_errors = &daemon->reload_errors_}));
   }
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
   rpc_config.unix_path = config.listen_unix;
+  rpc_config.memory_bytes = config.listen_memory_bytes;
+  rpc_config.stalled_seconds = config.listen_stalled_seconds;
+  rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc::ServerInfo info;
   info.version = kVersion;
   info.server_id = daemon->server_id_;
@@ -151,7 +217,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.recovered = daemon->recovered_;
   info.replay_roots = config.replay_roots;
   info.started = SystemClock().Now();
+  info.open_addresses = OpenAddresses(config);
+  WarnOfOpenAddresses(info.open_addresses);
   OCTAVO_ASSIGN_OR_RETURN(daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
+  WarnOfShortPatience(config.drain_seconds);
   NotifySystemd("READY=1");
   if (const auto period = Watchdog::PeriodFromEnvironment()) {
     // A look takes the locks of sessions, volumes, ledger and publisher: where one of them is stuck, no sign of life follows.
@@ -175,12 +244,35 @@ std::string Daemon::ReadyJson() const {
   return ready.dump();
 }
 
+void Daemon::Reload(const absl::StatusOr<Config>& read) {
+  if (!read.ok()) {
+    ++reload_errors_;
+    Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one", {{"error", std::string(read.status().message())}});
+    return;
+  }
+  ++reloads_;
+  nlohmann::json taken_over = nlohmann::json::array(), at_the_next_start = nlohmann::json::array();
+  for (const ConfigChange& change : ChangesOf(config_, *read)) {
+    (ReloadsAtOnce(change.key) ? taken_over : at_the_next_start).push_back(absl::StrCat(change.key, ": ", change.from, " -> ", change.to));
+  }
+  config_.log_level = read->log_level;
+  config_.drain_seconds = read->drain_seconds;
+  SetUpLog(config_);
+  WarnOfOpenAddresses(OpenAddresses(config_));
+  Log(LogLevel::kInfo, "configuration read again", {{"taken_over", taken_over}});
+  if (!at_the_next_start.empty()) Log(LogLevel::kWarning, "changes of the configuration that need a restart", {{"changes", at_the_next_start}});
+}
+
 bool Daemon::Drain(const std::function<bool()>& hurry) {
-  NotifySystemd("STOPPING=1");
+  // Whatever the unit's TimeoutStopSec is: the backstop ends us before this.
+  NotifySystemd(absl::StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=", static_cast<int64_t>((std::ceil(config_.drain_seconds) + 10) * 1e6)).c_str());
   rpc_->SetServing(false);
   engine_->BeginDrain();
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(config_.drain_seconds);
-  while (!engine_->Idle() && std::chrono::steady_clock::now() < until && !hurry()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  bool hurried = false;
+  while (!engine_->Idle() && std::chrono::steady_clock::now() < until && !(hurried = hurry())) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   const bool idle = engine_->Idle();
   int64_t held = 0, on_disk = 0;
   for (const auto& volume : engine_->ListVolumes({.in_memory = true})) {
@@ -188,7 +280,12 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   }
   if (on_disk > 0) Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon", {{"volumes", on_disk}});
   if (held > 0) Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});
-  if (!idle) Log(LogLevel::kWarning, "drain time is over; ending what still runs");
+  if (!idle) {
+    const std::string why =
+        hurried ? "the server was told a second time to end" : absl::StrCat("drain.seconds (", config_.drain_seconds, ") were over");
+    Log(LogLevel::kWarning, hurried ? "told a second time to end; ending what still runs" : "drain time is over; ending what still runs");
+    engine_->EndNow(why);
+  }
   watchdog_ = nullptr;
   rpc_->Shutdown(std::chrono::milliseconds(1000));
   rpc_ = nullptr;

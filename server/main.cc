@@ -1,4 +1,5 @@
-// octavod: flags → Config → Daemon → wait for a signal → drain. Exit codes: 0 ended on a signal (what still ran after
+// octavod: flags → Config → Daemon → wait for a signal → drain. SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads the
+// configuration again; SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM and SIGPIPE end nothing. Exit codes: 0 ended on a signal (what still ran after
 // drain.seconds was cancelled; the last log record says so), 1 cannot start, 2 bad flags or configuration, 3 did not end
 // within drain.seconds + 5.
 
@@ -19,7 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/last_words.h"
 #include "gpu/base/log.h"
+#include "gpu/base/unique_fd.h"
 #include "server/daemon.h"
 #include "server/storage/hdf5_probe.h"
 
@@ -27,16 +30,15 @@ namespace {
 
 constexpr char kDefaultFile[] = "/etc/octavo/octavod.toml";
 
-octavo::LogLevel LevelOf(const std::string& name) {
-  return name == "debug"     ? octavo::LogLevel::kDebug
-         : name == "warning" ? octavo::LogLevel::kWarning
-         : name == "error"   ? octavo::LogLevel::kError
-                             : octavo::LogLevel::kInfo;
-}
-
+// A sentence for people, before it is known how to log.
 int Fail(int code, const absl::Status& status) {
-  std::cerr << "octavod: " << status.message() << "\n";
+  std::cerr << octavo::ErrorPriority() << "octavod: " << status.message() << "\n";
   return code;
+}
+// The same later: a record like all others.
+int CannotStart(const absl::Status& status) {
+  octavo::Log(octavo::LogLevel::kError, "octavod cannot start", {{"error", std::string(status.message())}});
+  return 1;
 }
 
 // Beside it and renamed, so that whoever waits for the file never reads half of it.
@@ -63,15 +65,42 @@ absl::Status WriteReadyFd(int fd, const std::string& text) {
 // Whatever hangs (a write to dead storage, a driver, an exit handler): the process ends. A signal, not a thread, because it
 // must work until the very last instruction.
 void ArmBackstop(double drain_seconds) {
+  const unsigned seconds = static_cast<unsigned>(std::ceil(drain_seconds)) + 5;
+  octavo::PrepareLastWords("octavod did not end within drain.seconds + 5; exiting at once", seconds);
   std::signal(SIGALRM, [](int) {
-    constexpr char kText[] = "octavod: did not end within drain.seconds + 5; exiting at once\n";
-    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    octavo::SayLastWords();
     ::_exit(3);
   });
-  ::alarm(static_cast<unsigned>(std::ceil(drain_seconds)) + 5);
+  ::alarm(seconds);
+}
+
+// The signals that would end the process unasked, or that ask for something. They are read, not handled: blocked before any thread exists, so
+// that all threads inherit it.
+constexpr int kRead[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
+
+octavo::UniqueFd ReadSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : kRead) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  for (const int signal : {SIGPIPE, SIGALRM}) std::signal(signal, SIG_IGN);  // SIGALRM: until the backstop is armed
+  return octavo::UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+bool Ends(int signal) { return signal == SIGTERM || signal == SIGINT; }
+
+// The next signal that has come; 0 if none comes within `milliseconds` (-1 = waits).
+int NextSignal(const octavo::UniqueFd& fd, int milliseconds) {
+  for (;;) {
+    signalfd_siginfo info;
+    if (::read(fd.get(), &info, sizeof info) == sizeof info) return static_cast<int>(info.ssi_signo);
+    pollfd wait{.fd = fd.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&wait, 1, milliseconds) == 0) return 0;
+  }
 }
 
 int Run(int argc, char** argv) {
+  const octavo::UniqueFd signals = ReadSignals();
   CLI::App app{"octavod: the Octavo imaging daemon"};
   app.set_version_flag("--version", octavo::kVersion);
   std::string file, ready_file;
@@ -87,54 +116,53 @@ int Run(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
 
-  octavo::Config config;
-  if (file.empty() && std::filesystem::exists(kDefaultFile)) file = kDefaultFile;
-  if (!file.empty()) {
-    if (absl::Status status = octavo::ApplyFile(&config, file); !status.ok()) return Fail(2, status);
-  }
-  std::vector<std::string> unknown;
-  if (absl::Status status = octavo::ApplyEnvironment(&config, environ, &unknown); !status.ok()) return Fail(2, status);
+  octavo::ConfigSources sources;
   for (const auto& [key, value] : flags) {
-    if (app.count("--" + key) == 0) continue;
-    if (absl::Status status = octavo::ApplySetting(&config, key, value); !status.ok()) return Fail(2, status);
+    if (app.count("--" + key) > 0) sources.flags[key] = value;
   }
-  if (absl::Status status = octavo::Finalise(&config); !status.ok()) return Fail(2, status);
-  octavo::SetUpLog(LevelOf(config.log_level), config.log_format == "json" || (config.log_format == "auto" && isatty(STDERR_FILENO) == 0));
+  const auto load = [&](std::vector<std::string>* unknown) {
+    sources.file = file.empty() && std::filesystem::exists(kDefaultFile) ? kDefaultFile : file;
+    return octavo::LoadConfig(sources, unknown);
+  };
+  std::vector<std::string> unknown;
+  const absl::StatusOr<octavo::Config> config = load(&unknown);
+  if (!config.ok()) return Fail(2, config.status());
+  octavo::SetUpLog(*config);
   for (const auto& name : unknown) octavo::Log(octavo::LogLevel::kWarning, "environment variable is no configuration key", {{"name", name}});
-
-  // Signals are read, not handled: blocked here, before any thread exists, so that all threads inherit it.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   octavo::storage::UseHdf5Probe({.command = {absl::StrCat(self.parent_path().string(), "/octavo-probe")}});
 
-  auto started = octavo::Daemon::Start(config);
-  if (!started.ok()) return Fail(1, started.status());
+  auto started = octavo::Daemon::Start(*config);
+  if (!started.ok()) return CannotStart(started.status());
   std::unique_ptr<octavo::Daemon> daemon = *std::move(started);
   const std::string ready = daemon->ReadyJson() + "\n";
   if (!ready_file.empty()) {
-    if (absl::Status status = WriteReadyFile(ready_file, ready); !status.ok()) return Fail(1, status);
+    if (absl::Status status = WriteReadyFile(ready_file, ready); !status.ok()) return CannotStart(status);
   }
   if (ready_fd >= 0) {
-    if (absl::Status status = WriteReadyFd(ready_fd, ready); !status.ok()) return Fail(1, status);
+    if (absl::Status status = WriteReadyFd(ready_fd, ready); !status.ok()) return CannotStart(status);
   }
   octavo::Log(octavo::LogLevel::kInfo, "octavod ready", {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::kVersion}});
 
-  signalfd_siginfo info;
-  while (read(signal_fd, &info, sizeof info) != sizeof info) {
+  int signal = 0;
+  while (!Ends(signal = NextSignal(signals, -1))) {
+    if (signal == SIGHUP) {
+      unknown.clear();
+      daemon->Reload(load(&unknown));
+    } else {
+      octavo::Log(octavo::LogLevel::kInfo, "a signal that asks for nothing here", {{"signal", signal}});
+    }
   }
-  octavo::Log(octavo::LogLevel::kInfo, "draining", {{"signal", info.ssi_signo}});
-  ArmBackstop(config.drain_seconds);
+  octavo::Log(octavo::LogLevel::kInfo, "draining", {{"signal", signal}});
+  ArmBackstop(daemon->config().drain_seconds);
   const bool idle = daemon->Drain([&] {
-    pollfd again{.fd = signal_fd, .events = POLLIN, .revents = 0};
-    return poll(&again, 1, 0) > 0;  // a second signal: do not wait any longer
+    int again = 0;
+    do {
+      again = NextSignal(signals, 1);
+    } while (again != 0 && !Ends(again));
+    return again != 0;  // a second one: do not wait any longer
   });
   daemon = nullptr;
   octavo::Log(octavo::LogLevel::kInfo, "octavod ended", {{"idle", idle}});

@@ -35,7 +35,11 @@ v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, ui
   raster->set_ascans_per_bscan(ascans);
   raster->set_bscans_per_volume(bscans);
   raster->set_volumes(volumes);
-  spec.mutable_processing()->mutable_dispersion()->set_a2(2e-5);
+  auto* processing = spec.mutable_processing();
+  processing->mutable_dispersion()->set_a2(2e-5);
+  processing->set_dtype(v1::U8);  // named, so that figures stay comparable whatever is the default
+  processing->mutable_levels()->set_lo(-15);
+  processing->mutable_levels()->set_hi(37);
   spec.mutable_products()->set_preview_rate_hz(-1);
   return spec;
 }

@@ -105,6 +105,7 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   v1::ScanSpec spec = RepeatedScan(1024, 256, 64, volumes, 0);
   spec.mutable_processing()->set_value(v1::MAGNITUDE);
   spec.mutable_processing()->set_dtype(v1::F32);
+  spec.mutable_processing()->clear_levels();
   const auto reference = MakeVolume(session, spec);
   if (!reference.has_value()) return report.Refuse(kName, "there is no volume to compare with");
   Discard(session, reference->volume.name());

@@ -1,5 +1,6 @@
 #include "client/cpp/commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -79,6 +80,12 @@ std::string Count(double number) {
   for (; number >= 1000 && unit < 3; ++unit) number /= 1000;
   char text[32];
   std::snprintf(text, sizeof text, "%.4g%s", number, kUnits[unit]);
+  return text;
+}
+
+std::string Clipped(int64_t voxels, int64_t of) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g %% clipped", 100 * static_cast<double>(voxels) / static_cast<double>(std::max<int64_t>(of, 1)));
   return text;
 }
 

@@ -36,9 +36,10 @@ bool Check(Session& session, const grpc::Status& status);
 /// One line of JSON.
 void PrintJson(const google::protobuf::Message& message);
 
-std::string Bytes(double bytes);      // "64.0 MiB"
-std::string Count(double number);     // "131.1 k"
-std::string Seconds(double seconds);  // "1 min 05 s"
+std::string Bytes(double bytes);                  // "64.0 MiB"
+std::string Count(double number);                 // "131.1 k"
+std::string Clipped(int64_t voxels, int64_t of);  // "1.5 % clipped"
+std::string Seconds(double seconds);              // "1 min 05 s"
 
 void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);

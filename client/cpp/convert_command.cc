@@ -34,7 +34,7 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags, const
   flags.Fill(&message);
   storage::WriterOptions out;
   out.format = static_cast<storage::Format>(message.format());
-  if (flags.format.empty()) {
+  if (message.format() == v1::FORMAT_UNSPECIFIED) {
     OCTAVO_ASSIGN_OR_RETURN(out.format, storage::FormatOfPath(destination));
   }
   for (int d = 0; d < message.chunk_size(); ++d) out.chunk[d] = message.chunk(d);
@@ -46,6 +46,8 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags, const
   out.shuffle = static_cast<storage::Shuffle>(message.shuffle());
   out.pyramid_levels = static_cast<int>(std::min(message.pyramid_levels(), 1000u));
   out.nifti_version = static_cast<int>(std::min(message.nifti_version(), 1000u));
+  out.tiff_plane = static_cast<storage::TiffPlane>(message.tiff_plane());
+  out.tiff_stack = message.tiff_stack();
   return out;
 }
 

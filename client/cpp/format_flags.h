@@ -17,10 +17,12 @@ struct FormatFlags {
   int zstd_level = 0, level = 0;
   uint32_t pyramid_levels = 0, nifti_version = 0;
   bool raw = false;
+  std::string tiff_plane;
+  bool tiff_stack = false;
 
   /// Adds --format and the flags beside it.
   void AddTo(CLI::App* app);
-  /// Everything but the destination; the format stays unset where none was given.
+  /// Everything but the destination; the format stays unset where none was given (--tiff-stack gives one).
   void Fill(v1::CommitOptions* options) const;
 };
 

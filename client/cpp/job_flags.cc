@@ -28,6 +28,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
   if (!job.spec().title().empty()) std::cout << "  " << job.spec().title();
   if (!job.reason().empty()) std::cout << "  (" << job.reason() << ")";
+  for (const auto& warning : job.warnings()) std::cout << "\n  warning: " << warning;
   for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
   if (job.has_dispersion()) {
     std::cout << "\n  a2 " << job.dispersion().a2() << " rad/sample^2, a3 " << job.dispersion().a3() << " rad/sample^3, sharpness "
@@ -130,6 +131,7 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec) const {
       return {};
     }
     const auto& report = answer.report();
+    for (const auto& warning : answer.warnings()) std::cout << "warning: " << warning << "\n";
     std::cout << answer.plan() << report.device() << ": wants " << Bytes(static_cast<double>(report.wanted_bytes())) << ", free "
               << Bytes(static_cast<double>(report.free_bytes())) << (report.admitted() ? "" : "; " + report.advice()) << "\n";
     return {};

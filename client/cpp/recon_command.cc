@@ -249,7 +249,7 @@ struct ReconFlags {
     v1::CommitOptions options;
     format.Fill(&options);
     options.set_destination(output);
-    if (format.format.empty()) {
+    if (options.format() == v1::FORMAT_UNSPECIFIED) {
       const size_t dot = output.rfind('.');
       const auto ending = dot == std::string::npos ? kEndings.end() : kEndings.find(output.substr(dot));
       if (ending == kEndings.end()) throw CLI::ValidationError("--output", "'" + output + "' has no ending of a format; or say --format");

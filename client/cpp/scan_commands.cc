@@ -26,7 +26,7 @@ struct SpecFlags {
   std::vector<float> wavelength;
   PatternFlags pattern;
   uint32_t samples = 0, hold_slots = 0, keep_last = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0,
-           camera_height = 0, group_records = 0, window_records = 0;
+           adc_bits = 0, camera_height = 0, group_records = 0, window_records = 0;
   uint64_t seed = 0;
   bool fast = false, aip = false, watch = false;
   double rate = 0, ttl = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
@@ -59,6 +59,7 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_flag("--fast", f.fast, "simulated: as fast as possible");
   app->add_option("--samples", f.samples, "samples per record (default 1024; .npy: from the file)");
   app->add_option("--raw-type", f.raw_type, "u8 | u16 | i16 | f32 | u12p | u12-packed (12 bits, two samples in three bytes)");
+  app->add_option("--adc-bits", f.adc_bits, "bits of a sample that carry numbers; 0 = as the source declares");
   app->add_option("--channels", f.channels, "interleaved channels of a record; 0 = 1");
   app->add_option("--channel", f.channel, "the channel that is processed");
   app->add_option("--record-average", f.record_average, "records of the source in one of the pattern; 0 = 1");
@@ -76,9 +77,11 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--disposition", f.disposition, "ask | auto-commit | auto-discard");
   app->add_option("--destination", f.destination, "auto-commit: path, with {scan} {index:05} {title} {date}");
   app->add_option("--format", f.format, "auto-commit: zarr | npy | nrrd | nifti | tiff | mat | hdf5 | bin");
-  app->add_option("--dtype", f.dtype, "u8 | i8 | u16 | f16 | f32 | c64 (complex)");
+  app->add_option("--dtype", f.dtype, "u8 | i8 | u16 | f16 | f32 | c64 (complex); default: u16 for dB of integer samples, else f32");
   app->add_option("--value", f.value, "db | magnitude | power | real | complex");
-  app->add_option("--levels", f.levels, "lo,hi in value units")->delimiter(',')->expected(2);
+  app->add_option("--levels", f.levels, "lo,hi in value units; default of integers: what nothing or next to nothing is clipped by")
+      ->delimiter(',')
+      ->expected(2);
   app->add_option("--window", f.window, "rect | hann | hamming | gauss | blackman | flat-top");
   app->add_option("--a2", f.a2, "dispersion, rad per sample^2");
   app->add_option("--a3", f.a3, "dispersion, rad per sample^3");
@@ -142,6 +145,7 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (f.channels != 0) a->set_channels(f.channels);
   if (f.channel != 0) a->set_channel(f.channel);
   if (f.record_average != 0) a->set_record_average(f.record_average);
+  if (f.adc_bits != 0) a->set_adc_bits(f.adc_bits);
   BuildPattern(f.pattern, app, from_file, spec.mutable_pattern());
   if (!f.title.empty()) spec.set_title(f.title);
   for (const auto& label : f.labels) {
@@ -218,9 +222,11 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   if (scan.non_finite_records() > 0) std::cout << "  " << scan.non_finite_records() << " records with samples that are no finite number";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
   if (scan.queue_position() > 0) std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
+  if (const int64_t clipped = scan.clipped_below() + scan.clipped_above(); clipped > 0) std::cout << "  " << Clipped(clipped, scan.voxels());
   if (scan.source().lost_records() > 0) std::cout << "  " << scan.source().lost_records() << " records lost at the source";
   if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
   std::cout << "\n";
+  for (const auto& warning : scan.warnings()) std::cout << "  warning: " << warning << "\n";
 }
 
 void Watch(Session& session, const std::string& name) {
@@ -268,6 +274,7 @@ void PrintReport(const v1::PlanScanResponse& plan) {
   if (report.seconds_to_disk_full() > 0) std::cout << "; the disk after " << Seconds(report.seconds_to_disk_full());
   std::cout << "\n";
   if (!report.advice().empty()) std::cout << report.advice() << "\n";
+  for (const auto& warning : plan.warnings()) std::cout << "warning: " << warning << "\n";
 }
 
 void WriteFile(Session& session, const std::string& path, const std::string& bytes) {
@@ -356,6 +363,17 @@ void AddScanCommands(CLI::App& app, Session& session) {
   });
 
   auto name = std::make_shared<std::string>();
+  auto* show = scan->add_subcommand("show", "one scan: how it stands, what it does");
+  show->add_option("scan", *name, "scans/...")->required();
+  show->callback([&session, name] {
+    v1::GetScanRequest request;
+    request.set_name(*name);
+    v1::Scan answer;
+    if (!Check(session, v1::ScanService::NewStub(session.channel())->GetScan(session.Context().get(), request, &answer))) return;
+    PrintScan(session, answer);
+    if (!session.json) std::cout << answer.plan();
+  });
+
   auto* watch = scan->add_subcommand("watch", "progress until the scan ends");
   watch->add_option("scan", *name, "scans/...")->required();
   watch->callback([&session, name] { Watch(session, *name); });

@@ -5,6 +5,7 @@
 #include "octavo/v1/system.grpc.pb.h"
 
 #include "client/cpp/commands.h"
+#include "client/cpp/host_memory_text.h"
 
 namespace octavo::cli {
 namespace {
@@ -17,6 +18,7 @@ void Memory(Session& session) {
     return;
   }
   const auto bytes = [](int64_t n) { return Bytes(static_cast<double>(n)); };
+  std::cout << HostMemoryText(memory.host()) << "\n";
   for (const auto& device : memory.devices()) {
     std::cout << device.name() << "  budget " << bytes(device.budget_bytes()) << ": reserved " << bytes(device.reserved_bytes()) << ", held "
               << bytes(device.held_bytes()) << ", buffers " << bytes(device.buffer_bytes()) << ", cached " << bytes(device.cached_bytes())

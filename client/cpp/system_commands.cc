@@ -6,6 +6,7 @@
 #include "octavo/v1/system.grpc.pb.h"
 
 #include "client/cpp/commands.h"
+#include "client/cpp/host_memory_text.h"
 
 namespace octavo::cli {
 namespace {
@@ -22,6 +23,7 @@ void Info(Session& session) {
   for (const auto& backend : info.backends()) {
     std::cout << "backend " << backend.name() << ": " << (backend.chosen() ? "chosen" : "not chosen") << " - " << backend.reason() << "\n";
   }
+  std::cout << HostMemoryText(info.host_memory()) << "\n";
   for (const auto& source : info.sources()) {
     std::cout << "source " << source.name() << ": " << (source.available() ? "available" : "not available") << " - " << source.reason() << "\n";
   }
@@ -29,6 +31,9 @@ void Info(Session& session) {
     std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free\n";
   }
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
+  for (const auto& address : info.insecure_listening()) {
+    std::cout << "INSECURE: other hosts can reach " << address << " without TLS and login (security.insecure)\n";
+  }
   for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "octavo/v1/stream.grpc.pb.h"
 
@@ -19,7 +20,7 @@ struct WatchFlags {
   std::string scan, product = "mip", axis, png_dir, jpeg_dir, colour_map;
   int64_t count = 0, index = -1;
   double rate = 10;
-  bool no_preview = false, scale_bar = false;
+  bool no_preview = false, scale_bar = false, display = false;
   std::vector<float> percentiles, levels;
   uint32_t max_width = 0;
 
@@ -43,6 +44,7 @@ void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
   };
   if (!flags.percentiles.empty()) set(flags.percentiles, image->mutable_percentiles());
   if (!flags.levels.empty()) set(flags.levels, image->mutable_levels());
+  image->set_display_levels(flags.display);
 }
 
 // Returns an empty string or what went wrong.
@@ -68,17 +70,31 @@ double Number(Half half) {
 }
 double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); }
 
-// Display levels applied; NaN is black.
-Grey ToGrey(const v1::Frame& head, const std::string& data) {
+// What becomes black and white: as the server does it for files (octavo.v1.ImageOptions). In a live preview the lowest number stands for
+// what no record has reached.
+std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags, const std::vector<double>& values) {
+  if (!flags.levels.empty()) return {flags.levels[0], flags.levels[1]};
+  if (flags.display) return {head.display().lo(), head.display().hi()};
+  const double lowest = head.dtype() == v1::I8 ? -128 : 0;
+  const bool fill = !head.complete() && (head.dtype() == v1::U8 || head.dtype() == v1::I8 || head.dtype() == v1::U16);
+  std::vector<double> some;
+  std::copy_if(values.begin(), values.end(), std::back_inserter(some), [&](double v) { return std::isfinite(v) && !(fill && v == lowest); });
+  if (some.empty()) return {0, 1};
+  std::sort(some.begin(), some.end());
+  const auto at = [&](double percent) { return some[static_cast<size_t>(percent / 100 * static_cast<double>(some.size() - 1) + 0.5)]; };
+  return flags.percentiles.empty() ? std::pair{at(1), at(99.8)}
+                                   : std::pair{at(static_cast<double>(flags.percentiles[0])), at(static_cast<double>(flags.percentiles[1]))};
+}
+
+// NaN is black.
+Grey ToGrey(const v1::Frame& head, const std::string& data, const WatchFlags& flags) {
   Grey image{.rows = head.shape(0), .columns = head.shape(1), .pixels = {}};
   const size_t count = static_cast<size_t>(image.rows * image.columns);
-  image.pixels.resize(count);
-  const double scale = 255.0 / std::max(static_cast<double>(head.display().hi() - head.display().lo()), 1e-30);
+  std::vector<double> values(count, NAN);
   const auto convert = [&](auto sample) {
     for (size_t i = 0; i < count && (i + 1) * sizeof sample <= data.size(); ++i) {
       std::memcpy(&sample, data.data() + i * sizeof sample, sizeof sample);
-      const double v = (Number(sample) - static_cast<double>(head.display().lo())) * scale;
-      image.pixels[i] = v > 0 ? static_cast<uint8_t>(std::min(v + 0.5, 255.0)) : 0;
+      values[i] = Number(sample);
     }
   };
   switch (head.dtype()) {
@@ -88,6 +104,11 @@ Grey ToGrey(const v1::Frame& head, const std::string& data) {
     case v1::F16: convert(Half{}); break;
     case v1::C64: convert(std::complex<float>{}); break;
     default: convert(float{}); break;
+  }
+  const auto [lo, hi] = ContrastOf(head, flags, values);
+  for (const double value : values) {
+    const double v = (value - lo) * 255 / std::max(hi - lo, 1e-30);
+    image.pixels.push_back(v > 0 ? static_cast<uint8_t>(std::min(v + 0.5, 255.0)) : 0);
   }
   return image;
 }
@@ -142,8 +163,8 @@ void Watch(Session& session, const WatchFlags& flags) {
       PrintJson(head);
     } else if (!flags.files()) {
       // Depth runs down the screen, as everybody draws it.
-      Grey image = ToGrey(head, data);
-      if (head.axis() != v1::Z) image = Transposed(image);
+      Grey image = ToGrey(head, data, flags);
+      if (head.axes_size() == 2 && head.axes(1) == "z") image = Transposed(image);
       const bool colour = IsTerminal();
       const std::string text = RenderImage(image, std::min(TerminalColumns(), colour ? 128 : 80), colour);
       if (colour && lines > 0) std::cout << "\x1b[" << lines << "A";
@@ -180,15 +201,19 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
   watch->add_option("--scan", flags->scan, "scans/... (default: all)");
   watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(CLI::IsMember({"mip", "aip", "bscan", "angiogram"}));
-  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y)")->check(CLI::IsMember({"x", "y", "z"}));
+  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y, slices of a tomography job z)")->check(CLI::IsMember({"x", "y", "z"}));
   watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");
   watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")->excludes(png);
   files->add_option("--colour-map", flags->colour_map, "gray | gray-inverted | viridis | magma | inferno | plasma | hot")
       ->check(CLI::IsMember({"gray", "gray-inverted", "viridis", "magma", "inferno", "plasma", "hot"}));
-  auto* percentiles = files->add_option("--percentiles", flags->percentiles, "LO HI: contrast from these percentiles of each picture")->expected(2);
-  files->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")->expected(2)->excludes(percentiles);
+  auto* percentiles =
+      watch->add_option("--percentiles", flags->percentiles, "LO HI: contrast from these percentiles of each picture (default 1 99.8)")->expected(2);
+  auto* levels = watch->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")->expected(2)->excludes(percentiles);
+  watch->add_flag("--display", flags->display, "the contrast that the scan names, the same for all pictures")
+      ->excludes(percentiles)
+      ->excludes(levels);
   files->add_option("--max-width", flags->max_width, "shrink to so many pixels across");
   files->add_flag("--scale-bar", flags->scale_bar, "draw a labelled scale bar");
   watch->add_option("--count", flags->count, "end after so many images");

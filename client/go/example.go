@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,24 +49,38 @@ func frames(stream octavo.StreamService_SubscribeClient, each func(head *octavo.
 	}
 }
 
-// read returns the voxels of a volume, [y, x, z] in C order, as bytes.
-func read(ctx context.Context, volumes octavo.VolumeServiceClient, name string) ([]int64, []byte, error) {
+// words are the elements of U16 arrays, which dB of integer samples are unless the scan asks for something else.
+func words(dtype octavo.DType, data []byte) ([]uint16, error) {
+	if dtype != octavo.DType_U16 {
+		return nil, fmt.Errorf("elements are %v; this example reads U16", dtype)
+	}
+	values := make([]uint16, len(data)/2)
+	for i := range values {
+		values[i] = binary.LittleEndian.Uint16(data[2*i:])
+	}
+	return values, nil
+}
+
+// read returns the voxels of a volume, [y, x, z] in C order.
+func read(ctx context.Context, volumes octavo.VolumeServiceClient, name string) ([]int64, []uint16, error) {
 	stream, err := volumes.ReadVolume(ctx, &octavo.ReadVolumeRequest{Name: name})
 	if err != nil {
 		return nil, nil, err
 	}
 	var shape []int64
+	var dtype octavo.DType
 	var data []byte
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return shape, data, nil
+			voxels, err := words(dtype, data)
+			return shape, voxels, err
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 		if part.GetVolume() != nil {
-			shape, data = part.GetShape(), make([]byte, part.GetTotalBytes())
+			shape, dtype, data = part.GetShape(), part.GetVolume().GetDtype(), make([]byte, part.GetTotalBytes())
 		}
 		copy(data[part.GetOffset():], part.GetData())
 	}
@@ -134,8 +149,12 @@ func run(address string) error {
 		return err
 	}
 	err = frames(stream, func(head *octavo.Frame, data []byte) error {
-		var brightest byte
-		for _, value := range data {
+		values, err := words(head.GetDtype(), data)
+		if err != nil {
+			return err
+		}
+		var brightest uint16
+		for _, value := range values {
 			if value > brightest {
 				brightest = value
 			}
@@ -179,12 +198,12 @@ func run(address string) error {
 	if _, err := volumes.DiscardVolume(ctx, &octavo.DiscardVolumeRequest{Name: derived.GetName()}); err != nil {
 		return err
 	}
-	shape, data, err := read(ctx, volumes, first)
+	shape, voxels, err := read(ctx, volumes, first)
 	if err != nil {
 		return err
 	}
 	sum := uint64(0)
-	for _, voxel := range data {
+	for _, voxel := range voxels {
 		sum += uint64(voxel)
 	}
 	say(map[string]interface{}{"volume": first, "shape": shape, "sum": sum})

@@ -1,17 +1,65 @@
 #include "gpu/base/log.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
+
+#include "gpu/base/last_words.h"
 
 namespace octavo {
 namespace {
 
 std::atomic<bool> g_json{false};
+
+std::atomic<const char*> g_last_words{nullptr};
+std::atomic<size_t> g_last_words_size{0};
+
+constexpr char kJsonPattern[] = R"(%*{"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})";
+constexpr char kTextPattern[] = "%*%H:%M:%S.%e %^%l%$ %v";
+
+// Whether stderr is a stream of systemd's journal: it says which one it has made for us.
+bool StderrIsTheJournals() {
+  static const bool is = [] {
+    const char* stream = std::getenv("JOURNAL_STREAM");
+    struct stat file {};
+    return stream != nullptr && ::fstat(STDERR_FILENO, &file) == 0 && absl::StrCat(file.st_dev, ":", file.st_ino) == stream;
+  }();
+  return is;
+}
+
+// What the journal takes from the beginning of a line as its priority (sd-daemon(3)).
+const char* Priority(spdlog::level::level_enum level) {
+  return !StderrIsTheJournals()         ? ""
+         : level >= spdlog::level::err  ? "<3>"
+         : level == spdlog::level::warn ? "<4>"
+         : level == spdlog::level::info ? "<6>"
+                                        : "<7>";
+}
+
+class PriorityFlag final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& record, const std::tm&, spdlog::memory_buf_t& out) override {
+    const absl::string_view text = Priority(record.level);
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PriorityFlag>(); }
+};
+
+std::unique_ptr<spdlog::formatter> Formatter(bool json) {
+  auto made = std::make_unique<spdlog::pattern_formatter>(json ? spdlog::pattern_time_type::utc : spdlog::pattern_time_type::local);
+  made->add_flag<PriorityFlag>('*').set_pattern(json ? kJsonPattern : kTextPattern);
+  return made;
+}
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -26,7 +74,7 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
     auto made = std::make_shared<spdlog::logger>("octavo", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+    made->set_formatter(Formatter(false));
     made->flush_on(spdlog::level::debug);
     return made;
   }();
@@ -38,12 +86,7 @@ spdlog::logger& Logger() {
 void SetUpLog(LogLevel level, bool json) {
   g_json = json;
   Logger().set_level(ToSpdlog(level));
-  if (json) {
-    Logger().set_formatter(
-        std::make_unique<spdlog::pattern_formatter>(R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})", spdlog::pattern_time_type::utc));
-  } else {
-    Logger().set_pattern("%H:%M:%S.%e %^%l%$ %v");
-  }
+  Logger().set_formatter(Formatter(json));
 }
 
 void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) {
@@ -64,6 +107,27 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
     text += " " + key + "=" + (value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, kReplace));
   }
   Logger().log(spd_level, "{}", text);
+}
+
+const char* ErrorPriority() { return Priority(spdlog::level::err); }
+
+void PrepareLastWords(absl::string_view event, double seconds) {
+  static std::string text;  // the handler reads it: written once, before that is armed
+  const std::string name(event.data(), event.size());
+  const std::string what = g_json ? "\"event\":" + nlohmann::json(name).dump() : name;
+  spdlog::details::log_msg record("octavo", spdlog::level::err, what);
+  record.time += std::chrono::duration_cast<spdlog::log_clock::duration>(std::chrono::duration<double>(seconds));
+  spdlog::memory_buf_t line;
+  Formatter(g_json)->format(record, line);
+  text.assign(line.data(), line.size());
+  g_last_words = text.data();
+  g_last_words_size = text.size();
+}
+
+void SayLastWords() {
+  if (const char* text = g_last_words; text != nullptr) {
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text, g_last_words_size);
+  }
 }
 
 }  // namespace octavo

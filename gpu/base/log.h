@@ -9,8 +9,8 @@ namespace octavo {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-/// Sets up logging once, to stderr: one JSON record a line {"time","level","event",...fields}, or plain text for people.
-/// Until it is called, Log() writes plain text at info level and above.
+/// Sets up logging, to stderr: one JSON record a line {"time","level","event",...fields}, or plain text for people.
+/// Until it is called, Log() writes plain text at info level and above. Once; later only to change the level, which any thread may do.
 void SetUpLog(LogLevel level, bool json);
 
 /// One event with its fields. Any thread; does not wait for the terminal longer than a write.

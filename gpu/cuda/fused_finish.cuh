@@ -41,13 +41,25 @@ __device__ __forceinline__ float MeasureOf(float power) {
 template <OutKind kOut>
 using OutType = std::conditional_t<kOut == OutKind::kU8, uint8_t, std::conditional_t<kOut == OutKind::kU16, uint16_t, float>>;
 
-// Steps 6 and 7 of a thread's bins first + kStep k: stores them; `power` becomes what is stored, integers counted from kMagic.
-// kWhole: all of the lower half of the bins is kept.
+/// The integer that a share of the type's range stands for, in the low bits: 0 ... 1 is -0.5 ... top + 0.5, and rounding down after that
+/// rounds half up.
+__device__ __forceinline__ float IntegerOf(OutKind kind, float share) {
+  return __fmaf_rd(share, (kind == OutKind::kU8 ? 256.0f : 65536.0f) * 0.99999994f, kMagic);
+}
+
+/// Clipped voxels of a thread.
+struct Clipped {
+  uint32_t below, above;
+};
+
+// Steps 6 and 7 of a thread's bins first + kStep k: stores them; `power` becomes what is stored, of integers their share of the type's
+// range. The share is 0 where a voxel is clipped below (or NaN), 1 where it is clipped above. kWhole: all of the lower half of the bins
+// is kept, and `above` is left to the caller, who knows the maximum: it is rare.
 template <OutKind kOut, math::Value kValue, bool kFloor, bool kWhole, int kStep, int kBins>
-__device__ __forceinline__ void Finish(const FusedTables& t, float (&power)[kBins], int first, void* ascan) {
+__device__ __forceinline__ Clipped Finish(const FusedTables& t, float (&power)[kBins], int first, void* ascan) {
   using Out = OutType<kOut>;
-  constexpr float kTop = kOut == OutKind::kU8 ? 256.0f : 65536.0f;
   Out* out = static_cast<Out*>(ascan) + first;
+  uint32_t inside = 0, above = 0, voxels = kWhole ? kBins : 0;
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
     const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
@@ -55,19 +67,27 @@ __device__ __forceinline__ void Finish(const FusedTables& t, float (&power)[kBin
     if constexpr (kOut == OutKind::kF32) {
       if (kept) out[kStep * k] = number;
     } else {
-      // 0 ... 1 stands for -0.5 ... top + 0.5; saturation takes NaN to 0, and rounding down after that rounds half up.
-      number = __fmaf_rd(__saturatef(number), kTop * 0.99999994f, kMagic);
-      if (kept) out[kStep * k] = static_cast<Out>(__float_as_uint(number));
+      number = __saturatef(number);  // takes NaN to 0
+      if (kept) out[kStep * k] = static_cast<Out>(__float_as_uint(IntegerOf(kOut, number)));
+      const uint32_t not_below = min(__float_as_uint(number), 1u);
+      if constexpr (kWhole) {
+        inside += not_below;
+      } else {
+        voxels += kept ? 1 : 0;
+        inside += kept ? not_below : 0;
+        above += kept && number == 1.0f ? 1 : 0;
+      }
     }
     power[k] = number;
   }
+  return {kOut == OutKind::kF32 ? 0 : voxels - inside, above};
 }
 template <OutKind kOut, int kStep, int kBins>
-__device__ __forceinline__ void FinishAny(const FusedTables& t, float (&power)[kBins], int first, void* out) {
+__device__ __forceinline__ Clipped FinishAny(const FusedTables& t, float (&power)[kBins], int first, void* out) {
   switch (t.value) {
-    case math::Value::kMagnitude: Finish<kOut, math::Value::kMagnitude, false, false, kStep>(t, power, first, out); break;
-    case math::Value::kPower: Finish<kOut, math::Value::kPower, false, false, kStep>(t, power, first, out); break;
-    default: Finish<kOut, math::Value::kDb, true, false, kStep>(t, power, first, out); break;
+    case math::Value::kMagnitude: return Finish<kOut, math::Value::kMagnitude, false, false, kStep>(t, power, first, out);
+    case math::Value::kPower: return Finish<kOut, math::Value::kPower, false, false, kStep>(t, power, first, out);
+    default: return Finish<kOut, math::Value::kDb, true, false, kStep>(t, power, first, out);
   }
 }
 
@@ -105,27 +125,28 @@ __device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&part
 }
 
 // Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins bin + G k below F/2; each warp's part of the slab.
+// `clipped`: shared memory [2], counts of the block.
 template <class Form, class Chain>
 __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane, int bin,
-                                      SlabPart (&part)[Form::kGroup / 32], const SpectralTarget& target) {
+                                      SlabPart (&part)[Form::kGroup / 32], const SpectralTarget& target, uint32_t* clipped) {
   constexpr int kGroup = Form::kGroup, kBins = Form::kRadix / 2;
   OutKind kind = t.out;
   if constexpr (Chain::kUsual) kind = Chain::kOut;
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
   const int first = Chain::kUsual ? bin : bin - t.first_bin;
+  Clipped counts;
   if constexpr (Chain::kUsual) {
-    Finish<Chain::kOut, math::Value::kDb, Chain::kOut == OutKind::kF32, true, kGroup>(t, power, first, out);
+    counts = Finish<Chain::kOut, math::Value::kDb, Chain::kOut != OutKind::kU8, true, kGroup>(t, power, first, out);
   } else {
     switch (kind) {
-      case OutKind::kU8: FinishAny<OutKind::kU8, kGroup>(t, power, first, out); break;
-      case OutKind::kU16: FinishAny<OutKind::kU16, kGroup>(t, power, first, out); break;
-      default: FinishAny<OutKind::kF32, kGroup>(t, power, first, out); break;
+      case OutKind::kU8: counts = FinishAny<OutKind::kU8, kGroup>(t, power, first, out); break;
+      case OutKind::kU16: counts = FinishAny<OutKind::kU16, kGroup>(t, power, first, out); break;
+      default: counts = FinishAny<OutKind::kF32, kGroup>(t, power, first, out); break;
     }
   }
-  if (target.mip == nullptr && target.aip == nullptr) return;
   const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
-  // As unsigned integers that are ordered like what they stand for: integers above kMagic are so already.
+  // As unsigned integers that are ordered like what they stand for: shares of 0 ... 1 are so already.
   uint32_t most = 0;
   if (kind == OutKind::kF32) {
     float v = -INFINITY;
@@ -139,10 +160,21 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
     }
   }
   most = __reduce_max_sync(0xFFFFFFFFu, most);
+  if (Chain::kUsual && kind != OutKind::kF32 && most == 0x3F800000u) {  // 1: some voxel of the warp is clipped above
+#pragma unroll
+    for (int k = 0; k < kBins; ++k) counts.above += power[k] == 1.0f ? 1 : 0;
+  }
+  if (kind != OutKind::kF32) {
+    const uint32_t both = __reduce_add_sync(0xFFFFFFFFu, counts.below | counts.above << 16);  // at most 512 each
+    if (lane % 32 == 0 && (both & 0xFFFFu) != 0) atomicAdd(&clipped[0], both & 0xFFFFu);
+    if (lane % 32 == 0 && both >> 16 != 0) atomicAdd(&clipped[1], both >> 16);
+    most = __float_as_uint(IntegerOf(kind, __uint_as_float(most)));
+  }
+  if (target.mip == nullptr && target.aip == nullptr) return;
   float sum = 0;
   if (target.aip != nullptr) {
 #pragma unroll
-    for (int k = 0; k < kBins; ++k) sum += in_slab(k) ? power[k] - (kind == OutKind::kF32 ? 0.0f : kMagic) : 0.0f;
+    for (int k = 0; k < kBins; ++k) sum += !in_slab(k) ? 0.0f : kind == OutKind::kF32 ? power[k] : IntegerOf(kind, power[k]) - kMagic;
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   }

@@ -75,6 +75,9 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   constexpr int kExchange = R * kPitch > F + 4 ? R * kPitch : F + 4;
   __shared__ float4 memory[kGroups][kExchange / 2];
   __shared__ SlabPart parts[kGroups][2][G / 32];
+  __shared__ uint32_t clipped[2];  // voxels of the block
+  if (threadIdx.x < 2) clipped[threadIdx.x] = 0;
+  __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
   const int bin = Form::BinOf(lane);
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
@@ -202,7 +205,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll 1
       for (int s = 0; s < 2; ++s) {
         const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + s);
-        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target);  // the same for the whole group
+        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target, clipped);  // the same for the whole group
 #pragma unroll
         for (int k = 0; k < R / 2; ++k) power[k] = other_power[k];
       }
@@ -234,7 +237,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
           constexpr int from = Reversed(k, kBits);
           power[k] = fmaf(x[from].x, x[from].x, x[from].y * x[from].y);
         });
-        Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target);
+        Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target, clipped);
       }
     }
     if constexpr (G == 32) {
@@ -258,6 +261,11 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       turn = 0;
     }
   }
+  if (target.clipped == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x < 2 && clipped[threadIdx.x] != 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(target.clipped) + threadIdx.x, static_cast<unsigned long long>(clipped[threadIdx.x]));  // NOLINT
+  }
 }
 
 template <class Form, class Chain>
@@ -271,10 +279,15 @@ void Launch(cudaStream_t stream, int sms, const FusedTables& tables, const void*
 template <class Form>
 void LaunchForm(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
                 const SpectralTarget& target) {
-  if (t.usual && t.pairs && t.raw == RawKind::kU16 && t.out == OutKind::kU8) {
+  const bool usual = t.usual && t.pairs;
+  if (usual && t.raw == RawKind::kU16 && t.out == OutKind::kU8) {
     Launch<Form, UsualChain<RawKind::kU16, OutKind::kU8>>(stream, sms, t, raw, units, placement, target);
-  } else if (t.usual && t.pairs && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU8) {
+  } else if (usual && t.raw == RawKind::kU16 && t.out == OutKind::kU16) {
+    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU16>>(stream, sms, t, raw, units, placement, target);
+  } else if (usual && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU8) {
     Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU8>>(stream, sms, t, raw, units, placement, target);
+  } else if (usual && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU16) {
+    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU16>>(stream, sms, t, raw, units, placement, target);
   } else {
     Launch<Form, AnyChain>(stream, sms, t, raw, units, placement, target);
   }

@@ -115,7 +115,9 @@ class FusedChainImpl final : public FusedChain {
     const double top = c.output == DType::kU8 ? 256 : c.output == DType::kU16 ? 65536 : 0;
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
     const bool whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 && c.slab_end == c.depth;
-    const bool above_floor = c.has_levels && static_cast<double>(c.level_lo) >= 10 * std::log10(static_cast<double>(math::kPowerFloor));
+    // Where the floor is clipped, nothing below it need be told from it.
+    const bool clips_floor = 10 * std::log10(static_cast<double>(math::kPowerFloor)) * scale + offset < 0;
+    const bool floor = c.output == DType::kU16 || (c.output == DType::kU8 && clips_floor);
     const bool cubic = c.interpolation == math::Interpolation::kCubic;
     const int64_t record_bytes = RecordBytes(c);
     t_ = {.raw = RawOf(c),
@@ -125,7 +127,7 @@ class FusedChainImpl final : public FusedChain {
           .real = real,
           .cubic = cubic,
           .pairs = c.samples_per_record % 2 == 0 && (c.raw_type == DType::kU8 || record_bytes % 4 == 0),
-          .usual = cubic && whole && above_floor && c.value == math::Value::kDb && c.samples_per_record == c.fft_length,
+          .usual = cubic && whole && floor && c.value == math::Value::kDb && c.samples_per_record == c.fft_length,
           .value = c.value,
           .samples = static_cast<int>(c.samples_per_record),
           .record_bytes = record_bytes,

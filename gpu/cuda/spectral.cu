@@ -36,7 +36,10 @@ struct Sizes {
   int64_t segments = 0;  // of a run
   int64_t work = 0;      // what cuFFT may need
 
-  explicit Sizes(const SpectralConfig& c) : real(c.phase_rad.empty()), lines(c.bscan_records > 0), pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
+  // cuFFT takes two real rows of odd length as one complex row: a row that is not finite, far too large or left over from an earlier call would spoil
+  // its neighbour. Odd lengths are complex rows of their own, with zeros for the imaginary parts.
+  explicit Sizes(const SpectralConfig& c)
+      : real(c.phase_rad.empty() && c.fft_length % 2 == 0), lines(c.bscan_records > 0), pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
     chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1, c.max_records_per_block);
     runs = lines ? std::clamp<int64_t>(chunk / c.bscan_records, 1, kMostRuns) : 1;
     if (lines) chunk = runs * c.bscan_records;

@@ -162,6 +162,7 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
       repeats.count[slot] = before + 1;
     }
   }
+  uint32_t below = 0, above = 0;  // clipped
   float most = std::is_same_v<P, int8_t> ? -128.0f : std::is_integral_v<P> ? 0.0f : -INFINITY, sum = 0;
   for (int64_t z = threadIdx.x; z < t.depth; z += blockDim.x) {
     float2 c = DepthSample<kReal>(t, in, z);
@@ -178,7 +179,12 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
       } else {
         v = math::ValueOf(t.value, c.x, c.y);
       }
-      const T stored = Stored<T>(t, t.scaled ? math::ToLevels(v, t.scale, t.offset) : v);
+      if (t.scaled) v = math::ToLevels(v, t.scale, t.offset);
+      if constexpr (std::is_integral_v<T>) {
+        below += math::ClippedBelow(v, t.bottom);
+        above += math::ClippedAbove(v, t.top);
+      }
+      const T stored = Stored<T>(t, v);
       out[z] = stored;
       number = NumberOf(stored);
     }
@@ -187,13 +193,21 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
       sum += number;
     }
   }
-  if (target.mip == nullptr && target.aip == nullptr) return;  // the same for all threads
+  const bool count = std::is_integral_v<T> && target.clipped != nullptr;  // the same for all threads
+  if (!count && target.mip == nullptr && target.aip == nullptr) return;   // the same for all threads
   __shared__ float mosts[kFinishThreads / 32], block_sums[kFinishThreads / 32];
+  __shared__ uint32_t clipped[kFinishThreads / 32][2];
   for (int offset = 16; offset > 0; offset /= 2) {
     most = fmaxf(most, __shfl_down_sync(0xFFFFFFFFu, most, offset));
     sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   }
+  if (count) {
+    below = __reduce_add_sync(0xFFFFFFFFu, below);
+    above = __reduce_add_sync(0xFFFFFFFFu, above);
+  }
   if ((threadIdx.x & 31) == 0) {
+    clipped[threadIdx.x / 32][0] = below;
+    clipped[threadIdx.x / 32][1] = above;
     mosts[threadIdx.x / 32] = most;
     block_sums[threadIdx.x / 32] = sum;
   }
@@ -202,6 +216,20 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
   for (int w = 1; w < kFinishThreads / 32; ++w) {
     most = fmaxf(most, mosts[w]);
     sum += block_sums[w];
+    below += clipped[w][0];
+    above += clipped[w][1];
+  }
+  if (count) {
+    const uint32_t counts[2] = {below, above};
+    for (int end = 0; end < 2; ++end) {
+      unsigned long long added = counts[end];  // NOLINT: the type of atomicAdd
+      if (sums != nullptr) {                   // the mean before was overwritten: what it had added goes
+        uint32_t& last = repeats.clipped[2 * (ascan % t.repeat_ascans) + end];
+        if (before > 0) added -= last;
+        last = counts[end];
+      }
+      if (added != 0) atomicAdd(reinterpret_cast<unsigned long long*>(target.clipped) + end, added);  // NOLINT
+    }
   }
   if (target.mip != nullptr) {
     if constexpr (std::is_same_v<P, math::Half>) {

@@ -7,6 +7,7 @@
 #define OCTAVO_GPU_HOST_DEPTH_INL_H_
 #endif
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -86,18 +87,34 @@ HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, c
   return t.scaled ? hn::MulAdd(v, hn::Set(d, t.scale), hn::Set(d, t.offset)) : v;
 }
 
+// How many numbers of each lane are not clipped below, and how many are clipped above: math::ClippedBelow, ClippedAbove.
+struct Clipping {
+  VI inside, above;
+};
+HWY_INLINE VI CountUp(VI count, hn::Mask<D> mask) {
+  const DI di;
+  return hn::Sub(count, hn::VecFromMask(di, hn::RebindMask(di, mask)));  // true is -1
+}
+
 // math::Quantise on vectors; a NaN compares false and becomes 0.
-HWY_INLINE V Quantised(V v, V top) {
+HWY_INLINE V Quantised(V v, V top, Clipping& count) {
   const D d;
-  const V positive = hn::IfThenElseZero(hn::Gt(v, hn::Zero(d)), v);
-  return hn::Min(hn::Floor(hn::Add(positive, hn::Set(d, 0.5f))), top);
+  const V half = hn::Set(d, 0.5f);
+  const auto inside = hn::Gt(v, hn::Neg(half));  // what lies just below 0 rounds to it
+  count.inside = CountUp(count.inside, inside);
+  count.above = CountUp(count.above, hn::Ge(v, hn::Add(top, half)));
+  return hn::Min(hn::Floor(hn::Add(hn::IfThenElseZero(inside, v), half)), top);
 }
 
 // math::QuantiseSigned on vectors.
-HWY_INLINE V QuantisedSigned(V v, V bottom, V top) {
+HWY_INLINE V QuantisedSigned(V v, V bottom, V top, Clipping& count) {
   const D d;
-  const V above = hn::IfThenElse(hn::Gt(v, bottom), v, bottom);
-  return hn::Min(hn::CopySign(hn::Floor(hn::Add(hn::Abs(above), hn::Set(d, 0.5f))), above), top);
+  const V half = hn::Set(d, 0.5f);
+  const auto inside = hn::Gt(v, hn::Sub(bottom, half));
+  count.inside = CountUp(count.inside, inside);
+  count.above = CountUp(count.above, hn::Ge(v, hn::Add(top, half)));
+  const V above = hn::IfThenElse(inside, v, bottom);
+  return hn::Min(hn::CopySign(hn::Floor(hn::Add(hn::Abs(above), half)), above), top);
 }
 
 // math::FloatToHalf on vectors, in the low 16 bits.
@@ -125,6 +142,30 @@ HWY_INLINE V HalfValue(hn::Vec<DI> half) {
   return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), special, scaled)));
 }
 
+// Adds the clipped voxels of the lanes that are placed. Of repeats the mean before was overwritten: what it had added goes.
+HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, int64_t records, const LaneTarget* targets) {
+  if (targets[0].clipped == nullptr) return;
+  const DI di;
+  alignas(64) int32_t inside[16], above[16];
+  hn::Store(clipping.inside, di, inside);
+  hn::Store(clipping.above, di, above);
+  uint64_t sums[2] = {0, 0};
+  for (int64_t lane = 0; lane < records; ++lane) {
+    const LaneTarget& target = targets[lane];
+    if (target.volume == nullptr) continue;
+    const uint32_t counts[2] = {static_cast<uint32_t>(t.depth - inside[lane]), static_cast<uint32_t>(above[lane])};
+    for (int end = 0; end < 2; ++end) {
+      sums[end] += counts[end];
+      if (target.clipped_before == nullptr) continue;
+      if (target.before > 0) sums[end] -= target.clipped_before[end];
+      target.clipped_before[end] = counts[end];
+    }
+  }
+  for (int end = 0; end < 2; ++end) {
+    if (sums[end] != 0) std::atomic_ref(targets[0].clipped[end]).fetch_add(sums[end], std::memory_order_relaxed);
+  }
+}
+
 // Steps 6 and 7 and placement. kPer depth samples of a lane fill a word of 32 bits, and so go to memory together.
 template <DType kType, bool kRepeats, class Fetch>
 void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneTarget* HWY_RESTRICT targets) {
@@ -135,7 +176,8 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
   constexpr bool kInteger = IsInteger(kType);
   const V top = hn::Set(d, t.top), bottom = hn::Set(d, t.bottom);
   const bool want_aip = targets[0].aip != nullptr, want_mip = targets[0].mip != nullptr;
-  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), sum = hn::Zero(d);
+  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), part = hn::Zero(d), sum = hn::Zero(d), lost = hn::Zero(d);
+  Clipping clipping{hn::Zero(di), hn::Zero(di)};
   alignas(64) uint32_t words[16] = {};
   alignas(64) float imaginary[16] = {};
   // `count` depth samples from z on as a word of each lane.
@@ -145,10 +187,10 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
       const C c = fetch(z + i);
       V v = StoredValue<kRepeats>(t, c, z + i, records, targets);
       if constexpr (kType == DType::kU8 || kType == DType::kU16) {
-        v = Quantised(v, top);
+        v = Quantised(v, top, clipping);
         word = hn::Or(word, hn::ShiftLeftSame(hn::ConvertTo(di, v), static_cast<int>(i * kBits)));
       } else if constexpr (kType == DType::kI8) {
-        v = QuantisedSigned(v, bottom, top);
+        v = QuantisedSigned(v, bottom, top, clipping);
         word = hn::Or(word, hn::ShiftLeftSame(hn::And(hn::ConvertTo(di, v), hn::Set(di, 0xFF)), static_cast<int>(i * kBits)));
       } else if constexpr (kType == DType::kF16) {
         const auto bits = HalfBits(v);
@@ -162,16 +204,26 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
       }
       if (z + i >= t.slab_begin && z + i < t.slab_end) {
         most = hn::Max(v, most);  // in this order a NaN leaves `most` as it is
-        if (want_aip) sum = hn::Add(sum, v);
+        if (want_aip) part = hn::Add(part, v);
       }
     }
     return word;
+  };
+  // What adding a part to the sum rounds away goes to the next part: thousands of large numbers would lose their last digits.
+  const auto add_part = [&]() HWY_ATTR {
+    if (!want_aip) return;
+    const V more = hn::Sub(part, lost), total = hn::Add(sum, more);
+    const V rounded = hn::Sub(hn::Sub(total, sum), more);
+    lost = hn::IfThenElseZero(hn::Eq(rounded, rounded), rounded);  // infinity loses nothing
+    sum = total;
+    part = hn::Zero(d);
   };
   int64_t z = 0;
   if constexpr (kType != DType::kC64) {  // a vector of neighbouring depth samples at a time for each lane
     for (; lanes == kLanes && z + kPer * kLanes <= t.depth; z += kPer * kLanes) {
       VI rows[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) rows[i] = word_of(z + i * kPer, kPer);
+      add_part();
       Transpose(rows);
       for (int64_t lane = 0; lane < records; ++lane) {
         if (targets[lane].volume == nullptr) continue;
@@ -182,6 +234,7 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
   for (; z < t.depth; z += kPer) {
     const int64_t count = HWY_MIN(kPer, t.depth - z);
     const auto word = word_of(z, count);
+    add_part();
     hn::Store(word, di, reinterpret_cast<int32_t*>(words));
     for (int64_t lane = 0; lane < records; ++lane) {
       if (targets[lane].volume == nullptr) continue;
@@ -196,6 +249,7 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
       }
     }
   }
+  if constexpr (kInteger) CountClipped(t, clipping, records, targets);
   if (!want_mip && !want_aip) return;
   alignas(64) float mosts[16] = {}, sums[16] = {};
   hn::Store(most, d, mosts);

@@ -19,6 +19,7 @@
 
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/clock.h"
+#include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 #include "gpu/digest.h"
 #include "gpu/host/host_stream.h"
@@ -43,14 +44,6 @@ class HostMemory final : public MemorySource {
  public:
   void Release(void* data, int64_t) override { std::free(data); }
 };
-
-int64_t MemInfo(const char* key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, rest; file >> name && std::getline(file, rest);) {
-    if (name == absl::StrCat(key, ":")) return std::strtoll(rest.c_str(), nullptr, 10) * 1024;
-  }
-  return 0;
-}
 
 std::string CpuModel() {
   std::ifstream file("/proc/cpuinfo");
@@ -85,13 +78,13 @@ class HostDevice final : public Device, public ShareableMemory {
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
              .uuid = MachineId(index),
-             .total_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / shares};
+             .total_bytes = ReadMemoryLimit().total_bytes / shares};
   }
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<DeviceMemory> Memory() override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = MemInfo("MemAvailable") / shares_};
+    return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = ReadMemoryLimit().available_bytes / shares_};
   }
   absl::Status Health() override { return health_->Check(); }
   absl::StatusOr<Stream> NewStream(StreamPriority) override {

@@ -1,10 +1,8 @@
 #include "gpu/host/memory_file.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <string>
 #include <sys/mman.h>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/allocation_fault.h"
+#include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 
 // Linux 5.1; older headers lack it.
@@ -20,18 +19,6 @@
 #endif
 
 namespace octavo::host {
-namespace {
-
-int64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, rest; file >> name && std::getline(file, rest);) {
-    if (name == "MemAvailable:") return std::strtoll(rest.c_str(), nullptr, 10) * 1024;
-  }
-  return INT64_MAX;  // an old kernel does not tell
-}
-
-}  // namespace
-
 absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryFiles>& source, int64_t bytes) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
   const auto none = [&](const char* what) {
@@ -42,7 +29,7 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
   errno = ENOMEM;
   if (AllocationFault::Hits()) return none("a test");
   // Memory files have no limit of their own: the kernel would look for pages until others had none.
-  if (bytes > AvailableBytes()) return none("more than is free");
+  if (bytes > ReadMemoryLimit().available_bytes) return none("more than is free");
   const UniqueFd fd(::memfd_create("octavo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return errno == ENOSYS ? absl::UnimplementedError("this kernel has no memfd_create") : none("memfd_create");
   // Allocated, not only promised: a full tmpfs is told here and not by SIGBUS in the middle of a scan.

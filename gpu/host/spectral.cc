@@ -322,13 +322,15 @@ class HostSpectralPlan final : public SpectralPlan {
     const int64_t at = placed ? ascan : 0;
     LaneTarget out{.volume = placed ? static_cast<char*>(target.volume) + at * config_.depth * size : nullptr,
                    .mip = target.mip == nullptr ? nullptr : static_cast<char*>(target.mip) + at * SizeOf(ProjectionOf(config_.output)),
-                   .aip = target.aip == nullptr ? nullptr : target.aip + at};
+                   .aip = target.aip == nullptr ? nullptr : target.aip + at,
+                   .clipped = target.clipped};
     if (placed && config_.repeats > 1) {
       const int64_t slot = ascan % config_.repeat_ascans;
       out.sum = sums.power + slot * config_.depth;
       out.before = sums.owner[slot] == ascan ? sums.count[slot] : 0;
       sums.owner[slot] = static_cast<int32_t>(ascan);
       sums.count[slot] = out.before + 1;
+      out.clipped_before = sums.clipped + 2 * slot;
     }
     return out;
   }

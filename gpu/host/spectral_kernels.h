@@ -44,8 +44,10 @@ struct LaneTarget {
   void* volume = nullptr;  // [D]
   void* mip = nullptr;     // one element
   float* aip = nullptr;
-  float* sum = nullptr;  // [D] powers of the repeats before; null = no repeats
-  int32_t before = 0;    // how many
+  float* sum = nullptr;                // [D] powers of the repeats before; null = no repeats
+  int32_t before = 0;                  // how many
+  uint64_t* clipped = nullptr;         // [2], shared by all lanes of all tiles
+  uint32_t* clipped_before = nullptr;  // [2], with sum: what the mean of the repeats before added to it
 };
 
 /// What is subtracted from the records of a tile: nothing, [S] from all, or [S][TileLanes()], each its own.

@@ -116,6 +116,11 @@ OCTAVO_HD inline int32_t QuantiseSigned(float x, float bottom, float top) {
   return static_cast<int32_t>(fminf(x < 0.0f ? -rounded : rounded, top));
 }
 
+/// Whether rounding half away from zero takes a number out of the type's range, so that the voxel is clipped there. NaN, which is stored
+/// as the lowest number, counts as below.
+OCTAVO_HD inline bool ClippedBelow(float x, float bottom) { return !(x > bottom - 0.5f); }
+OCTAVO_HD inline bool ClippedAbove(float x, float top) { return x >= top + 0.5f; }
+
 /// Joins a new repeat into the sum of the powers that came before (`before` of them): the new sum, and the mean.
 OCTAVO_HD inline float JoinRepeat(float sum, int32_t before, float power) { return before == 0 ? power : sum + power; }
 OCTAVO_HD inline float MeanOfRepeats(float sum, int32_t count) { return sum / static_cast<float>(count); }

@@ -129,7 +129,7 @@ class LargeReader final : public BufferStore::Reader {
     const BufferStore::ReadPlace& source = sources_[walk_.source];
     const Box3 piece = walk_.Next(max_bytes);
     SmallReader::Part part{.bytes = piece.count[0] * piece.count[1] * piece.count[2] * walk_.element_bytes};
-    part.memory = store_->context_.frames[static_cast<size_t>(source.device)]->Get(part.bytes);
+    part.memory = store_->context_.frames[static_cast<size_t>(source.device)]->Get(part.bytes, FramePool::Use::kClient);
     if (part.memory == nullptr) {
       walk_ = before;
       return NoStaging(part.bytes);
@@ -257,6 +257,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
     }
     OCTAVO_ASSIGN_OR_RETURN(guard, context_.leases->Enter(spec.name, LeaseMode::kShared, spec.lease_token, spec.lease_fence, "ReadBuffer"));
     MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(guard.Stands());
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
     type = buffer->status.type;
     OCTAVO_ASSIGN_OR_RETURN(indices, ReplicasToRead(*buffer, spec));
@@ -285,7 +286,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   auto reader = std::make_shared<SmallReader>(type, versions, indices);
   for (const ReadPlace& source : sources) {
     SmallReader::Part part{.bytes = bytes};
-    part.memory = context_.frames[static_cast<size_t>(source.device)]->Get(bytes);
+    part.memory = context_.frames[static_cast<size_t>(source.device)]->Get(bytes, FramePool::Use::kClient);
     if (part.memory == nullptr) return NoStaging(bytes);
     reader->parts_.push_back(std::move(part));
   }

@@ -280,7 +280,7 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
   return SourceTraits{.samples_per_record = shape.width,
                       .raw_type = shape.format->stored,
                       .record_rate_hz = shape.frame_rate_hz * shape.height,
-                      .full_scale_counts = shape.format->full_scale,
+                      .adc_bits = shape.format->adc_bits,
                       .total_records = 0,
                       .wavelength_nm = {}};
 }

@@ -27,11 +27,11 @@ void UnpackMono12p(const uint8_t* from, void* to, int64_t pixels) {
 }
 
 constexpr PixelFormat kFormats[] = {
-    {.name = "Mono8", .bits = 8, .packed = false, .stored = DType::kU8, .full_scale = 255, .copy = CopyBytes},
-    {.name = "Mono12", .bits = 16, .packed = false, .stored = DType::kU16, .full_scale = 4095, .copy = CopyWords},
-    {.name = "Mono16", .bits = 16, .packed = false, .stored = DType::kU16, .full_scale = 65535, .copy = CopyWords},
-    {.name = "Mono12Packed", .bits = 12, .packed = true, .stored = DType::kU16, .full_scale = 4095, .copy = UnpackMono12Packed},
-    {.name = "Mono12p", .bits = 12, .packed = true, .stored = DType::kU16, .full_scale = 4095, .copy = UnpackMono12p},
+    {.name = "Mono8", .bits = 8, .packed = false, .stored = DType::kU8, .adc_bits = 8, .copy = CopyBytes},
+    {.name = "Mono12", .bits = 16, .packed = false, .stored = DType::kU16, .adc_bits = 12, .copy = CopyWords},
+    {.name = "Mono16", .bits = 16, .packed = false, .stored = DType::kU16, .adc_bits = 16, .copy = CopyWords},
+    {.name = "Mono12Packed", .bits = 12, .packed = true, .stored = DType::kU16, .adc_bits = 12, .copy = UnpackMono12Packed},
+    {.name = "Mono12p", .bits = 12, .packed = true, .stored = DType::kU16, .adc_bits = 12, .copy = UnpackMono12p},
 };
 
 }  // namespace

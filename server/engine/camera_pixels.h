@@ -10,11 +10,11 @@ namespace octavo::engine {
 
 /// A pixel format of the GenICam naming convention that can be a record's samples.
 struct PixelFormat {
-  const char* name;   // "Mono12Packed"
-  int bits;           // of a pixel on the wire
-  bool packed;        // two pixels in three bytes
-  DType stored;       // in the ring
-  double full_scale;  // largest value
+  const char* name;  // "Mono12Packed"
+  int bits;          // of a pixel on the wire
+  bool packed;       // two pixels in three bytes
+  DType stored;      // in the ring
+  int adc_bits;      // that carry numbers
   /// Copies `pixels` (even if packed) from the wire's form to `stored`.
   void (*copy)(const uint8_t* from, void* to, int64_t pixels);
 };

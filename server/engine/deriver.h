@@ -79,7 +79,7 @@ class Deriver {
   struct Work;
   absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
   absl::StatusOr<VolumeStatus> Run(Work& work, const std::function<void(const VolumeStatus&)>& planned);
-  absl::Status Compute(Work& work, Device& device);
+  absl::Status Compute(Work& work, Device& device, VolumeStatus* result);
   void Remember(const DeriveSpec& spec, const std::string& name);
   void Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result);
 

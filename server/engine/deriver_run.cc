@@ -58,6 +58,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   result.marked = result.orphaned = false;
   result.last_error.clear();
   result.held_seconds = 0;
+  result.clipped_below = result.clipped_above = 0;
   const AscanRanges& missing = work.steps.back().missing;
   result.missing_ascans = 0;
   for (const auto& range : missing) result.missing_ascans += range.second;
@@ -66,22 +67,17 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   absl::Status computed = status;
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
-    planned(result);
-    computed = WithoutThrowing([&] { return Compute(work, device); });
-    if (computed.ok()) {
-      PinnedBuffer word;
-      auto stream = device.NewStream(StreamPriority::kLow);
-      computed = stream.status();
-      if (computed.ok()) {
-        computed = [&]() -> absl::Status {
-          OCTAVO_ASSIGN_OR_RETURN(word, device.AllocatePinned(8));
-          OCTAVO_RETURN_IF_ERROR(device.Digest(stream->ref(), work.slot->volume.data(), result.bytes, work.slot->digest.as<uint64_t>()));
-          OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream->ref(), word.data(), work.slot->digest.data(), 8));
-          return stream->ref().Synchronize();
-        }();
-      }
-      if (computed.ok()) result.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
-    }
+    computed = WithoutThrowing([&]() -> absl::Status {
+      planned(result);
+      OCTAVO_RETURN_IF_ERROR(Compute(work, device, &result));
+      OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device.AllocatePinned(8));
+      OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
+      OCTAVO_RETURN_IF_ERROR(device.Digest(stream.ref(), work.slot->volume.data(), result.bytes, work.slot->digest.as<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream.ref(), word.data(), work.slot->digest.data(), 8));
+      OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+      result.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
+      return absl::OkStatus();
+    });
     work.slot = nullptr;
     if (computed.ok()) {
       context_.volumes->Seal(result, /*kept=*/true);
@@ -95,7 +91,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
 }
 
 // All steps on one stream; what lies between lives until it is through.
-absl::Status Deriver::Compute(Work& work, Device& device) {
+absl::Status Deriver::Compute(Work& work, Device& device, VolumeStatus* result) {
   std::vector<DeviceBuffer> buffers;  // declared before the stream: freed after its work is done
   std::unique_ptr<Reprocessor> reprocessor;
   std::vector<std::unique_ptr<ChainRun>> runs;
@@ -160,6 +156,8 @@ absl::Status Deriver::Compute(Work& work, Device& device) {
     }
     in = out;
   }
+  // What further steps make of a reprocessed volume has no levels to be clipped at.
+  if (work.steps.back().scan != nullptr) return reprocessor->ReadClipped(stream.ref(), result);
   return stream.ref().Synchronize();
 }
 

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <limits>
 #include <pthread.h>
-#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
+#include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/names.h"
@@ -39,7 +39,7 @@ int64_t SpareSlots(const VolumeStatus& volume) {
   return std::max<int64_t>(1, ScanSession::VolumeSlots(*volume.origin) - 2);
 }
 
-int64_t HalfOfMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 2; }
+int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }
 
 }  // namespace
 
@@ -52,7 +52,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       read_streams_(std::move(read_streams)),
       ledger_(std::move(budgets)),
       slot_cache_(&ledger_, config_.slot_cache_bytes),
-      leases_(clock_),
+      leases_(clock_, config_.most_leases),
       sessions_of_clients_(clock_, config_.sessions, config_.server_id),
       publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,
@@ -125,7 +125,10 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                                                                   return session->finished();
                                                                 },
                                                                 .spare_slots = SpareSlots});
-  volumes_.SetMapped([this] { return buffers_->exports().Mapped(); });
+  leases_.SetGone([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
+  volumes_.SetProtections({.leases = &leases_,
+                           .mapped = [this] { return buffers_->exports().Mapped(); },
+                           .unmapped = [this](const std::string& volume) { return buffers_->exports().CheckFree(volume); }});
   publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   ready_ = true;
   keeper_ = std::jthread([this](const std::stop_token& stop) {
@@ -147,9 +150,8 @@ EngineImpl::~EngineImpl() {
     keeper_cv_.NotifyAll();
   }
   keeper_.join();
-  for (const auto& session : Sessions()) session->Cancel();
+  EndNow("the server ended");
   jobs_.Shutdown();
-  committer_.CancelAll();
   job_watches_.Stop();
   watches_.Stop();
   // Their threads look for scans, with our lock, until they are through; and none of them may be the last to let go of its session.

@@ -120,6 +120,14 @@ void EngineImpl::BeginDrain() {
   }
 }
 
+void EngineImpl::EndNow(const std::string& why) {
+  for (const auto& session : Sessions()) {
+    if (!session->finished()) session->Cancel("SERVER_STOPPED", why);
+  }
+  jobs_.CancelAll("SERVER_STOPPED", why);
+  committer_.CancelAll();
+}
+
 bool EngineImpl::Idle() {
   const auto sessions = Sessions();
   return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 && jobs_.Idle() &&

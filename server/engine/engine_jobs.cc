@@ -46,7 +46,7 @@ absl::StatusOr<JobStatus> EngineImpl::SubmitNewJob(const JobSpec& spec, Admissio
   return jobs_.Submit(spec, std::move(work), report);
 }
 
-absl::StatusOr<AdmissionReport> EngineImpl::PlanJob(const JobSpec& spec, std::string* plan) {
+absl::StatusOr<AdmissionReport> EngineImpl::PlanJob(const JobSpec& spec, JobPlan* plan) {
   OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, JobNeeds()));
   return jobs_.Plan(spec, *work, plan);
 }

@@ -7,16 +7,20 @@ namespace octavo::engine {
 
 Stats EngineImpl::Snapshot() {
   Stats stats;
-  for (const auto& session : Sessions()) {
+  std::vector<std::shared_ptr<ScanSession>> sessions;
+  {
+    // The scans that are listed and the sums of those that no longer are, at one moment: a scan that is forgotten while we add must not be
+    // counted twice, or the counters would fall with the next look.
+    MutexLock lock(mutex_);
+    for (const auto& [name, session] : sessions_) sessions.push_back(session);
+    AddStats(past_, &stats);
+    stats.scans_rejected = rejected_;
+  }
+  for (const auto& session : sessions) {
     const ScanStatus scan = session->Status();
     ++stats.scans_by_state[Name(scan.state)];
     stats.ring_occupancy = std::max(stats.ring_occupancy, scan.ring_occupancy);
     AddSession(*session, scan, &stats);
-  }
-  {
-    MutexLock lock(mutex_);
-    AddStats(past_, &stats);
-    stats.scans_rejected = rejected_;
   }
   const auto counts = volumes_.Count();
   stats.volumes_by_state = counts.by_state;
@@ -77,6 +81,9 @@ void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats*
   stats->ring_blocks_broken += scan.source.broken_blocks;
   stats->volumes_finished["dropped"] += scan.volumes_dropped;
   stats->missing_ascans += scan.missing_ascans;
+  stats->voxels += scan.voxels;
+  stats->voxels_clipped["below"] += scan.clipped_below;
+  stats->voxels_clipped["above"] += scan.clipped_above;
   const auto timings = session.TimingsNow();
   for (const auto& [stage, histogram] : timings.stages) stats->stage_seconds[stage].Merge(histogram);
   stats->volume_latency_seconds.Merge(timings.volume_latency);
@@ -97,6 +104,8 @@ void EngineImpl::AddStats(const Stats& from, Stats* to) {
   to->source_overruns += from.source_overruns;
   to->ring_blocks_broken += from.ring_blocks_broken;
   to->missing_ascans += from.missing_ascans;
+  to->voxels += from.voxels;
+  for (const auto& [key, n] : from.voxels_clipped) to->voxels_clipped[key] += n;
 }
 
 }  // namespace octavo::engine

@@ -14,13 +14,24 @@ int64_t FramePool::BlockBytes(int64_t bytes) {
 
 int64_t FramePool::ClassOf(int64_t bytes) const { return sizes_ == Sizes::kExact ? bytes : BlockBytes(bytes); }
 
+bool FramePool::MayTake(int64_t bytes, Use use) const {
+  if (use == Use::kStaging) return true;
+  if (use == Use::kClient && client_ + bytes > cap_bytes_ / 2) return false;
+  return frames_ + client_ + bytes <= cap_bytes_ / 4 * 3;
+}
+
+void FramePool::Count(int64_t bytes, Use use) {
+  if (use == Use::kFrame) frames_ += bytes;
+  if (use == Use::kClient) client_ += bytes;
+}
+
 std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
   const int64_t size = ClassOf(bytes);
   std::unique_ptr<PinnedBuffer> block;
   std::vector<std::unique_ptr<PinnedBuffer>> evicted;  // freed outside the lock
   {
     MutexLock lock(mutex_);
-    if (use == Use::kFrame && frames_ + size > cap_bytes_ / 4 * 3) return nullptr;
+    if (!MayTake(size, use)) return nullptr;
     if (auto& free = free_[size]; !free.empty()) {
       block = std::move(free.back());
       free.pop_back();
@@ -36,14 +47,14 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
       if (allocated_ + size > cap_bytes_) return nullptr;
       allocated_ += size;
     }
-    if (use == Use::kFrame) frames_ += size;
+    Count(size, use);
   }
   if (block == nullptr) {
     auto made = device_->AllocatePinned(size);
     if (!made.ok()) {
       MutexLock lock(mutex_);
       allocated_ -= size;
-      if (use == Use::kFrame) frames_ -= size;
+      Count(-size, use);
       return nullptr;
     }
     block = std::make_unique<PinnedBuffer>(*std::move(made));
@@ -56,7 +67,7 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
 void FramePool::Return(PinnedBuffer* block, Use use) {
   std::unique_ptr<PinnedBuffer> owned(block);
   MutexLock lock(mutex_);
-  if (use == Use::kFrame) frames_ -= owned->bytes();
+  Count(-owned->bytes(), use);
   free_[owned->bytes()].push_back(std::move(owned));
 }
 

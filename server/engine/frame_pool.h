@@ -18,9 +18,11 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   enum class Sizes { kClasses, kExact };
   FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses) : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
 
-  /// Frames stay for as long as somebody looks at them: they never take the last quarter of the cap, so that no viewer is in the way
-  /// of what comes and goes (commits, reads, moves between tiers).
-  enum class Use { kStaging, kFrame };
+  /// What a client has in its hands stays for as long as the client likes: frames while somebody looks at them, pieces of a read that it does
+  /// not take, the beginning of a write that does not go on. Together they never take the last quarter of the cap, and reads and
+  /// writes no more than half of it, so that no client is in the way of what comes and goes by itself (commits, moves between
+  /// tiers), and those that stop reading not in the way of viewers.
+  enum class Use { kStaging, kFrame, kClient };
   /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The first use of a size class
   /// allocates, which takes milliseconds: Prepare beforehand for the block path.
   std::shared_ptr<void> Get(int64_t bytes, Use use = Use::kStaging);
@@ -31,6 +33,9 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
 
  private:
   int64_t ClassOf(int64_t bytes) const;
+  /// Whether so many bytes more are within what the use may take.
+  bool MayTake(int64_t bytes, Use use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(int64_t bytes, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(PinnedBuffer* block, Use use);
 
   Device* const device_;
@@ -39,6 +44,7 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   Mutex mutex_;
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // of it, what frames hold now
+  int64_t client_ ABSL_GUARDED_BY(mutex_) = 0;  // of it, what reads and writes of clients hold now
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -61,6 +61,7 @@ struct JobStatus {
   std::string device;
   int64_t queue_position = 0;
   std::string plan;
+  std::vector<std::string> warnings;
   int64_t memory_bytes = 0;
   std::string stage;
   double fraction = 0;
@@ -74,7 +75,7 @@ struct JobStatus {
   JobFinding finding;
   uint64_t event_count = 0;  // grows with every change that watchers are told
 };
-constexpr size_t kJobHistoryKept = 256;
+constexpr size_t kJobHistoryKept = 256, kJobWarningsKept = 64;
 
 /// What a job will need of a device and leave behind. The sum is reserved before Run, all or nothing.
 struct JobPlan {
@@ -85,9 +86,11 @@ struct JobPlan {
     bool on_disk = false;   // it is stored batch by batch (JobRun::Store), and held in the tier DISK: only its MIP takes device memory
   };
   std::vector<Result> results;
-  int64_t workspace_bytes = 0;        // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
-  std::string text;                   // what it will do, in words, one step a line
-  int64_t view_shape[3] = {0, 0, 0};  // [y, x, z] of what Subscribe shows of the job; all 0 = nothing
+  int64_t workspace_bytes = 0;           // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
+  std::string text;                      // what it will do, in words, one step a line
+  std::vector<std::string> warnings;     // what might be a mistake of the request, one sentence each
+  int64_t view_extents[3] = {0, 0, 0};   // along y, x, z, of what Subscribe shows of the job; all 0 = nothing
+  FrameAxis bscan_axis = FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
 
   int64_t bytes() const;
 };
@@ -114,6 +117,8 @@ class JobRun {
   /// `step` steps of the stage are done. `residual_norm`: what an iterative method converges by; NaN = none.
   virtual void Step(int64_t step, double residual_norm) = 0;
   virtual void Log(const std::string& text) = 0;
+  /// What might be a mistake, a sentence that the client is shown (Job.warnings); a text counts once.
+  virtual void Warn(const std::string& text) = 0;
   virtual void Found(JobFinding finding) = 0;
 
   // -- memory
@@ -139,6 +144,8 @@ class JobRun {
   virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
   /// What to show of the result as black and white, in its own values.
   virtual void SetDisplay(size_t index, double lo, double hi) = 0;
+  /// How many of its voxels were clipped below and above its levels.
+  virtual void SetClipped(size_t index, int64_t below, int64_t above) = 0;
   /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes it here and says so with `made`;
   /// else the queue makes it in the end.
   virtual void* ResultMip(size_t index, bool made) = 0;

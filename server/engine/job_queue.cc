@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/shareable.h"
@@ -62,7 +63,7 @@ void JobQueue::Shutdown() {
     MutexLock lock(mutex_);
     ends_ = true;  // nothing begins any more
   }
-  CancelAll();
+  CancelAll("SERVER_STOPPED", "the server ended");
   std::vector<std::unique_ptr<Worker>> workers;
   {
     MutexLock lock(mutex_);
@@ -121,16 +122,16 @@ std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const 
   return needs;
 }
 
-absl::StatusOr<AdmissionReport> JobQueue::Plan(const JobSpec& spec, const JobWork& work, std::string* text) {
+absl::StatusOr<AdmissionReport> JobQueue::Plan(const JobSpec& spec, const JobWork& work, JobPlan* chosen) {
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
   AdmissionReport best;
   for (const int d : devices) {
-    OCTAVO_ASSIGN_OR_RETURN(const JobPlan plan, work.Plan(*context_.device_of(d)));
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(*context_.device_of(d)));
     AdmissionReport report = context_.ledger->Plan(d, NeedsOf(plan));
     if (best.device.empty() || (report.admitted && !best.admitted)) {
       best = std::move(report);
-      if (text != nullptr) *text = plan.text;
       for (const auto& result : plan.results) best.volume_bytes += result.bytes;
+      if (chosen != nullptr) *chosen = std::move(plan);
     }
   }
   return best;
@@ -163,6 +164,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
   status.kind = work->kind();
   status.created = context_.clock->Now();
   status.plan = plan.text;
+  const std::vector<std::string> warnings = plan.warnings;
   status.memory_bytes = plan.bytes();
   entry->projections = work->projection_port();
   entry->work = std::move(work);
@@ -178,11 +180,15 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
       return WithInfo(absl::ResourceExhaustedError(absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
                       {.reason = "QUEUE_FULL", .field = "", .numbers = {{"retryable", "true"}}});
     }
-    if (plan.view_shape[0] > 0) {
-      context_.publisher->ScanStarted(status.name, spec.labels, {plan.view_shape[0], plan.view_shape[1], plan.view_shape[2]}, /*has_aip=*/false);
+    if (const auto& extents = plan.view_extents; extents[0] > 0) {
+      context_.publisher->ScanStarted(status.name, spec.labels, {.extents = {extents[0], extents[1], extents[2]}, .bscan_axis = plan.bscan_axis});
     }
-    entries_.push_back(entry);
-    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_[spec.request_id] = {spec.request_digest, status.name};
+    for (const std::string& warning : warnings) Warn(*entry, warning);
+    Entries one{entry};
+    answer = StatusLocked(*entry);
+    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_.emplace(spec.request_id, std::pair(spec.request_digest, status.name));
+    entries_.splice(entries_.end(), one);  // with its id, or not at all
+    (void)Failpoint("job_queued");
     ForgetOldLocked();
     DispatchLocked();
     answer = StatusLocked(*entry);
@@ -240,7 +246,7 @@ JobStatus JobQueue::StatusLocked(const Entry& entry) {
   return status;
 }
 
-absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
+absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* reason_code, const std::string& reason) {
   JobStatus status;
   std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
   {
@@ -248,9 +254,9 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
     if (entry->status.state == JobState::kQueued) {
       gone = std::move(entry->work);
-      SetStateLocked(*entry, JobState::kCancelled, "CANCELLED", "cancelled by a client before it began");
+      SetStateLocked(*entry, JobState::kCancelled, reason_code, absl::StrCat(reason, " before it began"));
     } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
-      SetStateLocked(*entry, JobState::kCancelling, "CANCELLED", "cancelled by a client");
+      SetStateLocked(*entry, JobState::kCancelling, reason_code, reason);
       entry->stop.request_stop();
       cv_.NotifyAll();  // it may be waiting for its device
     }
@@ -261,12 +267,12 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name) {
   return status;
 }
 
-void JobQueue::CancelAll() {
+void JobQueue::CancelAll(const char* reason_code, const std::string& reason) {
   std::vector<std::string> names;
   for (const auto& job : List()) {
     if (!IsFinal(job.state)) names.push_back(job.name);
   }
-  for (const auto& name : names) (void)Cancel(name);
+  for (const auto& name : names) (void)Cancel(name, reason_code, reason);
 }
 
 void JobQueue::BeginDrain() {

@@ -54,10 +54,11 @@ class JobQueue {
   absl::StatusOr<std::optional<JobStatus>> Earlier(const JobSpec& spec);
   /// Errors as JobService.SubmitJob; `report` (may be null) tells why memory can never suffice.
   absl::StatusOr<JobStatus> Submit(const JobSpec& spec, std::unique_ptr<JobWork> work, AdmissionReport* report);
-  absl::StatusOr<AdmissionReport> Plan(const JobSpec& spec, const JobWork& work, std::string* text);
+  absl::StatusOr<AdmissionReport> Plan(const JobSpec& spec, const JobWork& work, JobPlan* chosen);
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
-  absl::StatusOr<JobStatus> Cancel(const std::string& name);
+  absl::StatusOr<JobStatus> Cancel(const std::string& name, const char* reason_code = "CANCELLED",
+                                   const std::string& reason = "cancelled by a client");
   /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPortOf(const std::string& name);
 
@@ -66,7 +67,7 @@ class JobQueue {
   void Tick();
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
-  void CancelAll();
+  void CancelAll(const char* reason_code, const std::string& reason);
   /// Cancels what waits and runs, waits for it and ends the workers: `changed` is not called any more.
   void Shutdown();
   /// True when nothing waits or runs.
@@ -104,6 +105,7 @@ class JobQueue {
   void SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusLocked(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Record(Entry& entry, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Warn(Entry& entry, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpTurn(const std::shared_ptr<Entry>& entry);
   absl::Status TakeTurn(const std::shared_ptr<Entry>& entry, const std::stop_token& stop);
   void Work(int device, Worker& worker);

@@ -43,6 +43,7 @@ class JobQueue::Running final : public JobRun {
   void Stage(const std::string& name, int64_t steps, double begin, double end) override;
   void Step(int64_t step, double residual_norm) override;
   void Log(const std::string& text) override;
+  void Warn(const std::string& text) override;
   void Found(JobFinding finding) override;
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   void Free(void* data) override;
@@ -53,6 +54,7 @@ class JobQueue::Running final : public JobRun {
   absl::Status BeginStored(size_t index, VolumeStatus volume) override;
   absl::Status Store(size_t index, const void* data, int64_t bytes) override;
   void SetDisplay(size_t index, double lo, double hi) override;
+  void SetClipped(size_t index, int64_t below, int64_t above) override;
   void* ResultMip(size_t index, bool made) override;
   absl::Status WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) override;
   bool PreviewDue() override;

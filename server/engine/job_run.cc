@@ -23,6 +23,11 @@ constexpr int64_t kStoredPiece = 8 << 20;
 
 int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
+// Where in the volume's shape an axis is.
+int PositionOf(const VolumeStatus& volume, FrameAxis axis) {
+  return static_cast<int>(std::find(volume.axes, volume.axes + 2, Name(axis)) - volume.axes);
+}
+
 }  // namespace
 
 JobQueue::Running::Running(JobQueue& queue, std::shared_ptr<Entry> entry, Device& device, StreamRef stream)
@@ -102,6 +107,11 @@ void JobQueue::Running::Step(int64_t step, double residual_norm) {
 void JobQueue::Running::Log(const std::string& text) {
   MutexLock lock(queue_.mutex_);
   queue_.Record(*entry_, text);
+}
+
+void JobQueue::Running::Warn(const std::string& text) {
+  MutexLock lock(queue_.mutex_);
+  queue_.Warn(*entry_, text);
 }
 
 void JobQueue::Running::Found(JobFinding finding) {
@@ -215,6 +225,12 @@ void JobQueue::Running::SetDisplay(size_t index, double lo, double hi) {
   made_[index].volume.display_hi = hi;
 }
 
+void JobQueue::Running::SetClipped(size_t index, int64_t below, int64_t above) {
+  if (index >= made_.size()) return;
+  made_[index].volume.clipped_below = below;
+  made_[index].volume.clipped_above = above;
+}
+
 void* JobQueue::Running::ResultMip(size_t index, bool made) {
   if (index >= made_.size()) return nullptr;
   made_[index].has_mip = made;
@@ -231,7 +247,8 @@ absl::Status JobQueue::Running::Finish() {
     if (made.slot->mip && !made.has_mip) {
       const auto& s = made.volume.shape;
       const VolumeView view{.data = made.slot->volume.data(), .dtype = made.volume.dtype, .shape = {s[0], s[1], s[2]}};
-      OCTAVO_RETURN_IF_ERROR(Mip(stream_, device_, view, Axis::kZ, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
+      const auto z = static_cast<Axis>(PositionOf(made.volume, FrameAxis::kZ));
+      OCTAVO_RETURN_IF_ERROR(Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
     }
   }
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
@@ -319,7 +336,7 @@ void JobQueue::Running::PublishCuts(const Made& made) {
     if (wanted.key.product == Product::kBscan && made.slot->volume) keys.push_back(wanted.key);
   }
   for (const TopicKey& key : keys) {
-    const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
+    const int gone = PositionOf(volume, key.axis);
     const bool mip = key.product == Product::kMip;
     Frame frame;
     frame.scan = name_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral.h"
 #include "gpu/spectral_design.h"
@@ -67,6 +68,7 @@ SpectralConfig Chain(const MeasureSpec& spec, bool dispersion, math::Packing pac
   c.depth = c.fft_length / 2;
   c.background = math::Background::kStatic;
   c.background_spectrum.assign(static_cast<size_t>(samples), 2000.0f);
+  c.output = DType::kU8;
   c.has_levels = true;
   c.level_lo = -20;
   c.level_hi = 60;
@@ -269,7 +271,7 @@ class Bench {
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), volume.data(), volume_.data(), std::ssize(volume)));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), mip.data(), mip_.data(), std::ssize(mip)));
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
-    if (storage::Failpoint("measured_output") != 0) volume[0] = static_cast<uint8_t>(volume[0] ^ 64);
+    if (Failpoint("measured_output") != 0) volume[0] = static_cast<uint8_t>(volume[0] ^ 64);
     for (const int64_t r : checked_) {
       const auto model = ReferenceAscan(config, records_.data() + r * spec_.samples);
       for (int64_t z = 0; z < config.depth; ++z) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gpu/base/json.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/resolve.h"
 
@@ -81,6 +82,7 @@ json AcquisitionJson(const ScanSpec& spec) {
           {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
                        : spec.acquisition.packing == math::Packing::kLowFirst12 ? "u12p"
                                                                                 : "u12_packed"},
+          {"adc_bits", spec.acquisition.adc_bits},
           {"channels", spec.acquisition.channels},
           {"channel", spec.acquisition.channel},
           {"record_average", spec.acquisition.record_average},
@@ -126,6 +128,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   meta.index = volume.index;
   std::copy(volume.shape, volume.shape + 3, meta.shape);
   std::copy(volume.spacing_um, volume.spacing_um + 3, meta.spacing_um);
+  std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];
   if (!volume.quantity.empty()) meta.value_kind = volume.quantity;
@@ -158,9 +161,9 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
       meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
   }
   if (!volume.job.empty()) {
-    json parameters = json::parse(volume.job_parameters, nullptr, /*allow_exceptions=*/false);
-    if (parameters.is_discarded()) parameters = volume.job_parameters;
-    meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", std::move(parameters)}};
+    auto parameters = ParseJson(volume.job_parameters);
+    if (!parameters.ok()) parameters = json(volume.job_parameters);  // kept all the same, as text
+    meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", *std::move(parameters)}};
     if (volume.origin == nullptr && volume.display_lo < volume.display_hi) {
       meta.display_lo = volume.display_lo;
       meta.display_hi = volume.display_hi;

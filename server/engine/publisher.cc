@@ -51,13 +51,13 @@ bool Publisher::Matches(const SubscribeSpec& spec, const std::string& name, cons
   });
 }
 
-std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec) {
+std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec, const Scan& scan) {
   std::vector<TopicKey> keys;
   for (Product product : spec.products) {
     TopicKey key{.product = product};
     if (product == Product::kMip && spec.axis_given) key.axis = spec.axis;
     if (product == Product::kBscan) {
-      key.axis = spec.axis_given ? spec.axis : FrameAxis::kY;
+      key.axis = spec.axis_given ? spec.axis : scan.show.bscan_axis;
       key.plane_index = spec.plane_index;
     }
     keys.push_back(key);
@@ -65,8 +65,7 @@ std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec) {
   return keys;
 }
 
-void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape,
-                            bool has_aip, bool has_angiogram, bool striped) {
+void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const Show& show) {
   MutexLock lock(mutex_);
   const int64_t now = clock_->Now().monotonic_ns;
   for (auto it = scans_.begin(); it != scans_.end();) {
@@ -87,10 +86,7 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
   }
   Scan& entry = scans_[scan];
   entry.labels = labels;
-  entry.shape = shape;
-  entry.has_aip = has_aip;
-  entry.has_angiogram = has_angiogram;
-  entry.striped = striped;
+  entry.show = show;
 }
 
 void Publisher::ScanEnded(const std::string& scan) {
@@ -117,7 +113,7 @@ std::vector<std::shared_ptr<Publisher::SubscriptionImpl>> Publisher::Interested(
     auto subscription = weak.lock();
     if (subscription == nullptr || subscription->closed()) return true;
     if (Matches(subscription->spec(), scan, entry)) {
-      const auto keys = KeysOf(subscription->spec());
+      const auto keys = KeysOf(subscription->spec(), entry);
       if (std::find(keys.begin(), keys.end(), key) != keys.end()) list.push_back(std::move(subscription));
     }
     return false;
@@ -133,7 +129,7 @@ std::vector<Publisher::Wanted> Publisher::WantedOf(const std::string& scan) {
   for (const auto& weak : subscriptions_) {
     auto subscription = weak.lock();
     if (subscription == nullptr || !Matches(subscription->spec(), scan, entry->second)) continue;
-    for (const TopicKey& key : KeysOf(subscription->spec())) wanted[key] |= subscription->spec().previews;
+    for (const TopicKey& key : KeysOf(subscription->spec(), entry->second)) wanted[key] |= subscription->spec().previews;
   }
   std::vector<Wanted> list;
   list.reserve(wanted.size());
@@ -191,7 +187,7 @@ void Publisher::Publish(const TopicKey& key, Frame frame) {
   for (const auto& subscription : news) subscription->Notify();
 }
 
-void Publisher::Lost(const std::string& scan, const TopicKey& key) {
+void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   std::vector<std::shared_ptr<SubscriptionImpl>> news;
   {
     MutexLock lock(mutex_);
@@ -199,12 +195,12 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key) {
     if (entry == scans_.end()) return;
     const uint64_t sequence = entry->second.topics[key].next_sequence++;
     for (auto& subscription : Interested(scan, key)) {
-      if (subscription->Lose(scan, key, sequence)) news.push_back(std::move(subscription));
+      if (subscription->Lose(scan, key, sequence, loss)) news.push_back(std::move(subscription));
     }
   }
   {
     MutexLock lock(counters_->mutex);
-    ++counters_->dropped[{Name(key.product), "no_memory"}];
+    ++counters_->dropped[{Name(key.product), loss == Loss::kYielded ? "yielded" : "no_memory"}];
   }
   for (const auto& subscription : news) subscription->Notify();
 }
@@ -232,27 +228,27 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
         return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
       }
       Scan& scan = entry->second;
-      if (wants_aip && !scan.has_aip) {
+      if (wants_aip && !scan.show.has_aip) {
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
                         {.reason = "NO_AIP", .field = "products", .numbers = {}});
       }
-      if (std::count(spec.products.begin(), spec.products.end(), Product::kAngiogram) > 0 && !scan.has_angiogram) {
+      if (std::count(spec.products.begin(), spec.products.end(), Product::kAngiogram) > 0 && !scan.show.has_angiogram) {
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no angiogram; submit it with products.angiography")),
                         {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
       }
-      for (const TopicKey& key : KeysOf(spec)) {
+      for (const TopicKey& key : KeysOf(spec, scan)) {
         const bool across =
             (key.product == Product::kBscan && key.axis != FrameAxis::kY) || (key.product == Product::kMip && key.axis != FrameAxis::kZ);
-        if (scan.striped && across) {
+        if (scan.show.striped && across) {
           return WithInfo(absl::FailedPreconditionError(absl::StrCat("axis: goes across the devices of ", spec.scan,
                                                                      ", whose volumes are striped; allowed are B-scans along y "
                                                                      "and MIPs along z, or a scan with spread and without striped")),
                           {.reason = "STRIPED", .field = "axis", .numbers = {}});
         }
         const size_t dim = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
-        if (key.product == Product::kBscan && key.plane_index >= scan.shape[dim]) {
-          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ", scan.shape[dim] - 1)),
-                          {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.shape[dim])}}});
+        if (key.product == Product::kBscan && key.plane_index >= scan.show.extents[dim]) {
+          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ", scan.show.extents[dim] - 1)),
+                          {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
         Topic& topic = scan.topics[key];
         if (spec.resume) {
@@ -289,6 +285,11 @@ void Publisher::Tick() {
     }
   }
   for (const auto& subscription : due) subscription->Notify();
+}
+
+void Publisher::CountCut(const std::string& reason) {
+  MutexLock lock(counters_->mutex);
+  ++counters_->cut[reason];
 }
 
 void Publisher::AddTo(Stats* stats) {

@@ -46,9 +46,14 @@ class Publisher {
   using Loader = std::function<void(FramePtr header, std::function<void(FramePtr)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
 
-  /// `shape` [y, x, z] bounds plane indices. `striped`: volumes lie on several devices, so only what lies on one of them is published.
-  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const std::array<int64_t, 3>& shape, bool has_aip,
-                   bool has_angiogram = false, bool striped = false);
+  /// What a scan or job publishes.
+  struct Show {
+    std::array<int64_t, 3> extents{};      // along y, x, z: bounds of plane indices
+    FrameAxis bscan_axis = FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+    bool has_aip = false, has_angiogram = false;
+    bool striped = false;  // volumes lie on several devices, so only what lies on one of them is published
+  };
+  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const Show& show);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 
@@ -61,13 +66,16 @@ class Publisher {
 
   /// Publishes `frame` under the topic's next sequence number.
   void Publish(const TopicKey& key, Frame frame);
-  /// A frame of the topic was lost before it could be made (no memory): it takes a sequence number and counts as dropped.
-  void Lost(const std::string& scan, const TopicKey& key);
+  /// A frame of the topic was not made: it takes a sequence number and counts as dropped.
+  enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
+  void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
   absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
   /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
   void Tick();
   void AddTo(Stats* stats);
+  /// A stream was ended by its server, with what it was subscribed to.
+  void CountCut(const std::string& reason);
 
  private:
   class SubscriptionImpl;
@@ -89,13 +97,13 @@ class Publisher {
   };
   struct Scan {
     std::map<std::string, std::string> labels;
-    std::array<int64_t, 3> shape{};
-    bool has_aip = false, has_angiogram = false, striped = false, ended = false;
+    Show show;
+    bool ended = false;
     int64_t ended_ns = 0;
     std::map<TopicKey, Topic> topics;
   };
   static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
-  static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec);
+  static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec, const Scan& scan);
   void Remember(Scan& scan, Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.

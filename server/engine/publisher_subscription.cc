@@ -74,7 +74,7 @@ bool Publisher::SubscriptionImpl::PushBehindReplay(const FramePtr& frame) {
   return false;
 }
 
-bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence) {
+bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss) {
   MutexLock lock(mutex_);
   if (ended_) return false;
   (void)TopicOf(scan, key, sequence);
@@ -82,7 +82,8 @@ bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& 
   if (spec_.delivery != Delivery::kLossless) return false;
   Frame lost;
   lost.product = key.product;
-  Cut(lost, sequence, "the server had no memory for the frame");
+  Cut(lost, sequence,
+      loss == Loss::kYielded ? "the server could not make the frame without losing records" : "the server had no memory for the frame");
   return true;
 }
 

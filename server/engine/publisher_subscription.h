@@ -34,7 +34,7 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   /// Returns whether the consumer should be notified.
   bool Push(const TopicKey& key, const FramePtr& frame);
   /// The frame `sequence` never came to be. Returns whether the consumer should be notified.
-  bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence);
+  bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss);
   /// Frames to deliver before new ones.
   void Replay(std::vector<FramePtr> frames);
   /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs waits to be taken.

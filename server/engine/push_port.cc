@@ -55,14 +55,7 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
     if (static_cast<int64_t>(bytes) != block.records * limits_.record_bytes) {
       return InvalidField("data", absl::StrCat("has ", bytes, " bytes; ", block.records, " records have ", block.records * limits_.record_bytes));
     }
-    if (block.marks.size() > kMostMarksPerBlock) {
-      return InvalidField("markers", absl::StrCat("has ", block.marks.size(), " markers; allowed ", kMostMarksPerBlock));
-    }
-    for (const auto& mark : block.marks) {
-      if (mark.name.empty() || mark.name.size() > 63) {
-        return InvalidField("markers.name", absl::StrCat("has ", mark.name.size(), " characters; allowed 1 to 63"));
-      }
-    }
+    OCTAVO_RETURN_IF_ERROR(CheckMarks(block));
     if (static_cast<int64_t>(queue_.size()) >= limits_.credit_blocks) {
       return WithInfo(
           absl::ResourceExhaustedError(absl::StrCat("block ", received_ + 1, " came without credit; ", queue_.size(), " blocks wait for the device")),
@@ -77,15 +70,42 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
   return absl::OkStatus();
 }
 
+// Records from here on belong to no volume of the scan, or their number is broken.
+int64_t PushPort::RecordLimit() const {
+  const int64_t plausible = next_record_ + kMostAhead;
+  return total_records_ > 0 ? std::min(total_records_, plausible) : plausible;
+}
+
+absl::Status PushPort::CheckMarks(const PushBlock& block) const {
+  if (block.marks.size() > kMostMarksPerBlock) {
+    return InvalidField("markers", absl::StrCat("has ", block.marks.size(), " markers; allowed ", kMostMarksPerBlock));
+  }
+  const uint64_t limit = static_cast<uint64_t>(RecordLimit());
+  for (const auto& mark : block.marks) {
+    if (mark.name.empty() || mark.name.size() > 63) {
+      return InvalidField("markers.name", absl::StrCat("has ", mark.name.size(), " characters; allowed 1 to 63"));
+    }
+    // A client may push more than the scan wants: markers of surplus records are left out with them. Elsewhere the number is a mistake.
+    const auto record = static_cast<uint64_t>(mark.record);
+    const bool surplus = record >= block.first_record && record - block.first_record < static_cast<uint64_t>(block.records);
+    if (mark.record < 0 || (record >= limit && !surplus)) {
+      return InvalidField("markers.record", absl::StrCat("is ", mark.record, " (marker '", mark.name, "'); allowed 0 to ", limit - 1));
+    }
+  }
+  if (marks_.size() + block.marks.size() > kMostMarks) {
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(marks_.size(), " markers wait for their records; with ", block.marks.size(),
+                                                              " more they would be more than the ", kMostMarks, " that may")),
+                    {.reason = "MARKERS_WAITING", .field = "markers", .numbers = {{"waiting", absl::StrCat(marks_.size())}}});
+  }
+  return absl::OkStatus();
+}
+
 // Of the block, what follows on from what is known.
 void PushPort::Accept(PushBlock block) {
-  if (ended_ || closed_) {
+  const int64_t limit = RecordLimit();
+  if (ended_ || closed_ || block.first_record >= static_cast<uint64_t>(limit)) {
     counts_.out_of_range_records += block.records;
-    return;
-  }
-  const int64_t limit = total_records_ > 0 ? std::min(total_records_, next_record_ + kMostAhead) : next_record_ + kMostAhead;
-  if (block.first_record >= static_cast<uint64_t>(limit)) {
-    counts_.out_of_range_records += block.records;
+    counts_.ignored_markers += std::ssize(block.marks);
     return;
   }
   const auto first = static_cast<int64_t>(block.first_record);
@@ -95,16 +115,22 @@ void PushPort::Accept(PushBlock block) {
   }
   const int64_t known = std::clamp<int64_t>(next_record_ - first, 0, block.records);
   counts_.duplicate_records += known;
-  if (known == block.records) return;
+  // A block that comes again brings its markers again: those of known records are left out with it.
+  const bool again = known == block.records;
+  for (auto& mark : block.marks) {
+    if (mark.record >= limit || (again && mark.record < next_record_)) {
+      ++counts_.ignored_markers;
+    } else {
+      marks_.emplace(mark.record, std::move(mark));
+    }
+  }
+  block.marks.clear();
+  if (again) return;
   if (first > next_record_) {
     ++counts_.gaps;
     counts_.lost_records += first - next_record_;
   }
   next_record_ = first + block.records;
-  for (auto& mark : block.marks) {
-    if (marks_.size() < kMostMarks) marks_.push_back(std::move(mark));
-  }
-  block.marks.clear();
   queue_.push_back({.block = std::move(block), .offset = known, .arrived = clock_->Now()});
   cv_.NotifyAll();
 }
@@ -239,10 +265,9 @@ absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& st
 std::vector<SourceMark> PushPort::TakeMarks(int64_t before_record) {
   MutexLock lock(mutex_);
   std::vector<SourceMark> taken;
-  while (!marks_.empty() && marks_.front().record < before_record) {
-    taken.push_back(std::move(marks_.front()));
-    marks_.pop_front();
-  }
+  const auto end = marks_.lower_bound(before_record);
+  for (auto it = marks_.begin(); it != end; ++it) taken.push_back(std::move(it->second));
+  marks_.erase(marks_.begin(), end);
   return taken;
 }
 
@@ -256,6 +281,8 @@ void PushPort::Close() {
     MutexLock lock(mutex_);
     closed_ = true;
     queue_.clear();
+    counts_.ignored_markers += std::ssize(marks_);
+    marks_.clear();
     current_ = {};
   }
   OnNews(nullptr);

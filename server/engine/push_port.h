@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -86,6 +87,8 @@ class PushPort {
     TimePoint arrived;
   };
   absl::Status CheckConnection(int64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckMarks(const PushBlock& block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t RecordLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept(PushBlock block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForRecords(MutexLock& lock, const std::stop_token& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Copy(Waiting& waiting, char* slot, int64_t records) const;
@@ -98,7 +101,7 @@ class PushPort {
   CondVar cv_;
   Waiting current_;  // of the source's side: the block that is being copied
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<SourceMark> marks_ ABSL_GUARDED_BY(mutex_);
+  std::multimap<int64_t, SourceMark> marks_ ABSL_GUARDED_BY(mutex_);  // by record: those that wait for it
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0, received_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gpu/base/status.h"
+#include "gpu/spectral_span.h"
 #include "server/engine/pattern/plan.h"
 
 namespace octavo::engine {
@@ -44,10 +45,7 @@ VolumeStatus RawRecorder::Describe(const ResolvedScan& scan) {
   status.spacing_um[0] = scan.spacing_um[0];
   status.spacing_um[1] = scan.spacing_um[1];
   status.quantity = !packed ? "raw_spectra" : a.packing == math::Packing::kLowFirst12 ? "raw_spectra_u12p" : "raw_spectra_u12_packed";
-  status.display_hi = packed                              ? 255
-                      : scan.source.full_scale_counts > 0 ? scan.source.full_scale_counts
-                      : a.raw_type == DType::kF32         ? 1
-                                                          : static_cast<double>(HighestOf(a.raw_type));
+  status.display_hi = packed ? 255 : RangeOf(a.raw_type, a.packing, a.adc_bits).hi;
   status.bytes = VolumeBytes(scan);
   status.is_raw = true;
   return status;

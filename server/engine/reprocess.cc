@@ -84,7 +84,7 @@ VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<
 }
 
 int64_t Reprocessor::DeviceBytes(const ResolvedScan& scan, Device& device) {
-  int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device);
+  int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device) + kAlign;
   if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
   return bytes;
 }
@@ -93,6 +93,7 @@ absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const ResolvedS
   std::unique_ptr<Reprocessor> self(new Reprocessor(scan, std::move(raw), device));
   const RawRecords& records = *self->raw_.status.raw;
   OCTAVO_ASSIGN_OR_RETURN(self->processor_, SpectralProcessor::Create(scan.chain, device));
+  OCTAVO_ASSIGN_OR_RETURN(self->clipped_, device.Allocate(2 * static_cast<int64_t>(sizeof(uint64_t))));
   if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) {
     const int kind = KindOf(scan, records);
     const auto& table = plan->kind[kind].placement;
@@ -143,7 +144,9 @@ absl::Status Reprocessor::ProcessLead(StreamRef stream) {
 
 absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::function<absl::Status(int64_t)>& on_block) {
   const RawRecords& records = *raw_.status.raw;
-  const SpectralTarget target{.volume = out.volume, .volume_ascans = scan_.shape[0] * scan_.shape[1], .mip = out.mip};
+  const SpectralTarget target{
+      .volume = out.volume, .volume_ascans = scan_.shape[0] * scan_.shape[1], .mip = out.mip, .aip = nullptr, .clipped = clipped_.as<uint64_t>()};
+  OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, clipped_.data(), clipped_.bytes(), 0));
   const DType projection = ProjectionOf(scan_.chain.output);
   if (out.mip != nullptr) {
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, out.mip, target.volume_ascans * SizeOf(projection), FillPattern(projection)));
@@ -170,6 +173,15 @@ absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::fu
     OCTAVO_RETURN_IF_ERROR(
         device_.Fill(stream, static_cast<uint8_t*>(out.volume) + first * ascan_bytes, count * ascan_bytes, FillPattern(scan_.chain.output)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Reprocessor::ReadClipped(StreamRef stream, VolumeStatus* volume) {
+  OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer words, device_.AllocatePinned(clipped_.bytes()));
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words.data(), clipped_.data(), clipped_.bytes()));
+  OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+  volume->clipped_below = words.as<int64_t>()[0];
+  volume->clipped_above = words.as<int64_t>()[1];
   return absl::OkStatus();
 }
 

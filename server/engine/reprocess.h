@@ -46,6 +46,8 @@ class Reprocessor {
   /// what it returns other than OK ends the run. Missing A-scans hold the fill value. The reprocessor must live until `stream` has
   /// passed.
   absl::Status Run(StreamRef stream, const Output& out, const std::function<absl::Status(int64_t done)>& on_block);
+  /// After Run: how many voxels were clipped below and above. Waits for `stream`.
+  absl::Status ReadClipped(StreamRef stream, VolumeStatus* volume);
   int64_t blocks() const;
   std::string Describe() const { return processor_->Describe(); }
 
@@ -58,7 +60,7 @@ class Reprocessor {
   const PinnedVolume raw_;
   Device& device_;
   std::unique_ptr<SpectralProcessor> processor_;
-  DeviceBuffer placement_;
+  DeviceBuffer placement_, clipped_;
   std::vector<BscanSpan> spans_;
 };
 

@@ -67,7 +67,7 @@ void AddReprocess(const PinnedVolume& raw, const ResolvedScan& scan, Device& dev
   plan->results.push_back(
       {.what = "volume", .bytes = scan.volume_bytes, .mip_bytes = scan.shape[0] * scan.shape[1] * SizeOf(ProjectionOf(scan.chain.output))});
   plan->workspace_bytes = std::max(plan->workspace_bytes, Reprocessor::DeviceBytes(scan, device));
-  std::copy(scan.shape, scan.shape + 3, plan->view_shape);
+  std::copy(scan.shape, scan.shape + 3, plan->view_extents);
 }
 
 absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume& raw, const std::shared_ptr<const ResolvedScan>& scan, double begin,
@@ -93,7 +93,9 @@ absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume&
     return absl::OkStatus();
   };
   OCTAVO_RETURN_IF_ERROR(reprocessor->Run(run.stream(), {.volume = volume, .mip = run.ResultMip(0, /*made=*/true)}, on_block));
-  OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
+  VolumeStatus counted;
+  OCTAVO_RETURN_IF_ERROR(reprocessor->ReadClipped(run.stream(), &counted));
+  run.SetClipped(0, counted.clipped_below, counted.clipped_above);
   run.Step(reprocessor->blocks(), std::numeric_limits<double>::quiet_NaN());
   return absl::OkStatus();
 }

@@ -8,8 +8,10 @@
 
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
+#include "gpu/spectral_span.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/sources.h"
+#include "server/engine/stored_form.h"
 
 namespace octavo::engine {
 namespace {
@@ -17,6 +19,7 @@ namespace {
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
 constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24;
 constexpr int64_t kMostHoldSlots = 65536;
+constexpr double kLeastWavelengthNm = 100, kMostWavelengthNm = 20'000;
 constexpr int64_t kGatheredBytes = 2 << 20;  // smaller uploads do not fill a link (tests/bench/RESULTS.md)
 
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
@@ -40,6 +43,20 @@ absl::Status InRequestWords(const absl::Status& status) {
   return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
 }
 
+// How many bits of a sample carry numbers: as the source declares, unless the client knows better.
+absl::Status ResolveAdcBits(ResolvedScan& scan) {
+  Acquisition& a = scan.spec.acquisition;
+  const int64_t container = ContainerBits(a.raw_type, a.packing);
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.adc_bits", a.adc_bits, 0, container == 0 ? 32 : container));
+  const auto* simulated = std::get_if<SimulatedSource>(&scan.spec.source);
+  if (simulated != nullptr && a.adc_bits != 0 && a.adc_bits != simulated->adc_bits) {
+    return InvalidField("acquisition.adc_bits",
+                        absl::StrCat("is ", a.adc_bits, " and simulated.adc_bits is ", simulated->adc_bits, "; allowed 0 or the same number"));
+  }
+  if (a.adc_bits == 0) a.adc_bits = scan.source.adc_bits > 0 ? scan.source.adc_bits : container;
+  return absl::OkStatus();
+}
+
 absl::Status ResolveAcquisition(ResolvedScan& scan) {
   Acquisition& a = scan.spec.acquisition;
   const Pattern& p = scan.spec.pattern;
@@ -49,6 +66,7 @@ absl::Status ResolveAcquisition(ResolvedScan& scan) {
   a.raw_type_given = true;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.samples_per_record", a.samples_per_record, 16, 65536));
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channels", a.channels, 1, 65536 / a.samples_per_record));
+  OCTAVO_RETURN_IF_ERROR(ResolveAdcBits(scan));
   int64_t line = p.ascans_per_bscan + p.flyback_records;
   scan.volume_records = line * p.bscans_per_volume + p.volume_flyback_records;
   if (p.plan != nullptr) {  // flyback may differ from segment to segment
@@ -106,6 +124,13 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
         return InvalidField("processing.k_linearisation.wavelength_nm", absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
       }
+      for (size_t j = 0; j < p.k_wavelength_nm.size(); ++j) {
+        // Positions depend on ratios alone: a wrong unit would spoil nothing but the axial spacing, unseen.
+        if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm) continue;
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("is ", p.k_wavelength_nm[j], " at ", j, "; allowed ", kLeastWavelengthNm, " to ", kMostWavelengthNm,
+                                         " (nanometres: 0.84 um is 840)"));
+      }
       *wavelength_nm = p.k_wavelength_nm;
       break;
   }
@@ -125,20 +150,24 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
   return absl::OkStatus();
 }
 
-// A strong reflector comes out near full_scale / 20 after window and transform; speckle lies some 50 dB below.
-void DefaultLevels(const ResolvedScan& scan, double* lo, double* hi) {
-  const double full = scan.source.full_scale_counts > 0            ? scan.source.full_scale_counts
-                      : scan.chain.raw_type == DType::kU8          ? 255.0
-                      : scan.chain.raw_type == DType::kF32         ? 1.0
-                      : scan.chain.packing != math::Packing::kNone ? 4095.0
-                                                                   : 65535.0;
-  const double bright = full / 60;
-  switch (scan.chain.value) {
-    case math::Value::kDb: *hi = 20 * std::log10(bright), *lo = *hi - 52; break;
-    case math::Value::kComplex:
-    case math::Value::kMagnitude: *lo = 0, *hi = bright; break;
-    case math::Value::kReal: *lo = -bright, *hi = bright; break;
-    case math::Value::kPower: *lo = 0, *hi = bright * bright; break;
+// What a file holds and the scan does not take, or takes several times: mostly a wrong length or number of records.
+void CompareWithFile(ResolvedScan* scan) {
+  const int64_t holds = scan->source.file_records, volumes = scan->spec.pattern.volumes;
+  const auto* replay = std::get_if<ReplaySource>(&scan->spec.source);
+  if (holds == 0 || replay == nullptr) return;
+  const int64_t volume = scan->volume_records * scan->spec.acquisition.record_average;  // in the file's records
+  const auto warn = [&](auto... words) { scan->warnings.push_back(absl::StrCat("The file holds ", holds, " records", words...)); };
+  const bool endless = replay->loops == 0, once = replay->loops == 1;
+  if (volumes > 0 && holds > volumes * volume) {
+    warn("; the scan takes ", volumes * volume, " of them: ", holds - volumes * volume, " are left out.");
+  } else if (volumes > 0 && endless && holds < volumes * volume) {
+    warn("; the scan takes ", volumes * volume, ": the file is read again from its beginning.");
+  } else if (volumes > 0 && !endless && scan->source.total_records < volumes * volume) {
+    warn(once ? "" : absl::StrCat(", read ", replay->loops, " times"), "; the scan would take ", volumes * volume,
+         ": it ends early, and its last volume may lack A-scans.");
+  } else if (volumes == 0 && holds % volume != 0) {
+    warn(", which are ", static_cast<double>(holds) / static_cast<double>(volume), " volumes of ", volume,
+         endless ? ": from the second time on, volumes begin at other records." : ": the last volume lacks A-scans.");
   }
 }
 
@@ -174,6 +203,41 @@ int64_t BscanRecords(const ResolvedScan& scan) {
   const auto& segments = p.plan->kind[0].segments;
   if (segments[0].ascans > p.ascans_per_bscan) return p.ascans_per_bscan;
   return segments.size() > 1 ? segments[1].first_record - segments[0].first_record : scan.volume_records;
+}
+
+// Type and levels of the voxels, and which of them are shown as black and white.
+void ResolveStored(ResolvedScan& scan) {
+  Processing& p = scan.spec.processing;
+  SpectralConfig& c = scan.chain;
+  const StoredForm form = DefaultForm(c, scan.spec.acquisition.adc_bits, p.dtype_given, p.dtype);
+  p.dtype = form.dtype;
+  p.dtype_given = true;
+  if (!p.has_levels && form.has_levels) {
+    p.has_levels = true;
+    p.level_lo = form.level_lo;
+    p.level_hi = form.level_hi;
+  }
+  c.output = p.dtype;
+  c.has_levels = p.has_levels;
+  c.level_lo = p.level_lo;
+  c.level_hi = p.level_hi;
+  if (!c.has_levels) {
+    scan.display_lo = form.shown_lo;
+    scan.display_hi = form.shown_hi;
+    return;
+  }
+  const double bottom = static_cast<double>(LowestOf(c.output)), top = IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
+  scan.display_lo = bottom;
+  scan.display_hi = top;
+  // Levels that a client chose are what it wants to see; chosen ones hold more than that.
+  if (!form.has_levels || c.level_lo != form.level_lo || c.level_hi != form.level_hi) return;
+  const auto stored = [&](double value) {
+    const double lo = static_cast<double>(c.level_lo), share = (value - lo) / (static_cast<double>(c.level_hi) - lo);
+    return std::clamp(std::round(bottom + share * (top - bottom)), bottom, top);
+  };
+  if (stored(form.shown_lo) >= stored(form.shown_hi)) return;
+  scan.display_lo = stored(form.shown_lo);
+  scan.display_hi = stored(form.shown_hi);
 }
 
 absl::Status ResolveProcessing(ResolvedScan& scan) {
@@ -229,21 +293,7 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   c.depth = p.depth;
   if (p.value == ValueKind::kDefault) p.value = ValueKind::kDb;
   c.value = static_cast<math::Value>(static_cast<int>(p.value) - 1);
-  if (!p.dtype_given) p.dtype = p.value == ValueKind::kComplex ? DType::kC64 : DType::kU8;
-  p.dtype_given = true;
-  c.output = p.dtype;
-  double lo = 0, hi = 0;
-  DefaultLevels(scan, &lo, &hi);
-  if (!p.has_levels && IsInteger(c.output)) {
-    p.has_levels = true;
-    p.level_lo = static_cast<float>(lo);
-    p.level_hi = static_cast<float>(hi);
-  }
-  c.has_levels = p.has_levels;
-  c.level_lo = p.level_lo;
-  c.level_hi = p.level_hi;
-  scan.display_lo = c.has_levels ? static_cast<double>(LowestOf(c.output)) : lo;
-  scan.display_hi = !c.has_levels ? hi : IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
+  ResolveStored(scan);
 
   OCTAVO_RETURN_IF_ERROR(InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
   if (p.refractive_index == 0) p.refractive_index = 1;
@@ -380,6 +430,13 @@ absl::Status ResolveQueue(ResolvedScan& scan) {
     const int64_t least = std::max<int64_t>(1, 64 / unit);
     if (marker.every == 0) marker.every = least;
     OCTAVO_RETURN_IF_ERROR(InRange(at + "every", marker.every, least, (int64_t{1} << 32) - 1));
+    if (const int64_t volumes = spec.pattern.volumes; volumes > 0) {
+      const int64_t segments = spec.pattern.plan == nullptr ? spec.pattern.bscans_per_volume : std::ssize(spec.pattern.plan->kind[0].segments);
+      const int64_t places = volumes * (marker.at == MarkerAt::kVolumeStart  ? 1
+                                        : marker.at == MarkerAt::kBscanStart ? segments
+                                                                             : scan.volume_records);
+      OCTAVO_RETURN_IF_ERROR(InRange(at + "offset", marker.offset, 0, places - 1));
+    }
   }
   return absl::OkStatus();
 }
@@ -428,6 +485,8 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (auto* camera = std::get_if<CameraSource>(&scan.spec.source)) *camera = WithDefaults(*camera);
   OCTAVO_RETURN_IF_ERROR(ResolveAcquisition(scan));
   if (std::holds_alternative<RingSource>(scan.spec.source)) OCTAVO_RETURN_IF_ERROR(ResolveRing(&scan.spec, scan.volume_records));
+  scan.warnings.insert(scan.warnings.end(), scan.source.warnings.begin(), scan.source.warnings.end());
+  CompareWithFile(&scan);
   OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
@@ -435,6 +494,14 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
   return scan;
+}
+
+std::string DescribeFile(const ResolvedScan& scan) {
+  if (scan.source.file_records == 0) return "";
+  const int64_t volumes = scan.spec.pattern.volumes, wanted = volumes * scan.volume_records * scan.spec.acquisition.record_average;
+  return absl::StrCat("file: holds ", scan.source.file_records, " records of ", scan.source.samples_per_record, " samples (",
+                      Info(scan.source.raw_type).name, scan.source.packing == math::Packing::kNone ? "" : ", 12 bits packed", "); the scan takes ",
+                      volumes == 0 ? "what comes" : absl::StrCat(wanted), "\n");
 }
 
 absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {
@@ -446,7 +513,12 @@ absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, 
 }
 
 absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing) {
-  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(current, processing));
+  Processing kept = processing;
+  if (!kept.dtype_given && (kept.value == ValueKind::kComplex) == (current.chain.output == DType::kC64)) {
+    kept.dtype = current.chain.output;
+    kept.dtype_given = true;
+  }
+  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(current, kept));
   if (scan.chain.depth != current.chain.depth) {
     return InvalidField("processing.depth", absl::StrCat("would become ", scan.chain.depth, "; a running scan keeps its ", current.chain.depth));
   }

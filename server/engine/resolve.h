@@ -23,11 +23,15 @@ struct ResolvedScan {
   int64_t volume_bytes = 0;
   int64_t stripe_devices = 0;             // > 1: volumes are striped over so many (spec.spread.striped)
   double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white
+  std::vector<std::string> warnings;      // what might be a mistake of the request, one sentence each
 };
 
 /// InvalidArgument names the field in the request's dotted spelling ("pattern.raster.ascans_per_bscan"), the value and what
 /// is allowed. Opens the source's files to look at them, reads no records.
 absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
+
+/// What a file holds and what the scan takes of it, in words, for the plan; "" for other sources.
+std::string DescribeFile(const ResolvedScan& scan);
 
 /// Most records of one upload, and of a slot of the ring: a block, or as many whole blocks as make 2 MiB where a block is smaller,
 /// though no more than a volume needs.

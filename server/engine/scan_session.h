@@ -97,9 +97,13 @@ class ScanSession {
   bool finished() const { return ended_.load(); }
   /// Waits for that. Of a scan that was told to end, and not from its own threads.
   void WaitUntilFinished() { ended_.wait(false); }
+  /// FailedPrecondition (SCAN_STATE) unless QUEUED or RUNNING.
+  absl::Status CanUpdate();
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(const ResolvedScan& updated);
   ResolvedScan Resolved();
+  /// Host memory that the scan takes while it is listed, about: what the client asked for, and events.
+  int64_t ListedBytes();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
   /// What its chains may use; null: no chains, or the scan is over.
@@ -116,6 +120,9 @@ class ScanSession {
   absl::StatusOr<std::shared_ptr<RingPort>> Ring();
   /// Adds to the events that Status tells, and to the scan's EVENT topic.
   ScanEvent Emit(ScanEvent event);
+  /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged. A text counts once; of too many the
+  /// later ones are only logged.
+  void Warn(const std::string& text);
   /// As Emit, for what somebody else tells the EVENT topic.
   void Note(ScanEvent event);
 
@@ -150,6 +157,9 @@ class ScanSession {
   absl::Status AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
   absl::Status AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots);
   absl::Status AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots);
+  enum class Gate : uint8_t { kClosed, kOpen, kNever };
+  void MakeThreads();
+  void OpenGate(Gate gate);
   void Begin();
   absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
 
@@ -187,10 +197,15 @@ class ScanSession {
   ScanEvent EmitLocked(ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
   void PublishEvent(const ScanEvent& event);
   ScanStatus StatusWithoutEvents();
+  SourceCounts SourceCountsNow();
+  void LetGo();
   absl::Status PushRetire(Retiring item);
   absl::Status CopyNonFinite(StreamRef stream, size_t event);
   void TellNonFinite(size_t event);
+  absl::Status EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event);
   bool VolumesRetiring();
+  /// Whether the device and its host have no time for more than the records and what the scan itself makes of them.
+  bool ShortOfTime();
   // compute thread, of a scan that is spread
   struct Share {  // records of the block now that go to one device
     size_t lane;
@@ -232,6 +247,7 @@ class ScanSession {
   // retire thread
   void Retire();
   void SealVolume(Retiring& item);
+  void CountClipped(const VolumeStatus& volume);
   StageTimes StagesOf(const Retiring& item, int64_t seen_ns);
   void DisposeOf(const ActiveVolume& volume);
   void Finish();
@@ -244,7 +260,13 @@ class ScanSession {
 
   const std::string name_, client_session_;
   const SessionContext context_;
-  const std::unique_ptr<Source> source_;
+  // Of the scan's own threads; let go of at the end, with its files, cameras and tables. Others ask SourceCountsNow and the ports.
+  std::unique_ptr<Source> source_;
+  const std::shared_ptr<PushPort> push_;  // the source's, if it has one
+  const std::shared_ptr<RingPort> ring_port_;
+  Mutex source_mutex_;
+  bool source_gone_ ABSL_GUARDED_BY(source_mutex_) = false;
+  SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a source that is gone
   Device& device_;
 
   // Fixed after Allocate; used by the compute thread.
@@ -260,6 +282,7 @@ class ScanSession {
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane
+  size_t product_turn_ = 0;  // which subscribed product comes first
   Stream upload_, compute_, products_, copy_;
   Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
@@ -274,8 +297,8 @@ class ScanSession {
   std::shared_ptr<SlotPool> slots_;
   std::shared_ptr<SlotPool> raw_slots_;    // with retention.hold_raw
   std::unique_ptr<RawRecorder> recorder_;  // the same
-  PinnedBuffer digests_;                   // digest_words_ u64 per event: of the volume (or its stripes) and of its raw records
-  size_t digest_words_ = 2;
+  PinnedBuffer digests_;                   // digest_words_ u64 per event: kSealWords for each device, and the digest of the raw records
+  size_t digest_words_ = 0;
   PinnedBuffer non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
@@ -314,7 +337,8 @@ class ScanSession {
   std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
-  ClockReading device_clock_;  // retire thread only, once it runs
+  ClockReading device_clock_;                          // retire thread only, once it runs
+  std::shared_ptr<const ResolvedScan> clipping_told_;  // the same: the processing of which it was told that it clips
 
   Mutex copy_mutex_;
   CondVar copy_cv_;
@@ -327,7 +351,7 @@ class ScanSession {
   RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
   ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;
 
-  static constexpr size_t kEventsKept = 64;
+  static constexpr size_t kEventsKept = 64, kWarningsKept = 64;
   Mutex event_mutex_;  // held while an event is published, so that both orders are the same
   std::deque<ScanEvent> recent_events_ ABSL_GUARDED_BY(event_mutex_);
   uint64_t event_count_ ABSL_GUARDED_BY(event_mutex_) = 0;
@@ -337,6 +361,7 @@ class ScanSession {
   std::atomic<bool> all_acquired_{false};  // the source has come to the end of a counted scan
   std::atomic<int64_t> next_record_{0};    // the first record that was not processed yet
   std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0}, out_of_range_records_{0};
+  std::atomic<Gate> gate_{Gate::kClosed};  // the threads wait for it
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };
 

@@ -14,7 +14,11 @@
 namespace octavo::engine {
 
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
-  return {.volume = slot.volume.data(), .volume_ascans = scan.shape[0] * scan.shape[1], .mip = slot.mip.data(), .aip = slot.aip.as<float>()};
+  return {.volume = slot.volume.data(),
+          .volume_ascans = scan.shape[0] * scan.shape[1],
+          .mip = slot.mip.data(),
+          .aip = slot.aip.as<float>(),
+          .clipped = ClippedIn(slot.digest)};
 }
 
 void ScanSession::Compute() {
@@ -168,16 +172,7 @@ absl::Status ScanSession::PushRetire(Retiring item) {
   }
   const auto index = static_cast<size_t>(item.event);
   const StreamRef stream = ProductStream(item.volume != nullptr);
-  if (item.volume != nullptr && striped()) {
-    OCTAVO_RETURN_IF_ERROR(DigestStripes(stream, *item.volume, index));
-  } else if (item.volume != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, item.volume->slot->volume.data(), scan_.volume_bytes, item.volume->slot->digest.as<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + 2 * index, item.volume->slot->digest.data(), 8));
-    if (const auto& raw = item.volume->raw_slot; raw != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, raw->volume.data(), item.volume->raw_status.bytes, raw->digest.as<uint64_t>()));
-      OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, digests_.as<uint64_t>() + 2 * index + 1, raw->digest.data(), 8));
-    }
-  }
+  if (item.volume != nullptr) OCTAVO_RETURN_IF_ERROR(EnqueueSeal(stream, *item.volume, index));
   if (item.volume != nullptr) OCTAVO_RETURN_IF_ERROR(CopyNonFinite(stream, index));
   OCTAVO_RETURN_IF_ERROR(events_[index].Record(stream));
   MutexLock lock(retire_mutex_);
@@ -195,6 +190,26 @@ absl::Status ScanSession::CopyNonFinite(StreamRef stream, size_t event) {
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, non_finite_.as<uint64_t>() + devices * event + d, processor.non_finite_records(), 8));
   }
   return absl::OkStatus();
+}
+
+// What the volume is sealed with, to the words of its event: those of each device in turn, then the digest of its raw records.
+absl::Status ScanSession::EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event) {
+  if (striped()) return DigestStripes(stream, volume, event);
+  uint64_t* const words = digests_.as<uint64_t>() + digest_words_ * event;
+  const VolumeSlot& slot = *volume.slot;
+  OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words, slot.digest.data(), kSealWords * 8));
+  for (size_t p = 0; p < peers_.size(); ++p) {  // their digests count for nothing: the volume lies here
+    Peer& peer = *peers_[p];
+    OCTAVO_RETURN_IF_ERROR(
+        peer.device.CopyToHost(peer.compute.ref(), words + static_cast<int64_t>(p + 1) * kSealWords, peer.part.digest.data(), kSealWords * 8));
+    OCTAVO_RETURN_IF_ERROR(peer.processed.Record(peer.compute.ref()));
+    OCTAVO_RETURN_IF_ERROR(peer.processed.EnqueueWait(stream));
+  }
+  if (volume.raw_slot == nullptr) return absl::OkStatus();
+  const VolumeSlot& raw = *volume.raw_slot;
+  OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, raw.volume.data(), volume.raw_status.bytes, raw.digest.as<uint64_t>()));
+  return device_.CopyToHost(stream, words + digest_words_ - 1, raw.digest.data(), 8);
 }
 
 // Whether a slot may come back by itself: of a volume behind the device, or one that is still copied for subscribers.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/push_port.h"
@@ -56,6 +57,17 @@ void ScanSession::Note(ScanEvent event) {
   EmitLocked(std::move(event), /*publish=*/false);
 }
 
+void ScanSession::Warn(const std::string& text) {
+  {
+    MutexLock lock(status_mutex_);
+    auto& warnings = status_.warnings;
+    if (std::find(warnings.begin(), warnings.end(), text) != warnings.end()) return;
+    if (warnings.size() < kWarningsKept) warnings.push_back(text);
+  }
+  Log(LogLevel::kWarning, "scan warning", {{"scan", name_}, {"text", text}});
+  context_.changed();
+}
+
 ScanEvent ScanSession::EmitLocked(ScanEvent event, bool publish) {
   event.number = event_count_++;
   recent_events_.push_back(event);
@@ -95,8 +107,7 @@ absl::StatusOr<ScanEvent> ScanSession::Mark(const std::string& marker) {
 }
 
 absl::StatusOr<std::shared_ptr<PushPort>> ScanSession::Push() {
-  auto port = source_->push();
-  if (port == nullptr) {
+  if (push_ == nullptr) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " fetches its records itself; only scans with source push take them")),
                     {.reason = "NOT_PUSH", .field = "scan", .numbers = {}});
   }
@@ -105,17 +116,16 @@ absl::StatusOr<std::shared_ptr<PushPort>> ScanSession::Push() {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), ": ", status_.reason)),
                     {.reason = "SCAN_STATE", .field = "scan", .numbers = {{"state", Name(status_.state)}}});
   }
-  return port;
+  return push_;
 }
 
 absl::StatusOr<std::shared_ptr<RingPort>> ScanSession::Ring() {
-  auto port = source_->ring();
-  if (port == nullptr) {
+  if (ring_port_ == nullptr) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has another source; only scans with source ring take a producer")),
                     {.reason = "NOT_RING", .field = "scan", .numbers = {}});
   }
-  OCTAVO_RETURN_IF_ERROR(port->CanAttach());
-  return port;
+  OCTAVO_RETURN_IF_ERROR(ring_port_->CanAttach());
+  return ring_port_;
 }
 
 // Of the records of a block: what is lost before them, and what they are marked with.

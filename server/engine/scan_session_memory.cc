@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/shareable.h"
 #include "server/engine/pattern/plan.h"
@@ -12,6 +13,7 @@
 #include "server/engine/ring_port.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/stored_form.h"
 #include "server/engine/volume_operation.h"
 
 namespace octavo::engine {
@@ -257,7 +259,7 @@ absl::Status ScanSession::AllocateAngiogram() {
 absl::Status ScanSession::AllocateRetiring(int64_t slots) {
   // A slot of the ring may be taken in parts; more of them than this would wait for the device.
   const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + slots + 2;
-  digest_words_ = static_cast<size_t>(std::max<int64_t>(2, scan_.stripe_devices));
+  digest_words_ = static_cast<size_t>(kSealWords) * (1 + context_.peers.size()) + 1;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * static_cast<int64_t>(digest_words_) * 8));
   if (scan_.chain.raw_type == DType::kF32) {
     OCTAVO_ASSIGN_OR_RETURN(non_finite_, device_.AllocatePinned(event_count * static_cast<int64_t>((1 + peers_.size()) * sizeof(uint64_t))));
@@ -336,10 +338,14 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
   source_->OnNews([this](const std::string& text) { Emit({.kind = EventKind::kSource, .text = text, .record = next_record_}); });
   {
     MutexLock lock(status_mutex_);
-    status_.plan = processor_->Describe();
+    status_.plan = processor_->Describe() + DescribeMemory(scan_, VolumeSlots(scan_));
   }
-  context_.publisher->ScanStarted(name_, scan_.spec.labels, {scan_.shape[0], scan_.shape[1], scan_.shape[2]}, scan_.spec.products.aip,
-                                  scan_.spec.products.angiography != 0, striped());
+  (void)Failpoint("scan_allocated");
+  context_.publisher->ScanStarted(name_, scan_.spec.labels,
+                                  {.extents = {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
+                                   .has_aip = scan_.spec.products.aip,
+                                   .has_angiogram = scan_.spec.products.angiography != 0,
+                                   .striped = striped()});
   allocated_ = true;
   return absl::OkStatus();
 }

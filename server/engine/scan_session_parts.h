@@ -21,7 +21,8 @@ struct ScanSession::ActiveVolume {
 struct ScanSession::PendingFrame {
   TopicKey key;
   Frame frame;
-  bool lost = false;  // no memory for it
+  bool lost = false;     // no memory for it
+  bool yielded = false;  // not made: the scan would have lost records
 };
 
 /// Something the retire thread does once the device has passed an event.

@@ -1,4 +1,10 @@
 // The compute thread's products: projections, planes and angiograms of volumes, on their way to subscribers.
+//
+// Products yield to the scan. Those that subscribers ask for are made beside the chain, on the same device and, on the host, by the same
+// cores: enough of them fill the ring of blocks behind them, and a source that cannot wait loses records. So before each of them the
+// compute thread looks whether there is time (ShortOfTime); from there on the others of this volume are left out, and counted as dropped
+// frames (policy "yielded"). Which of them comes first goes around, so that each has its turn. A source that can wait does: nothing is
+// left out then. The scan's own projections cost next to nothing, they are made with the volume.
 
 #include <algorithm>
 #include <utility>
@@ -34,14 +40,30 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, aip, volume.slot->aip.data(), DType::kF32, complete, item));
   }
   if (!complete) return absl::OkStatus();
-  if (scan_.spec.products.angiography != 0) OCTAVO_RETURN_IF_ERROR(EnqueueAngiogram(volume, item));
-  for (const auto& want : wanted) {
-    const TopicKey& key = want.key;
+  bool yield = ShortOfTime();
+  const auto left_out = [&](const TopicKey& key) { item->frames.push_back({.key = key, .frame = {}, .lost = true, .yielded = true}); };
+  if (scan_.spec.products.angiography != 0 && yield) {
+    left_out({.product = Product::kAngiogram});
+  } else if (scan_.spec.products.angiography != 0) {
+    OCTAVO_RETURN_IF_ERROR(EnqueueAngiogram(volume, item));
+  }
+  const size_t first = wanted.empty() ? 0 : product_turn_ % wanted.size();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const TopicKey& key = wanted[(first + i) % wanted.size()].key;
     const Axis axis = key.axis == FrameAxis::kX ? Axis::kX : key.axis == FrameAxis::kY ? Axis::kY : Axis::kZ;
-    if (key.product == Product::kBscan) {
-      const int64_t extent = scan_.shape[static_cast<int>(axis)];
+    const int64_t extent = scan_.shape[static_cast<int>(axis)];
+    const bool bscan = key.product == Product::kBscan && key.plane_index < extent;  // else of another scan's volumes
+    if (!bscan && !(key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip))) continue;
+    if (!yield && ShortOfTime()) {
+      yield = true;
+      product_turn_ = first + i;  // it goes first the next time
+    }
+    if (yield) {
+      left_out(key);
+      continue;
+    }
+    if (bscan) {
       const int64_t index = key.plane_index < 0 ? extent / 2 : key.plane_index;
-      if (index >= extent) continue;
       if (striped() && axis == Axis::kY) {
         OCTAVO_RETURN_IF_ERROR(ExtractBscan(*volume.slot, index));
       } else if (striped()) {  // across devices: refused when a subscription names the scan
@@ -56,14 +78,21 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     } else if (striped() && key.product == Product::kMip && !scan_.spec.products.mip) {
       OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, volume.slot->mip.data(), projection, complete, item));  // it is made anyway
       continue;
-    } else if (key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip)) {
-      OCTAVO_RETURN_IF_ERROR(Mip(products_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
     } else {
-      continue;
+      OCTAVO_RETURN_IF_ERROR(Mip(products_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
     }
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, scratch_.data(), key.product == Product::kMip ? projection : dtype, complete, item));
   }
   return absl::OkStatus();
+}
+
+bool ScanSession::ShortOfTime() {
+  constexpr double kFullRing = 0.75;
+  constexpr int kMostVolumesBehind = 2;  // with their products; the next volumes wait for their slots
+  if (source_->CanWait()) return false;
+  if (RingOccupancy() >= kFullRing) return true;
+  MutexLock lock(retire_mutex_);
+  return volumes_retiring_ > kMostVolumesBehind;
 }
 
 absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {

@@ -2,16 +2,17 @@
 // volumes to host memory for subscribers.
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/scan_session.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/stored_form.h"
 #include "server/storage/commit_store.h"
 
 namespace octavo::engine {
@@ -59,10 +60,10 @@ void ScanSession::Retire() {
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
-        context_.publisher->Lost(name_, pending.key);
+        context_.publisher->Lost(name_, pending.key, pending.yielded ? Publisher::Loss::kYielded : Publisher::Loss::kNoMemory);
       } else {
         pending.frame.stages = stages;
-        if (storage::Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
+        if (Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
         context_.publisher->Publish(pending.key, std::move(pending.frame));
       }
     }
@@ -84,16 +85,24 @@ void ScanSession::Retire() {
 
 void ScanSession::SealVolume(Retiring& item) {
   ActiveVolume& volume = *item.volume;
-  const uint64_t* sums = digests_.as<uint64_t>() + digest_words_ * static_cast<size_t>(item.event);
-  volume.status.digest = absl::StrFormat("sum64:%016x", striped() ? std::accumulate(sums, sums + digest_words_, uint64_t{0}) : sums[0]);
+  const uint64_t* words = digests_.as<uint64_t>() + digest_words_ * static_cast<size_t>(item.event);
+  uint64_t digest = 0;
+  for (int64_t lane = 0; lane <= std::ssize(context_.peers); ++lane) {
+    const uint64_t* of_lane = words + kSealWords * lane;
+    if (lane == 0 || striped()) digest += of_lane[0];
+    volume.status.clipped_below += static_cast<int64_t>(of_lane[1]);
+    volume.status.clipped_above += static_cast<int64_t>(of_lane[2]);
+  }
+  volume.status.digest = absl::StrFormat("sum64:%016x", digest);
   const Retention& retention = volume.retention;
   context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
   if (retention.keep_last > 0) context_.store->KeepNewest(name_, retention.keep_last);
   if (volume.raw_slot != nullptr) {
-    volume.raw_status.digest = absl::StrFormat("sum64:%016x", sums[1]);
+    volume.raw_status.digest = absl::StrFormat("sum64:%016x", words[digest_words_ - 1]);
     context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
   }
   TellNonFinite(static_cast<size_t>(item.event));
+  CountClipped(volume.status);
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
@@ -111,6 +120,20 @@ void ScanSession::TellNonFinite(size_t event) {
   const auto sum = static_cast<int64_t>(std::accumulate(counts, counts + 1 + peers_.size(), uint64_t{0}));
   MutexLock lock(status_mutex_);
   status_.non_finite_records = std::max(status_.non_finite_records, sum);
+}
+
+// Above one hundredth the levels hide more than noise: told once for each processing.
+void ScanSession::CountClipped(const VolumeStatus& volume) {
+  const int64_t voxels = (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
+  {
+    MutexLock lock(status_mutex_);
+    status_.voxels += voxels;
+    status_.clipped_below += volume.clipped_below;
+    status_.clipped_above += volume.clipped_above;
+  }
+  if (100 * (volume.clipped_below + volume.clipped_above) <= voxels || clipping_told_ == volume.origin) return;
+  clipping_told_ = volume.origin;
+  Warn(DescribeClipping(volume, voxels));
 }
 
 // What the device stamped, by the host's clock and in order: an error of the conversion must not make a stage negative.
@@ -227,6 +250,23 @@ void ScanSession::CopyVolumes(std::stop_token) {
   }
 }
 
+// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client asked for, and how it went.
+void ScanSession::LetGo() {
+  std::unique_ptr<Source> source;  // goes without the lock: a camera takes its time
+  {
+    MutexLock lock(source_mutex_);
+    last_counts_ = source_->Counts();
+    source_gone_ = true;
+    source = std::move(source_);
+  }
+  origin_ = nullptr;
+  for (std::vector<BscanSpan>& spans : spans_) spans = {};
+  for (std::vector<int64_t>& rows : span_rows_) rows = {};
+  scan_ = ResolvedScan();
+  MutexLock lock(update_mutex_);
+  latest_ = ResolvedScan();
+}
+
 // Everything is through the device: free what is not held, then say how it ended.
 void ScanSession::Finish() {
   {
@@ -279,6 +319,7 @@ void ScanSession::Finish() {
     status_.current_fraction = 0;
   }
   SetState(end);
+  LetGo();
   context_.publisher->ScanEnded(name_);
   const ScanStatus status = Status();
   Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",

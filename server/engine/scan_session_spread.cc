@@ -331,6 +331,7 @@ absl::Status ScanSession::BeginVolumeOnPeers() {
     peer->open.clear();
     peer->rows.clear();
     if (striped()) continue;
+    OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), ClippedIn(peer->part.digest), 16, 0));
     OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.mip.data(), plane * SizeOf(projection), FillPattern(projection)));
     if (peer->part.aip) {
       OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.aip.data(), plane * 4, FillPattern(DType::kF32)));

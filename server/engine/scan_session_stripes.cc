@@ -14,7 +14,8 @@ SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeStripe& stripe) {
   return {.volume = stripe.volume.data(),
           .volume_ascans = ScanSession::StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1],
           .mip = stripe.mip.data(),
-          .aip = stripe.aip.as<float>()};
+          .aip = stripe.aip.as<float>(),
+          .clipped = ClippedIn(stripe.digest)};
 }
 
 // Null for the home device of a scan that is not striped.
@@ -87,7 +88,8 @@ absl::Status ScanSession::DigestStripes(StreamRef stream, const ActiveVolume& vo
     const StreamRef on = lane == 0 ? stream : LaneStream(lane);
     OCTAVO_RETURN_IF_ERROR(device.DigestOfPart(on, stripe.volume.data(), rule.RowsOf(l, scan_.shape[0]) * bscan_bytes, rule.PlaceOf(l, bscan_bytes),
                                                stripe.digest.as<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(device.CopyToHost(on, digests_.as<uint64_t>() + digest_words_ * event + lane, stripe.digest.data(), 8));
+    OCTAVO_RETURN_IF_ERROR(
+        device.CopyToHost(on, digests_.as<uint64_t>() + digest_words_ * event + kSealWords * l, stripe.digest.data(), kSealWords * 8));
     if (lane == 0) continue;
     Peer& peer = *peers_[lane - 1];
     OCTAVO_RETURN_IF_ERROR(peer.processed.Record(on));

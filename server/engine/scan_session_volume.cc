@@ -33,6 +33,9 @@ std::shared_ptr<VolumeSlot> ScanSession::TakeSlot(SlotPool& pool) {
   const Retention& retention = scan_.spec.retention;
   const int64_t failures = context_.spill_failures(name_);
   while (!abort_.stop_requested()) {
+    // Asked before we look: a volume that the retire thread is through with after this answer has left its slot, or what may be given up or
+    // moved for one, where one of the looks below finds it. Asked after them, all could come about in between and the volume would be dropped.
+    const bool retiring = VolumesRetiring();
     if (auto slot = pool.TryTake()) return slot;
     const bool live = retention.mode == RetentionMode::kLive;
     if (live && retention.keep_last == 0 && context_.store->OverwriteOldest(name_)) continue;
@@ -41,14 +44,13 @@ std::shared_ptr<VolumeSlot> ScanSession::TakeSlot(SlotPool& pool) {
       const bool patient = source_->CanWait() || RingOccupancy() < 0.5;
       const bool moving = context_.spill_failures(name_) == failures && context_.spill(name_, TierOf(retention.on_full));
       const bool committing = retention.disposition == Disposition::kAutoCommit && context_.commits_pending(name_);
-      if (!patient || !(moving || committing || VolumesRetiring())) return pool.TryTake();
+      if (!patient || !(moving || committing || retiring)) return pool.TryTake();
       pool.WaitForReturn();
       continue;
     }
     // Volumes on their way through the device may free a slot in a moment; so may commits, if the source can wait.
-    const bool may_come =
-        ((live || retention.disposition == Disposition::kAutoDiscard) && VolumesRetiring()) ||
-        (retention.disposition == Disposition::kAutoCommit && source_->CanWait() && (VolumesRetiring() || context_.commits_pending(name_)));
+    const bool may_come = ((live || retention.disposition == Disposition::kAutoDiscard) && retiring) ||
+                          (retention.disposition == Disposition::kAutoCommit && source_->CanWait() && (retiring || context_.commits_pending(name_)));
     if (!may_come) return pool.TryTake();
     pool.WaitForReturn();
   }
@@ -133,10 +135,11 @@ VolumeStatus ScanSession::DescribeVolume(const VolumeSlot& slot) const {
   return status;
 }
 
-// The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do.
+// The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do, and its counts.
 absl::Status ScanSession::ClearProjections(const VolumeSlot& slot) {
   const DType projection = ProjectionOf(scan_.chain.output);
   const auto clear = [&](Device& device, StreamRef stream, const auto& part, int64_t ascans) -> absl::Status {
+    if (uint64_t* clipped = ClippedIn(part.digest); clipped != nullptr) OCTAVO_RETURN_IF_ERROR(device.Fill(stream, clipped, 16, 0));
     OCTAVO_RETURN_IF_ERROR(device.Fill(stream, part.mip.data(), ascans * SizeOf(projection), FillPattern(projection)));
     return part.aip ? device.Fill(stream, part.aip.data(), ascans * 4, FillPattern(DType::kF32)) : absl::OkStatus();
   };

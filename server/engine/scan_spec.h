@@ -96,6 +96,7 @@ struct Acquisition {
   int64_t channels = 0;  // 0 = 1
   int64_t channel = 0;
   int64_t record_average = 0;  // 0 = 1; records of the source in one of the pattern
+  int64_t adc_bits = 0;        // of a sample; 0 = as the source declares; resolved: 0 = not known (F32)
 
   /// Bytes of a record of the source, all channels.
   int64_t SourceRecordBytes() const { return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels), SizeOf(raw_type)); }

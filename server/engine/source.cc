@@ -15,7 +15,7 @@ absl::StatusOr<SourceTraits> TraitsOfDelivered(const Acquisition& a, const char*
                       .raw_type = a.raw_type_given ? a.raw_type : DType::kU16,
                       .packing = a.packing,
                       .record_rate_hz = a.record_rate_hz,
-                      .full_scale_counts = 0,
+                      .adc_bits = 0,
                       .total_records = 0,
                       .wavelength_nm = {}};
 }

@@ -98,8 +98,10 @@ struct SourceTraits {
   DType raw_type = DType::kU16;
   math::Packing packing = math::Packing::kNone;
   double record_rate_hz = 0;          // 0 = as fast as possible
-  double full_scale_counts = 0;       // largest raw value (ADC range); 0 = unknown
+  int64_t adc_bits = 0;               // bits of a sample that carry numbers; 0 = those of the raw type
   int64_t total_records = 0;          // 0 = unbounded
+  int64_t file_records = 0;           // of a file, read once; 0 = no file
+  std::vector<std::string> warnings;  // what in a file speaks against the way it is to be read, one sentence each
   std::vector<double> wavelength_nm;  // [S] if the source knows its spectrometer
 };
 

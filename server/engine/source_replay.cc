@@ -16,6 +16,7 @@
 #include "server/engine/confined_path.h"
 #include "server/engine/npy_input.h"
 #include "server/engine/pacer.h"
+#include "server/engine/record_doubts.h"
 #include "server/engine/sources.h"
 #include "server/storage/files.h"
 
@@ -106,6 +107,21 @@ absl::StatusOr<File> Open(const ScanSpec& spec, const ReplaySource& replay, cons
   return file;
 }
 
+/// Enough to tell what the file looks like.
+absl::StatusOr<std::string> Beginning(const File& file, const std::string& path) {
+  std::string bytes(static_cast<size_t>(std::min<int64_t>(file.records * file.record_bytes, 1 << 20)), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pread(file.fd.get(), bytes.data() + done, bytes.size() - done, file.data_offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return NoAccess("replay.path", path, absl::StrCat("cannot be read: errno ", errno));
+    if (n == 0) break;  // it became shorter: the scan will say so
+    done += static_cast<size_t>(n);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
 constexpr int64_t kReadBytes = 32 << 20;  // of one read, between looks at the stop token
 
 // Records in all loops; a file that is read until the scan has enough has a number beyond reach.
@@ -172,12 +188,20 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
   if (!std::isfinite(replay.rate_hz) || replay.rate_hz < 0)
     return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed >= 0"));
   OCTAVO_ASSIGN_OR_RETURN(const File file, Open(spec, replay, roots));
+  std::vector<std::string> warnings;
+  if (!absl::EndsWith(file.path, ".npy") && file.packing == math::Packing::kNone) {  // a .npy file says what it holds
+    OCTAVO_ASSIGN_OR_RETURN(const std::string beginning, Beginning(file, replay.path));
+    const int64_t channels = std::max<int64_t>(spec.acquisition.channels, 1);
+    warnings = FindRecordDoubts(beginning, {.raw_type = file.raw_type, .samples = file.samples * channels, .channels = channels});
+  }
   return SourceTraits{.samples_per_record = file.samples,
                       .raw_type = file.raw_type,
                       .packing = file.packing,
                       .record_rate_hz = replay.rate_hz,
-                      .full_scale_counts = 0,
+                      .adc_bits = 0,
                       .total_records = replay.loops == 0 ? 0 : TotalRecords(file.records, replay.loops),
+                      .file_records = file.records,
+                      .warnings = std::move(warnings),
                       .wavelength_nm = {}};
 }
 

@@ -168,7 +168,7 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   const double rate = spec.acquisition.record_rate_hz;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", rate, 0, 1e9));
   traits.record_rate_hz = s.as_fast_as_possible ? 0 : rate == 0 ? 100e3 : rate;
-  traits.full_scale_counts = std::exp2(static_cast<double>(s.adc_bits)) - 1;
+  traits.adc_bits = s.adc_bits;
   traits.wavelength_nm = SimulatedModel::WavelengthNm(s, traits.samples_per_record);
   if (std::adjacent_find(traits.wavelength_nm.begin(), traits.wavelength_nm.end(), std::less_equal<>()) != traits.wavelength_nm.end()) {
     return InvalidField("simulated.bandwidth_nm",

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/json_members.h"
 #include "server/storage/meta_json.h"
 
 namespace octavo::engine {
@@ -22,6 +23,7 @@ nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& me
           {"derived_from", volume.derived_from},
           {"operations", volume.operations},
           {"display", {volume.display_lo, volume.display_hi}},
+          {"clipped", {volume.clipped_below, volume.clipped_above}},
           {"ttl_seconds", volume.ttl_seconds},
           {"ttl_warning_seconds", volume.ttl_warning_seconds},
           {"marked", volume.marked}};
@@ -31,21 +33,26 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   if (!about.is_object() || !about.contains("meta")) return absl::DataLossError("it has no metadata");
   OCTAVO_ASSIGN_OR_RETURN(storage::VolumeMeta meta, storage::MetaFromJson(about["meta"]));
   VolumeStatus volume;
-  try {
-    const int value = about.at("value");
-    if (value < 0 || value > static_cast<int>(ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
-    volume.value = static_cast<ValueKind>(value);
-    volume.quantity = about.at("quantity");
-    volume.derived_from = about.at("derived_from");
-    volume.operations = about.at("operations").get<std::vector<std::string>>();
-    volume.display_lo = about.at("display").at(0);
-    volume.display_hi = about.at("display").at(1);
-    volume.ttl_seconds = about.at("ttl_seconds");
-    volume.ttl_warning_seconds = about.at("ttl_warning_seconds");
-    volume.marked = about.at("marked");
-  } catch (const nlohmann::json::exception& e) {
-    return absl::DataLossError(e.what());
+  int value = 0;
+  double display[2];
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "value", &value));
+  if (value < 0 || value > static_cast<int>(ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
+  volume.value = static_cast<ValueKind>(value);
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "quantity", &volume.quantity));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "derived_from", &volume.derived_from));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "operations", &volume.operations));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "display", &display));
+  volume.display_lo = display[0];
+  volume.display_hi = display[1];
+  if (about.contains("clipped")) {  // older files tell nothing of it
+    int64_t clipped[2];
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "clipped", &clipped));
+    volume.clipped_below = clipped[0];
+    volume.clipped_above = clipped[1];
   }
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_seconds", &volume.ttl_seconds));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_warning_seconds", &volume.ttl_warning_seconds));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "marked", &volume.marked));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||
       (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
     return absl::DataLossError(absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
@@ -61,6 +68,7 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   volume.index = meta.index;
   std::copy(meta.shape, meta.shape + 3, volume.shape);
   std::copy(meta.spacing_um, meta.spacing_um + 3, volume.spacing_um);
+  std::copy(meta.axes, meta.axes + 3, volume.axes);
   volume.dtype = meta.dtype;
   volume.bytes = bytes;
   volume.has_levels = meta.has_levels;

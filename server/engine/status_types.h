@@ -63,6 +63,7 @@ struct SourceCounts {
   bool connected = false;
   int64_t frames = 0, frames_lost = 0, frames_broken = 0;
   int64_t overruns = 0, overrun_records = 0, broken_blocks = 0;
+  int64_t ignored_markers = 0;
   bool ring = false;  // of a producer's ring
 };
 
@@ -89,6 +90,8 @@ struct ScanStatus {
   uint64_t event_count = 0;
   SourceCounts source;
   int64_t volumes_spilled = 0, volumes_expired = 0, spill_failures = 0;
+  std::vector<std::string> warnings;
+  int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
 };
 
 /// All fields as in octavo.v1.Volume.
@@ -104,6 +107,7 @@ struct VolumeStatus {
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
   ValueKind value = ValueKind::kDb;
+  int64_t clipped_below = 0, clipped_above = 0;
   TimePoint acquired_begin, acquired_end;
   bool complete = false;
   int64_t missing_ascans = 0;

@@ -20,7 +20,7 @@ struct SubscribeSpec {
   std::map<std::string, std::string> labels;  // only scans that carry all of these
   std::vector<Product> products;              // at least one
   FrameAxis axis = FrameAxis::kZ;             // kMip: any; kAip: kZ; kBscan: the axis cut across
-  bool axis_given = false;                    // else kZ for projections, kY for B-scans
+  bool axis_given = false;                    // else kZ for projections, for B-scans as the scan or job says (kY; tomograms: kZ)
   int64_t plane_index = -1;                   // kBscan; -1 = middle
   Delivery delivery = Delivery::kLatest;
   int64_t queue_length = 16;  // kDropOldest, kLossless; 1 ... 1024

@@ -13,6 +13,7 @@
 #include "server/engine/projection_port.h"
 #include "server/engine/spiller.h"
 #include "server/engine/tomography_layout.h"
+#include "server/engine/tomography_plausible.h"
 #include "server/engine/tomography_run.h"
 #include "server/engine/volume_store.h"
 
@@ -27,8 +28,13 @@ constexpr int64_t kMostFields = 512;  // flat or dark fields that room is set as
 class TomographyWork final : public JobWork {
  public:
   TomographyWork(TomographySpec spec, const JobEnvironment& environment, std::shared_ptr<storage::ProjectionInput> input,
-                 std::shared_ptr<ProjectionPort> port, TomographyLayout layout)
-      : spec_(std::move(spec)), environment_(environment), input_(std::move(input)), port_(std::move(port)), layout_(std::move(layout)) {}
+                 std::shared_ptr<ProjectionPort> port, TomographyLayout layout, std::vector<std::string> warnings)
+      : spec_(std::move(spec)),
+        environment_(environment),
+        input_(std::move(input)),
+        port_(std::move(port)),
+        layout_(std::move(layout)),
+        warnings_(std::move(warnings)) {}
   ~TomographyWork() override {
     if (port_ != nullptr) port_->Close();
   }
@@ -40,13 +46,15 @@ class TomographyWork final : public JobWork {
   absl::StatusOr<JobPlan> Plan(Device& device) const override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, Choose(device));
     const TomographyMemory& m = chosen.memory;
-    const int64_t size = layout_.image_size(), batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
+    const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     JobPlan plan;
     plan.results.push_back(
-        {.what = "volume", .bytes = layout_.slices() * layout_.image_bytes(), .mip_bytes = layout_.slices() * size * 4, .on_disk = chosen.on_disk});
+        {.what = "volume", .bytes = layout_.slices() * layout_.image_bytes(), .mip_bytes = layout_.image_bytes(), .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();
-    plan.view_shape[0] = layout_.slices();
-    plan.view_shape[1] = plan.view_shape[2] = size;
+    plan.warnings = warnings_;
+    plan.view_extents[0] = plan.view_extents[1] = layout_.image_size();
+    plan.view_extents[2] = layout_.slices();
+    plan.bscan_axis = FrameAxis::kZ;
     plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
                              "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20, " MiB preparation, ",
                              m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
@@ -120,6 +128,7 @@ class TomographyWork final : public JobWork {
   const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed
   const std::shared_ptr<ProjectionPort> port_;
   const TomographyLayout layout_;
+  const std::vector<std::string> warnings_;
   mutable Mutex mutex_;
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
 };
@@ -199,11 +208,13 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec
     return InvalidField("tomography.center", "is given with the tomopy form, which has the axis in the middle always; allowed is the corrected form");
   }
   if (!spec.initial_volume.empty()) OCTAVO_RETURN_IF_ERROR(CheckInitial(spec, layout, environment.buffers));
+  Implausible doubts = FindImplausible(spec, info);
+  OCTAVO_RETURN_IF_ERROR(doubts.refusal);
   // Last, when nothing else can fail: it takes host memory.
   if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(port, ProjectionPort::Create(*push, environment.projection_memory, environment.clock));
   }
-  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port), std::move(layout));
+  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port), std::move(layout), std::move(doubts.warnings));
 }
 
 }  // namespace octavo::engine

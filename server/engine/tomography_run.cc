@@ -46,11 +46,10 @@ absl::Status TomographyRunner::Begin() {
   volume.axes[0] = "z";
   volume.axes[1] = "y";
   volume.axes[2] = "x";
-  const double pixel = spec_.pixel_size_um > 0 ? spec_.pixel_size_um : input_->info().pixel_size_um > 0 ? input_->info().pixel_size_um : 1;
-  const PrepareConfig& p = spec_.preparation.config;
-  volume.spacing_um[0] =
-      layout_.tried().empty() ? pixel * static_cast<double>(p.bin_rows * std::max<int64_t>(spec_.rows.step, 1)) : spec_.try_centers->step;
-  volume.spacing_um[1] = volume.spacing_um[2] = pixel * static_cast<double>(p.bin_columns);
+  volume.spacing_um[0] = layout_.tried().empty()
+                             ? PixelUm() * static_cast<double>(spec_.preparation.config.bin_rows * std::max<int64_t>(spec_.rows.step, 1))
+                             : spec_.try_centers->step;
+  volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingUm();
   volume.quantity = "attenuation";
   volume.complete = true;
   if (const auto* arrays = std::get_if<ProjectionArraysSpec>(&spec_.input); arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
@@ -67,6 +66,13 @@ absl::Status TomographyRunner::Begin() {
   iterations_ = spec_.reconstruction.algorithm == TomographyAlgorithm::kFbp ? 1 : spec_.reconstruction.iterations;
   return absl::OkStatus();
 }
+
+// Of the detector; 1 where nobody says.
+double TomographyRunner::PixelUm() const {
+  return spec_.pixel_size_um > 0 ? spec_.pixel_size_um : input_->info().pixel_size_um > 0 ? input_->info().pixel_size_um : 1;
+}
+
+double TomographyRunner::SliceSpacingUm() const { return PixelUm() * static_cast<double>(spec_.preparation.config.bin_columns); }
 
 // What the slices start from, on the device; null = as the algorithm has it.
 absl::StatusOr<const float*> TomographyRunner::InitialOf(int64_t first, int64_t count) {
@@ -179,7 +185,7 @@ absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count, const flo
   OCTAVO_RETURN_IF_ERROR(Tell(*result, first_norms));
   OCTAVO_RETURN_IF_ERROR(Preview(images));
   const VolumeView view{.data = images, .dtype = DType::kF32, .shape = {count, layout_.image_size(), layout_.image_size()}};
-  OCTAVO_RETURN_IF_ERROR(Mip(run_.stream(), run_.device(), view, Axis::kZ, 0, count, /*accumulate=*/false, mip_ + first * layout_.image_size() * 4));
+  OCTAVO_RETURN_IF_ERROR(Mip(run_.stream(), run_.device(), view, Axis::kY, 0, count, /*accumulate=*/std::exchange(mip_begun_, true), mip_));
   const int64_t middle = layout_.slices() / 2;
   if (middle >= first && middle < first + count) OCTAVO_RETURN_IF_ERROR(LookAt(images + (middle - first) * layout_.image_bytes() / 4));
   if (task_.on_disk) OCTAVO_RETURN_IF_ERROR(run_.Store(0, images, count * layout_.image_bytes()));

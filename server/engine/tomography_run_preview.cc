@@ -33,12 +33,12 @@ absl::Status TomographyRunner::LookAt(const float* image) {
   return absl::OkStatus();
 }
 
-// -- what subscribers see: slices, as B-scans across the first axis
+// -- what subscribers see: slices
 
 // A slice in [first, first + count) that somebody looks at.
 std::optional<std::pair<TopicKey, int64_t>> TomographyRunner::WantedSlice(int64_t first, int64_t count) {
   for (const Publisher::Wanted& wanted : run_.Wanted()) {
-    if (!wanted.previews || wanted.key.product != Product::kBscan || wanted.key.axis != FrameAxis::kY) continue;
+    if (!wanted.previews || wanted.key.product != Product::kBscan || wanted.key.axis != FrameAxis::kZ) continue;
     const int64_t slice = wanted.key.plane_index < 0 ? layout_.slices() / 2 : wanted.key.plane_index;
     if (slice >= first && slice < first + count) return std::pair{wanted.key, slice};
   }
@@ -65,8 +65,8 @@ absl::Status TomographyRunner::PublishPreview(const TopicKey& key, const void* i
                        .columns = size,
                        .row_axis = "y",
                        .column_axis = "x",
-                       .row_spacing_um = 1,
-                       .column_spacing_um = 1,
+                       .row_spacing_um = SliceSpacingUm(),
+                       .column_spacing_um = SliceSpacingUm(),
                        .display_lo = 0,
                        .display_hi = 0});
 }

@@ -58,6 +58,8 @@ class TomographyRunner {
 
   // tomography_run.cc: the result, batch by batch
   absl::Status Begin();
+  double PixelUm() const;
+  double SliceSpacingUm() const;  // between rows, and between columns
   absl::StatusOr<const float*> InitialOf(int64_t first, int64_t count);
   absl::Status Batches();
   absl::Status TryAxes();
@@ -88,7 +90,8 @@ class TomographyRunner {
   void* images_ = nullptr;
   void* initial_ = nullptr;
   PinnedBuffer host_initial_;
-  char* mip_ = nullptr;
+  char* mip_ = nullptr;  // over the slices
+  bool mip_begun_ = false;
   std::unique_ptr<Reconstructor> reconstructor_;
   int64_t batches_ = 0, iterations_ = 1, first_ = 0, count_ = 0;
   double squares_ = -1, first_squares_ = 0, last_norm_ = kNone;

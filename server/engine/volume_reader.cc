@@ -62,7 +62,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
       piece = {.start = {box_.start[0] + next_y_, box_.start[1] + next_x_, box_.start[2]}, .count = {1, rows, box_.count[2]}};
     }
     const int64_t bytes = piece.count[0] * piece.count[1] * row_bytes;
-    auto memory = pool_->Get(bytes);
+    auto memory = pool_->Get(bytes, FramePool::Use::kClient);
     if (memory == nullptr) {
       return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many readers at once; try again"),
                       {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});

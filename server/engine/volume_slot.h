@@ -20,16 +20,20 @@ struct VolumeStripe {
   DeviceBuffer volume;          // [its B-scans, x, z]
   DeviceBuffer mip;             // [its B-scans, x]; on its way to VolumeSlot::mip
   DeviceBuffer aip;             // the same; empty if not wanted
-  DeviceBuffer digest;          // one u64
+  DeviceBuffer digest;          // kSealWords u64, as VolumeSlot's
   Ledger::ChargeId charge = 0;  // 0: that of the slot
 };
+
+/// What a volume is sealed with, u64 each, in the `digest` of its slot: the digest of its voxels, and how many were clipped below and above.
+inline constexpr int64_t kSealWords = 3;
+inline uint64_t* ClippedIn(const DeviceBuffer& digest) { return digest.bytes() > 0 ? digest.as<uint64_t>() + 1 : nullptr; }
 
 /// Device memory of one volume and of what is computed with it.
 struct VolumeSlot {
   DeviceBuffer volume;  // [y, x, z]
   DeviceBuffer mip;     // [y, x] of ProjectionOf(the volume's dtype)
   DeviceBuffer aip;     // [y, x] f32; empty if not wanted
-  DeviceBuffer digest;  // one u64
+  DeviceBuffer digest;  // kSealWords u64
   Ledger::ChargeId charge = 0;
   /// Of a striped volume, home first; `volume` is empty then. Else none.
   std::vector<VolumeStripe> stripes;

@@ -1,17 +1,21 @@
 #include "server/engine/worker_pool.h"
 
-#include <exception>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
-WorkerPool::WorkerPool(const char* name, int threads) {
+WorkerPool::WorkerPool(const char* name, int threads, int niceness) {
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, name] {
+    threads_.emplace_back([this, name, niceness] {
       pthread_setname_np(pthread_self(), name);
+      if (niceness > 0) ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
       Run();
     });
   }
@@ -24,10 +28,20 @@ WorkerPool::~WorkerPool() {
 }
 
 void WorkerPool::Post(std::function<void()> task) {
+  (void)Failpoint("task_posted");
   MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
   ++pending_;
   cv_.NotifyOne();
+}
+
+bool WorkerPool::TryPost(int most, std::function<void()> task) {
+  MutexLock lock(mutex_);
+  if (pending_ >= most) return false;
+  tasks_.push_back(std::move(task));
+  ++pending_;
+  cv_.NotifyOne();
+  return true;
 }
 
 int WorkerPool::Pending() {
@@ -47,8 +61,8 @@ void WorkerPool::Run() {
     }
     try {
       task();
-    } catch (const std::exception& e) {  // what a library throws ends the task, not the process with all that it holds
-      Log(LogLevel::kError, "a task broke off", {{"error", e.what()}});
+    } catch (...) {  // what a library throws ends the task, not the process with all that it holds
+      Log(LogLevel::kError, "a task broke off", {{"error", StatusOfException().ToString()}});
     }
     task = nullptr;  // what it captured goes before it counts as finished
     MutexLock lock(mutex_);

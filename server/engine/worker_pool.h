@@ -13,9 +13,12 @@ namespace octavo::engine {
 /// A fixed number of threads that run tasks in the order they came. Destruction finishes what was posted.
 class WorkerPool {
  public:
-  WorkerPool(const char* name, int threads);
+  /// `niceness`: of the threads, 0 to 19; those above 0 leave the cores to whoever acquires.
+  WorkerPool(const char* name, int threads, int niceness = 0);
   ~WorkerPool();
   void Post(std::function<void()> task);
+  /// False, and nothing is posted, while `most` tasks are posted and not finished.
+  bool TryPost(int most, std::function<void()> task);
   /// Tasks posted and not finished.
   int Pending();
 

@@ -15,6 +15,7 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/engine/buffer_store.h"
+#include "server/metrics/label_values.h"
 
 namespace octavo::metrics {
 namespace {
@@ -24,13 +25,23 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
+// What is counted under values that are none of the known ones is counted as kOther.
+std::map<std::string, int64_t> Folded(const LabelValues& known, const std::map<std::string, int64_t>& counted) {
+  std::map<std::string, int64_t> all;
+  for (const std::string& value : known) all[value] = 0;
+  for (const auto& [value, n] : counted) {
+    const auto it = all.find(value);
+    (it == all.end() ? all[kOther] : it->second) += n;
+  }
+  return all;
+}
+
 class Page final : public prometheus::Collectable {
  public:
-  Page(engine::Engine* engine, std::string version, std::string backend)
-      : engine_(engine), version_(std::move(version)), backend_(std::move(backend)) {}
+  explicit Page(PageSource source) : source_(std::move(source)) {}
 
   std::vector<MetricFamily> Collect() const override {
-    const engine::Stats stats = engine_->Snapshot();
+    const engine::Stats stats = source_.engine->Snapshot();
     std::vector<MetricFamily> page;
     const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
       page.push_back({.name = name, .help = help, .type = type, .metric = {}});
@@ -50,6 +61,16 @@ class Page final : public prometheus::Collectable {
       MetricFamily& to = family(name, help, type);
       for (const auto& [key, n] : values) value(to, {{label, key}}, static_cast<double>(n));
     };
+    // All values that the label can have, at 0 where nothing has come.
+    const auto every = [&](const char* name, const char* help, MetricType type, const char* label, const LabelValues& values,
+                           std::map<std::string, int64_t> counted) {
+      for (const std::string& known : values) counted.try_emplace(known, 0);
+      each(name, help, type, label, counted);
+    };
+    // The same of reasons, which are of an open set.
+    const auto reasons = [&](const char* name, const char* help, const LabelValues& values, const std::map<std::string, int64_t>& counted) {
+      each(name, help, MetricType::Counter, "reason", Folded(values, counted));
+    };
     const auto one = [&](const char* name, const char* help, MetricType type, double v) { value(family(name, help, type), {}, v); };
     const auto histogram = [](MetricFamily& to, const Labels& labels, const engine::Histogram& from) {
       ClientMetric metric;
@@ -64,63 +85,90 @@ class Page final : public prometheus::Collectable {
       }
       to.metric.push_back(std::move(metric));
     };
+    const auto histograms = [&](MetricFamily& to, const char* label, const LabelValues& values, std::map<std::string, engine::Histogram> counted) {
+      for (const std::string& known : values) counted.try_emplace(known);
+      for (const auto& [key, from] : counted) histogram(to, {{label, key}}, from);
+    };
     constexpr auto kCounter = MetricType::Counter, kGauge = MetricType::Gauge, kHistogram = MetricType::Histogram;
 
-    value(family("octavo_build_info", "Version and backend of this server", kGauge), {{"version", version_}, {"backend", backend_}}, 1);
-    each("octavo_scans", "Scans the server knows, by state", kGauge, "state", stats.scans_by_state);
-    each("octavo_scans_finished_total", "Scans that ended, by reason", kCounter, "reason", stats.scans_finished);
-    each("octavo_scan_rejected_total", "Scans refused, by reason", kCounter, "reason", stats.scans_rejected);
+    value(family("octavo_build_info", "Version and backend of this server", kGauge), {{"version", source_.version}, {"backend", source_.backend}}, 1);
+    const auto told = [](const std::atomic<int64_t>* n) { return n == nullptr ? 0.0 : static_cast<double>(n->load()); };
+    one("octavo_config_reloads_total", "Times that the configuration was read again", kCounter, told(source_.reloads));
+    one("octavo_config_reload_errors_total", "Times that it could not be, and the old one stayed", kCounter, told(source_.reload_errors));
+    every("octavo_scans", "Scans the server knows, by state", kGauge, "state", NamesOf<engine::ScanState>(engine::Name), stats.scans_by_state);
+    reasons("octavo_scans_finished_total", "Scans that ended, by reason", ScanEnds(), stats.scans_finished);
+    reasons("octavo_scan_rejected_total", "Scans refused, by reason", ScanRejections(), stats.scans_rejected);
     one("octavo_records_total", "Records processed", kCounter, static_cast<double>(stats.records));
-    each("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", stats.blocks_dropped);
-    each("octavo_records_without_place_total", "Records that came again, too late or for no volume of the scan, by reason", kCounter, "reason",
-         stats.records_without_place);
+    every("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", {"overrun"}, stats.blocks_dropped);
+    every("octavo_records_without_place_total", "Records that came again, too late or for no volume of the scan, by reason", kCounter, "reason",
+          {"duplicate", "out_of_range"}, stats.records_without_place);
     one("octavo_records_not_finite_total", "Records of 32-bit numbers with a NaN or an infinite sample", kCounter,
         static_cast<double>(stats.records_not_finite));
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
-    each("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
-         stats.source_records_lost);
+    every("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
+          {"gap", "overrun", "duplicate", "out_of_range"}, stats.source_records_lost);
     one("octavo_ring_producers", "Processes that feed a ring now", kGauge, static_cast<double>(stats.ring_producers));
     one("octavo_ring_broken_blocks_total", "Blocks in producers' rings that made no sense", kCounter, static_cast<double>(stats.ring_blocks_broken));
-    each("octavo_camera_frames_lost_total", "Camera frames that never came (lost) or came incomplete (broken)", kCounter, "reason",
-         stats.camera_frames_lost);
+    every("octavo_camera_frames_lost_total", "Camera frames that never came (lost) or came incomplete (broken)", kCounter, "reason",
+          {"lost", "broken"}, stats.camera_frames_lost);
     one("octavo_ring_occupancy_ratio", "Share of ring slots in use, fullest ring", kGauge, stats.ring_occupancy);
     {
       MetricFamily& to = family("octavo_stage_seconds", "Time of a block in each stage", kHistogram);
-      for (const auto& [stage, h] : stats.stage_seconds) histogram(to, {{"stage", stage}}, h);
+      histograms(to, "stage", {"wait", "upload", "process", "download", "publish"}, stats.stage_seconds);
     }
     histogram(family("octavo_volume_latency_seconds", "Last record in host memory to volume held", kHistogram), {}, stats.volume_latency_seconds);
     {
       MetricFamily& to = family("octavo_frame_latency_seconds", "Last record to frame published", kHistogram);
-      for (const auto& [product, h] : stats.frame_latency_seconds) histogram(to, {{"product", product}}, h);
+      histograms(to, "product", NamesOf<engine::Product>(engine::Name), stats.frame_latency_seconds);
     }
-    each("octavo_volumes", "Volumes in device memory, by state", kGauge, "state", stats.volumes_by_state);
-    each("octavo_volumes_finished_total", "Volumes that left memory or never came, by reason", kCounter, "reason", stats.volumes_finished);
+    every("octavo_volumes", "Volumes in device memory, by state", kGauge, "state", {"ACQUIRING", "HELD", "COMMITTING"}, stats.volumes_by_state);
+    every("octavo_volumes_finished_total", "Volumes that left memory or never came, by reason", kCounter, "reason",
+          {"committed", "discarded", "failed", "dropped", "overwritten", "expired"}, stats.volumes_finished);
     one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter, static_cast<double>(stats.missing_ascans));
+    one("octavo_voxels_total", "Voxels of volumes that scans completed", kCounter, static_cast<double>(stats.voxels));
+    each("octavo_voxels_clipped_total", "Of those, voxels that were clipped, by the end of the levels that they lie beyond", kCounter, "kind",
+         stats.voxels_clipped);
     one("octavo_oldest_held_seconds", "Age of the oldest held volume", kGauge, stats.oldest_held_seconds);
     histogram(family("octavo_commit_seconds", "Duration of commits", kHistogram), {}, stats.commit_seconds);
     one("octavo_commit_bytes_total", "Bytes written by commits", kCounter, static_cast<double>(stats.commit_bytes));
-    each("octavo_commit_errors_total", "Failed commits, by reason", kCounter, "reason", stats.commit_errors);
-    each("octavo_subscribers", "Subscriptions, by product", kGauge, "product", stats.subscribers);
-    each("octavo_frames_published_total", "Frames published, by product", kCounter, "product", stats.frames_published);
-    each("octavo_frames_sent_total", "Frames taken by subscribers, by product", kCounter, "product", stats.frames_sent);
+    reasons("octavo_commit_errors_total", "Failed commits, by reason", CommitErrors(), stats.commit_errors);
+    const LabelValues products = NamesOf<engine::Product>(engine::Name);
+    every("octavo_subscribers", "Subscriptions, by product", kGauge, "product", products, stats.subscribers);
+    every("octavo_frames_published_total", "Frames published, by product", kCounter, "product", products, stats.frames_published);
+    every("octavo_frames_sent_total", "Frames taken by subscribers, by product", kCounter, "product", products, stats.frames_sent);
     {
       MetricFamily& to = family("octavo_frames_dropped_total", "Frames that a subscriber did not get", kCounter);
-      for (const auto& [key, n] : stats.frames_dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
+      LabelValues policies = NamesOf<engine::Delivery>(engine::Name);
+      policies.insert(policies.end(), {"no_memory", "yielded"});
+      auto dropped = stats.frames_dropped;
+      for (const auto& product : products) {
+        for (const auto& policy : policies) dropped.try_emplace({product, policy}, 0);
+      }
+      for (const auto& [key, n] : dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
-    each("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", stats.streams_cut);
-    each("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", stats.jobs_by_state);
+    every("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", {"slow_subscriber", "stalled"}, stats.streams_cut);
+    every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", NamesOf<engine::JobState>(engine::Name), stats.jobs_by_state);
     {
       MetricFamily& to = family("octavo_jobs_finished_total", "Jobs that ended, by kind and reason", kCounter);
-      for (const auto& [key, n] : stats.jobs_finished) value(to, {{"kind", key.first}, {"reason", key.second}}, static_cast<double>(n));
+      std::map<std::string, std::map<std::string, int64_t>> ends;  // by kind
+      for (const auto& kind : JobKinds()) ends[kind];
+      for (const auto& [key, n] : stats.jobs_finished) ends[key.first][key.second] = n;
+      for (const auto& [kind, counted] : ends) {
+        for (const auto& [reason, n] : Folded(JobEnds(), counted)) value(to, {{"kind", kind}, {"reason", reason}}, static_cast<double>(n));
+      }
     }
     histogram(family("octavo_job_queue_seconds", "Job submitted to begun", kHistogram), {}, stats.job_queue_seconds);
     {
       MetricFamily& to = family("octavo_job_run_seconds", "Job begun to ended, by kind", kHistogram);
-      for (const auto& [kind, h] : stats.job_run_seconds) histogram(to, {{"kind", kind}}, h);
+      histograms(to, "kind", JobKinds(), stats.job_run_seconds);
     }
-    each("octavo_allocation_failures_total", "Failed device allocations", kCounter, "device", stats.allocation_failures);
-    each("octavo_admission_refusals_total", "Requests for device memory that were refused, by reason", kCounter, "reason", stats.admission_refusals);
-    each("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge, "tier", stats.volumes_by_tier);
+    LabelValues devices;
+    for (const auto& device : stats.devices) devices.push_back(device.name);
+    every("octavo_allocation_failures_total", "Failed device allocations", kCounter, "device", devices, stats.allocation_failures);
+    every("octavo_admission_refusals_total", "Requests for device memory that were refused, by reason", kCounter, "reason",
+          {"DEVICE_FULL", "EXCEEDS_BUDGET"}, stats.admission_refusals);
+    every("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge, "tier", NamesOf<engine::Tier>(engine::Name),
+          stats.volumes_by_tier);
     {
       MetricFamily& bytes = family("octavo_spill_tier_bytes", "Tiers that volumes are spilled to, by kind", kGauge);
       MetricFamily& failures = family("octavo_spill_failures_total", "Spills that did not work; the volumes stayed on the device", kCounter);
@@ -134,9 +182,9 @@ class Page final : public prometheus::Collectable {
         value(restored, {{"tier", Name(t.tier)}}, static_cast<double>(t.restored_bytes));
       }
       MetricFamily& spill = family("octavo_spill_seconds", "Duration of spills, by tier", kHistogram);
-      for (const auto& [tier, h] : stats.spill_seconds) histogram(spill, {{"tier", tier}}, h);
+      histograms(spill, "tier", {"DISK", "HOST"}, stats.spill_seconds);
       MetricFamily& restore = family("octavo_restore_seconds", "Duration of restores, by tier", kHistogram);
-      for (const auto& [tier, h] : stats.restore_seconds) histogram(restore, {{"tier", tier}}, h);
+      histograms(restore, "tier", {"DISK", "HOST"}, stats.restore_seconds);
     }
     one("octavo_sessions", "Client sessions that are alive", kGauge, static_cast<double>(stats.sessions));
     one("octavo_sessions_expired_total", "Client sessions that expired", kCounter, static_cast<double>(stats.sessions_expired));
@@ -147,7 +195,7 @@ class Page final : public prometheus::Collectable {
     one("octavo_lease_waits_total", "Requests for leases that stood in the queue", kCounter, static_cast<double>(stats.lease_waits));
     one("octavo_lease_wait_seconds_total", "Time that granted leases were waited for", kCounter, stats.lease_wait_seconds);
     {
-      const auto exports = engine_->buffers().exports().Count();
+      const auto exports = source_.engine->buffers().exports().Count();
       MetricFamily& now = family("octavo_exports", "Memory that other processes have or have a ticket for, by state", kGauge);
       for (const auto& [state, count] :
            {std::pair{"waiting", exports.waiting}, std::pair{"open", exports.exports - exports.waiting - exports.revoked},
@@ -162,12 +210,12 @@ class Page final : public prometheus::Collectable {
           static_cast<double>(exports.moved));
       one("octavo_export_relocation_failures_total", "Tries of that which failed, for want of memory or because of a lease", kCounter,
           static_cast<double>(exports.not_moved));
-      const auto feeds = engine_->buffers().feeds().Count();
+      const auto feeds = source_.engine->buffers().feeds().Count();
       one("octavo_volume_feeds", "Clients that are told of the volumes of a scan as they complete", kGauge, static_cast<double>(feeds.feeds));
       one("octavo_volume_feed_told_total", "Volumes that they were told of", kCounter, static_cast<double>(feeds.told));
       one("octavo_volume_feed_skipped_total", "Volumes left out, because a client had as many as it may", kCounter,
           static_cast<double>(feeds.skipped));
-      each("octavo_export_refusals_total", "Exports and tickets refused, by reason", kCounter, "reason", exports.refused);
+      reasons("octavo_export_refusals_total", "Exports and tickets refused, by reason", ExportRefusals(), exports.refused);
     }
     {
       MetricFamily& memory = family("octavo_device_memory_bytes", "Device memory, by kind", kGauge);
@@ -196,8 +244,8 @@ class Page final : public prometheus::Collectable {
       one("octavo_buffer_read_bytes_total", "Bytes of buffers and of volumes read through BufferService", kCounter,
           static_cast<double>(b.read_bytes));
       one("octavo_buffer_operations_total", "Operations on buffers", kCounter, static_cast<double>(b.operations));
-      each("octavo_buffers_finished_total", "Buffers that are gone, by reason", kCounter, "reason", b.gone);
-      each("octavo_buffer_refusals_total", "Calls of BufferService that were refused, by reason", kCounter, "reason", b.refusals);
+      every("octavo_buffers_finished_total", "Buffers that are gone, by reason", kCounter, "reason", {"destroyed", "expired"}, b.gone);
+      reasons("octavo_buffer_refusals_total", "Calls of BufferService that were refused, by reason", BufferRefusals(), b.refusals);
     }
     {
       MetricFamily& healthy = family("octavo_device_healthy", "1 if the device can be used", kGauge);
@@ -207,8 +255,7 @@ class Page final : public prometheus::Collectable {
   }
 
  private:
-  engine::Engine* const engine_;
-  const std::string version_, backend_;
+  const PageSource source_;
 };
 
 // Connects and hangs up, without waiting for an answer.
@@ -255,10 +302,9 @@ class ExporterImpl final : public Exporter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Exporter>> Exporter::Start(const std::string& address, engine::Engine* engine, const std::string& version,
-                                                          const std::string& backend) {
+absl::StatusOr<std::unique_ptr<Exporter>> Exporter::Start(const std::string& address, PageSource source) {
   try {  // the library throws when it cannot listen
-    return std::make_unique<ExporterImpl>(address, std::make_shared<Page>(engine, version, backend));
+    return std::make_unique<ExporterImpl>(address, std::make_shared<Page>(std::move(source)));
   } catch (const std::exception& e) {
     return absl::FailedPreconditionError(absl::StrCat("metrics.listen: cannot listen on ", address, ": ", e.what()));
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,12 +11,19 @@
 
 namespace octavo::metrics {
 
+/// What the page tells of. All of it outlives the exporter.
+struct PageSource {
+  engine::Engine* engine = nullptr;
+  std::string version, backend;
+  const std::atomic<int64_t>* reloads = nullptr;        // of the configuration; null = 0
+  const std::atomic<int64_t>* reload_errors = nullptr;  // the same
+};
+
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock that a device call holds.
 class Exporter {
  public:
   /// `address` host:port, port 0 = any. FailedPrecondition if it cannot listen.
-  static absl::StatusOr<std::unique_ptr<Exporter>> Start(const std::string& address, engine::Engine* engine, const std::string& version,
-                                                         const std::string& backend);
+  static absl::StatusOr<std::unique_ptr<Exporter>> Start(const std::string& address, PageSource source);
   virtual ~Exporter() = default;
   /// "127.0.0.1:9464"
   virtual std::string address() const = 0;

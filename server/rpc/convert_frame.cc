@@ -27,6 +27,7 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
     if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
     if (in.has_levels()) return for_files("image.levels");
     if (in.has_percentiles()) return for_files("image.percentiles");
+    if (in.display_levels()) return for_files("image.display_levels");
     if (in.scale_bar()) return for_files("image.scale_bar");
   }
   if (!v1::ColourMap_IsValid(in.colour_map())) {
@@ -34,6 +35,13 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
   }
   out.colour_map = in.colour_map() == v1::COLOUR_MAP_UNSPECIFIED ? ColourMap::kGray : static_cast<ColourMap>(in.colour_map());
   if (in.has_levels() && in.has_percentiles()) return InvalidField("image.levels", "and image.percentiles are both given; allowed one of them");
+  if (in.display_levels() && (in.has_levels() || in.has_percentiles())) {
+    return InvalidField("image.display_levels", "is given with image.levels or image.percentiles; allowed one of them");
+  }
+  if (!in.display_levels()) {
+    out.contrast = ImageOptions::Contrast::kPercentiles;
+    std::tie(out.lo, out.hi) = std::pair(ImageOptions::kDarkPercentile, ImageOptions::kBrightPercentile);
+  }
   if (in.has_levels()) {
     out.contrast = ImageOptions::Contrast::kLevels;
     std::tie(out.lo, out.hi) = std::pair(in.levels().lo(), in.levels().hi());
@@ -41,7 +49,6 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
     OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.hi", static_cast<double>(out.hi)));
     if (!(out.lo < out.hi)) return InvalidField("image.levels", absl::StrCat("is ", out.lo, " to ", out.hi, "; lo must be below hi"));
   } else if (in.has_percentiles()) {
-    out.contrast = ImageOptions::Contrast::kPercentiles;
     std::tie(out.lo, out.hi) = std::pair(in.percentiles().lo(), in.percentiles().hi());
     if (!(out.lo >= 0 && out.lo < out.hi && out.hi <= 100)) {  // not NaN either
       return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi, "; allowed 0 <= lo < hi <= 100"));

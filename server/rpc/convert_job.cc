@@ -178,6 +178,7 @@ void EncodeJob(const engine::JobStatus& in, bool brief, v1::Job* out) {
   out->set_device(in.device);
   out->set_queue_position(static_cast<uint32_t>(in.queue_position));
   out->set_plan(Utf8(in.plan));
+  for (const std::string& warning : in.warnings) out->add_warnings(Utf8(warning));
   out->set_memory_bytes(in.memory_bytes);
   out->set_stage(in.stage);
   out->set_fraction(in.fraction);

@@ -98,10 +98,14 @@ absl::StatusOr<ArrayOp> DecodeArrayOperation(const v1::ArrayOperation& in, const
       return HistogramOp{.bins = in.histogram().bins() == 0 ? 256 : in.histogram().bins(), .lo = in.histogram().lo(), .hi = in.histogram().hi()};
     case Case::kFft: return FftOp{.axis = in.fft().axis(), .inverse = in.fft().inverse()};
     case Case::kResize:
+      if (!v1::ResizeEdge_IsValid(in.resize().edge())) {
+        return InvalidField(absl::StrCat(at, ".resize.edge"), absl::StrCat("has the unknown value ", static_cast<int>(in.resize().edge())));
+      }
       return ResizeOp{.shape = Numbers(in.resize().shape()),
                       .nearest = in.resize().nearest(),
                       .corner_aligned = in.resize().corner_aligned(),
-                      .anti_aliasing = !in.resize().no_anti_aliasing()};
+                      .anti_aliasing = !in.resize().no_anti_aliasing(),
+                      .edge = static_cast<ResizeEdge>(in.resize().edge())};
     case Case::kFlip: return FlipOp{.axes = Numbers(in.flip().axes())};
     case Case::kTranspose: return TransposeOp{.axes = Numbers(in.transpose().axes())};
     case Case::OPERATION_NOT_SET: break;

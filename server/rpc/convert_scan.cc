@@ -229,7 +229,8 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
                      .ring_blocks = a.ring_blocks(),
                      .channels = a.channels(),
                      .channel = a.channel(),
-                     .record_average = a.record_average()};
+                     .record_average = a.record_average(),
+                     .adc_bits = a.adc_bits()};
   OCTAVO_ASSIGN_OR_RETURN(out.pattern, DecodePattern(in.pattern()));
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessing(in.processing()));
   const auto& products = in.products();
@@ -299,6 +300,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   a->set_channels(static_cast<uint32_t>(in.acquisition.channels));
   a->set_channel(static_cast<uint32_t>(in.acquisition.channel));
   a->set_record_average(static_cast<uint32_t>(in.acquisition.record_average));
+  a->set_adc_bits(static_cast<uint32_t>(in.acquisition.adc_bits));
   EncodePattern(in.pattern, out->mutable_pattern());
   EncodeProcessing(in.processing, out->mutable_processing());
   out->mutable_products()->set_no_mip(!in.products.mip);
@@ -367,6 +369,10 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_volumes_spilled(in.volumes_spilled);
   out->set_volumes_expired(in.volumes_expired);
   out->set_spill_failures(in.spill_failures);
+  for (const auto& warning : in.warnings) out->add_warnings(Utf8(warning));
+  out->set_voxels(in.voxels);
+  out->set_clipped_below(in.clipped_below);
+  out->set_clipped_above(in.clipped_above);
 }
 
 }  // namespace octavo::rpc

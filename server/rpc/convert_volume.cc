@@ -24,6 +24,9 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
   if (!v1::Shuffle_IsValid(in.shuffle())) {
     return InvalidField(absl::StrCat(field, ".shuffle"), absl::StrCat("has the unknown value ", static_cast<int>(in.shuffle())));
   }
+  if (!v1::TiffPlane_IsValid(in.tiff_plane())) {
+    return InvalidField(absl::StrCat(field, ".tiff_plane"), absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
+  }
   if (in.level() < 0 || in.level() > 9) return InvalidField(absl::StrCat(field, ".level"), absl::StrCat("is ", in.level(), "; allowed 0 to 9"));
   if (in.pyramid_levels() > 16) {
     return InvalidField(absl::StrCat(field, ".pyramid_levels"), absl::StrCat("is ", in.pyramid_levels(), "; allowed 0 to 16"));
@@ -38,10 +41,13 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
   out.writer.level = in.level();
   out.writer.pyramid_levels = static_cast<int>(in.pyramid_levels());
   out.writer.nifti_version = static_cast<int>(in.nifti_version());
+  out.writer.tiff_plane = static_cast<storage::TiffPlane>(in.tiff_plane());
+  out.writer.tiff_stack = in.tiff_stack();
   for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk}, std::tuple{"shard", &in.shard(), out.writer.shard}}) {
     if (values->empty()) continue;
     if (values->size() != 3) {
-      return InvalidField(absl::StrCat(field, ".", name), absl::StrCat("has ", values->size(), " numbers; allowed none or 3 [y, x, z]"));
+      return InvalidField(absl::StrCat(field, ".", name),
+                          absl::StrCat("has ", values->size(), " numbers; allowed none or 3, along the axes of the volume"));
     }
     for (int d = 0; d < 3; ++d) {
       if (values->Get(d) == 0) return InvalidField(absl::StrCat(field, ".", name), "has an extent of 0; allowed >= 1");
@@ -69,6 +75,8 @@ void EncodeCommitOptions(const engine::CommitOptions& in, v1::CommitOptions* out
   out->set_level(in.writer.level);
   out->set_pyramid_levels(static_cast<uint32_t>(in.writer.pyramid_levels));
   out->set_nifti_version(static_cast<uint32_t>(in.writer.nifti_version));
+  out->set_tiff_plane(static_cast<v1::TiffPlane>(in.writer.tiff_plane));
+  out->set_tiff_stack(in.writer.tiff_stack);
 }
 
 void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {
@@ -190,6 +198,8 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_job(in.job);
   out->set_raw(in.is_raw);
   out->set_chain(in.chain);
+  out->set_clipped_below(in.clipped_below);
+  out->set_clipped_above(in.clipped_above);
 }
 
 }  // namespace octavo::rpc

@@ -121,10 +121,11 @@ std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, i
   return {rounded(height, std::min(rows, options.max_height)), rounded(width, std::min(columns, options.max_width))};
 }
 
-std::pair<double, double> Percentiles(const Values& values, double lo, double hi) {
+// `fill`: a number that stands for nothing; NaN = none does.
+std::pair<double, double> Percentiles(const Values& values, float fill, double lo, double hi) {
   std::vector<float> finite;
   finite.reserve(values.data.size());
-  std::copy_if(values.data.begin(), values.data.end(), std::back_inserter(finite), [](float v) { return std::isfinite(v); });
+  std::copy_if(values.data.begin(), values.data.end(), std::back_inserter(finite), [&](float v) { return std::isfinite(v) && v != fill; });
   if (finite.empty()) return {0, 1};
   // Between two neighbours, as NumPy's percentile does it by default.
   const auto at = [&](double percent) {
@@ -253,7 +254,9 @@ absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptio
       std::tie(picture.display_lo, picture.display_hi) = std::pair(static_cast<double>(options.lo), static_cast<double>(options.hi));
       break;
     case ImageOptions::Contrast::kPercentiles:
-      std::tie(picture.display_lo, picture.display_hi) = Percentiles(values, static_cast<double>(options.lo), static_cast<double>(options.hi));
+      std::tie(picture.display_lo, picture.display_hi) =
+          Percentiles(values, !frame.complete && IsInteger(frame.dtype) ? LowestOf(frame.dtype) : std::numeric_limits<float>::quiet_NaN(),
+                      static_cast<double>(options.lo), static_cast<double>(options.hi));
       // A picture of one value is black, not noise.
       if (!(picture.display_hi > picture.display_lo)) picture.display_hi = picture.display_lo + std::max(1.0, std::abs(picture.display_lo) * 1e-6);
       break;

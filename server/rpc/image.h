@@ -15,7 +15,8 @@ namespace octavo::rpc {
 struct ImageOptions {
   enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
   enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };
-  static constexpr int64_t kMostPixels = 65500;  // a side; what JPEG can hold
+  static constexpr int64_t kMostPixels = 65500;                           // a side; what JPEG can hold
+  static constexpr float kDarkPercentile = 1, kBrightPercentile = 99.8f;  // of those who ask for no contrast
 
   Encoding encoding = Encoding::kPng;
   ColourMap colour_map = ColourMap::kGray;

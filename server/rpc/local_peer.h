@@ -9,7 +9,7 @@
 namespace octavo::rpc {
 
 /// Whether a call comes from the same host, and from which user, by gRPC's text for its peer: "fd:23" (the Unix socket, see
-/// unix_listener.h: the user by SO_PEERCRED), "unix:...", "ipv4:127.0.0.1:40000", "ipv6:[::1]:40000" or with its brackets and colons
+/// listener.h: the user by SO_PEERCRED), "unix:...", "ipv4:127.0.0.1:40000", "ipv6:[::1]:40000" or with its brackets and colons
 /// percent-coded (the user by the kernel's table of sockets, where this process may see it).
 engine::ExportPeer LocalPeerOf(const std::string& peer);
 

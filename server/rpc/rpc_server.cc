@@ -9,10 +9,13 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/server_posix.h"
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
-#include "server/rpc/unix_listener.h"
+#include "server/rpc/bounds.h"
+#include "server/rpc/grpc_log.h"
+#include "server/rpc/listener.h"
 
 namespace octavo::rpc {
 namespace {
@@ -22,13 +25,16 @@ class RpcServerImpl final : public RpcServer {
   RpcServerImpl() : workers_("oct-stream-out", 4) {
     // Kept until the process ends: the library's own shutdown, which the last user's destructor would run, joins a poller
     // thread that sleeps for up to ten seconds after a connection with a blocked write.
-    static const bool kept = (grpc_init(), true);
+    static const bool kept = (LogWhatGrpcSays(), grpc_init(), true);
     (void)kept;
   }
   ~RpcServerImpl() override { Shutdown(std::chrono::milliseconds(500)); }
 
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
     info.listening = [this] { return addresses(); };
+    listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
+    for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
+    if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
     services_.push_back(MakeScanService(engine, &camera_workers_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeJobService(engine));
@@ -40,33 +46,40 @@ class RpcServerImpl final : public RpcServer {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    std::vector<int> ports(config.tcp.size(), 0);
-    for (size_t i = 0; i < config.tcp.size(); ++i) builder.AddListeningPort(config.tcp[i], grpc::InsecureServerCredentials(), &ports[i]);
+    auto tcp = builder.experimental().AddExternalConnectionAcceptor(grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+                                                                    grpc::InsecureServerCredentials());
     for (const auto& service : services_) builder.RegisterService(service.get());
-    builder.SetMaxReceiveMessageSize(config.max_receive_bytes);
+    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers must not share a port silently
+    // What peers have sent and nobody has taken: half of a message stays here until the other half comes. When it is used up, gRPC ends
+    // calls, those that hold something first.
+    grpc::ResourceQuota quota("octavo");
+    quota.Resize(static_cast<size_t>(config.memory_bytes));
+    builder.SetResourceQuota(quota);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);  // for the first bytes of a connection
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot listen; is an address in use?");
-    for (size_t i = 0; i < config.tcp.size(); ++i) {
-      if (ports[i] == 0) return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", config.tcp[i]));
-      addresses_.push_back(absl::StrCat(config.tcp[i].substr(0, config.tcp[i].rfind(':')), ":", ports[i]));
-    }
-    if (!config.unix_path.empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(unix_, UnixListener::Open(config.unix_path, server_.get()));
-      addresses_.push_back(absl::StrCat("unix:", config.unix_path));
-    }
+    if (server_ == nullptr) return absl::InternalError("gRPC does not start");
+    listener_->Start([server = server_.get(), tcp = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(std::move(tcp))](
+                         UniqueFd connection, bool is_unix) {
+      if (is_unix) {  // its name is the descriptor's, by which the peer's user is found (local_peer.h)
+        grpc::AddInsecureChannelFromFd(server, connection.release());
+        return;
+      }
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+      parameters.fd = connection.release();
+      tcp->HandleNewConnection(&parameters);
+    });
     SetServing(true);
     devices_ = engine->WatchDevices([this](const std::vector<engine::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
   }
 
-  std::vector<std::string> addresses() const override { return addresses_; }
+  std::vector<std::string> addresses() const override { return listener_->addresses(); }
 
   void SetServing(bool serving) override {
     MutexLock lock(health_mutex_);
@@ -98,14 +111,13 @@ class RpcServerImpl final : public RpcServer {
   void Shutdown(std::chrono::milliseconds grace) override {
     if (server_ == nullptr) return;
     devices_ = nullptr;  // nothing of it touches the server any more
-    if (unix_ != nullptr) unix_->Stop();
+    listener_->Stop();
     auto done = std::async(std::launch::async, [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
-    // A Unix peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all the same, the server's
+    // A peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all the same, the server's
     // destructor waits for it: cut what is left in any case.
     done.wait_for(grace + std::chrono::milliseconds(300));
-    if (unix_ != nullptr) unix_->CutAll();
+    listener_->CutAll();
     done.wait();
-    unix_ = nullptr;
     server_ = nullptr;
   }
 
@@ -116,8 +128,7 @@ class RpcServerImpl final : public RpcServer {
   engine::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<UnixListener> unix_;
-  std::vector<std::string> addresses_;
+  std::unique_ptr<Listener> listener_;
   Mutex health_mutex_;
   bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_ ABSL_GUARDED_BY(health_mutex_) = true;
   std::unique_ptr<engine::Handle> devices_;

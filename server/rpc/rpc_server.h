@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +16,10 @@ namespace octavo::rpc {
 struct RpcConfig {
   std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free one
   std::string unix_path;                               // empty = no Unix socket
-  int max_receive_bytes = 64 << 20;
-  int max_concurrent_streams = 4096;  // per connection
+  int64_t memory_bytes = 512 << 20;                    // of requests on their way in
+  int spare_descriptors = 0;                           // that connections leave free; 0 = a quarter of the process' limit, at most 1024
+  double stalled_seconds = 30;                         // a peer that takes nothing of what is written for it for so long is cut
+  int max_concurrent_streams = 4096;                   // per connection
 };
 
 /// The gRPC front of an engine: services, health, reflection, listeners.

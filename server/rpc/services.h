@@ -21,6 +21,7 @@ struct ServerInfo {
   std::vector<std::string> replay_roots;
   TimePoint started;
   std::function<std::vector<std::string>()> listening;
+  std::vector<std::string> open_addresses;  // that other hosts can reach, without TLS and login
 };
 
 /// `workers` ask cameras, which takes a second or two.

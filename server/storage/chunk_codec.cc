@@ -51,12 +51,12 @@ json ChunkCodec::ToJson() const {
             {"blocksize", 0}}}};
 }
 
-absl::StatusOr<ChunkCodec> ChunkCodec::FromJson(const json& codec) {
-  const std::string name = codec.is_string() ? codec.get<std::string>() : codec.is_object() ? codec.value("name", "") : "";
+absl::StatusOr<ChunkCodec> ChunkCodec::Named(const std::string& name) {
   if (name == "zstd") return ChunkCodec{.codec = Codec::kZstd};
   if (name == "gzip") return ChunkCodec{.codec = Codec::kGzip};
+  if (name == "zlib") return ChunkCodec{.codec = Codec::kGzip, .zlib = true};
   if (name == "blosc") return ChunkCodec{.codec = Codec::kBloscZstd};  // its frames say what they are
-  return absl::UnimplementedError(absl::StrCat("codec '", name, "'; known are zstd, gzip, blosc"));
+  return absl::UnimplementedError(absl::StrCat("codec '", name, "'; known are zstd, gzip, zlib, blosc"));
 }
 
 absl::StatusOr<absl::string_view> ChunkCoder::Encode(const ChunkCodec& codec, absl::string_view chunk_bytes) {
@@ -116,15 +116,21 @@ absl::Status ChunkCoder::Decode(const ChunkCodec& codec, absl::string_view encod
     }
     case Codec::kGzip: {
       z_stream stream{};
-      if (inflateInit2(&stream, MAX_WBITS + 32) != Z_OK) return absl::ResourceExhaustedError("no memory for a deflate decoder");
+      if (inflateInit2(&stream, codec.zlib ? MAX_WBITS : MAX_WBITS + 16) != Z_OK)
+        return absl::ResourceExhaustedError("no memory for a deflate decoder");
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(encoded.data()));
       stream.avail_in = static_cast<uInt>(encoded.size());
       stream.next_out = reinterpret_cast<Bytef*>(out);
       stream.avail_out = static_cast<uInt>(size);
-      const int result = inflate(&stream, Z_FINISH);
-      const bool whole = result == Z_STREAM_END && stream.avail_out == 0;
+      int result = inflate(&stream, Z_FINISH);
+      while (result == Z_STREAM_END && stream.avail_in > 0 && !codec.zlib && inflateReset(&stream) == Z_OK) result = inflate(&stream, Z_FINISH);
+      const auto left = static_cast<int64_t>(stream.avail_in), missing = static_cast<int64_t>(stream.avail_out);
       inflateEnd(&stream);
-      return whole ? absl::OkStatus() : damaged(absl::StrCat("gzip: ", result));
+      const char* const name = codec.zlib ? "zlib" : "gzip";
+      if (result != Z_STREAM_END)
+        return damaged(absl::StrCat(name, ": ", result == Z_BUF_ERROR ? "too short or too long" : "no such stream", " (", result, ")"));
+      if (left > 0) return damaged(absl::StrCat(name, ": ", left, " bytes behind its end"));
+      return missing == 0 ? absl::OkStatus() : damaged(absl::StrCat(name, ": ", bytes - missing, " of ", bytes, " bytes"));
     }
     case Codec::kBloscZstd:
     case Codec::kBloscLz4: break;

@@ -1,3 +1,6 @@
+// Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created, chunk_written, files_synced, manifest_written,
+// before_rename, (single files: side_renamed,) after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
+// line cannot be taken back.
 #include "server/storage/commit_store.h"
 
 #include <atomic>
@@ -15,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "tbb/parallel_invoke.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/storage/checksum_stream.h"
 #include "server/storage/files.h"
@@ -66,18 +70,74 @@ class StoreImpl final : public CommitStore {
     }
     return absl::OkStatus();
   }
+  /// A commit that did not come to its end.
+  struct Failed {
+    CommitPaths paths;
+    bool renaming = false;  // files may have their final names
+    bool said = false;      // in the journal
+  };
+  /// Removes what it left. Where that does not work now (no descriptors, a disk that does not answer), the next commit tries again: what lies
+  /// under its temporary name would block the folder for the volume.
+  void GiveUp(Failed failed) {
+    if (Remove(failed)) return;
+    MutexLock lock(mutex_);
+    left_.push_back(std::move(failed));
+  }
+  void RemoveWhatIsLeft() {
+    spare_.SetAside();
+    std::vector<Failed> left;
+    {
+      MutexLock lock(mutex_);
+      left.swap(left_);
+    }
+    for (Failed& failed : left) {
+      // A later commit may have the names since: it is tried when that has ended.
+      const bool mine = Claim(failed.paths.final).ok(), both = mine && Claim(failed.paths.temporary).ok();
+      const bool removed = both && Remove(failed);
+      if (both) Unclaim(failed.paths.temporary);
+      if (mine) Unclaim(failed.paths.final);
+      if (removed) continue;
+      MutexLock lock(mutex_);
+      left_.push_back(std::move(failed));
+    }
+  }
   /// Held while directories are made or removed: a commit that gives up must not remove the parent that another one has
   /// just found and is about to use.
   Mutex& tree_mutex() { return tree_mutex_; }
 
  private:
+  /// False if something stays.
+  bool Remove(Failed& failed) {
+    const SpareDescriptors::Loan loan(&spare_);
+    const CommitPaths& paths = failed.paths;
+    // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
+    const bool ours_only = !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
+    if (failed.renaming && ours_only && !WithdrawFiles(paths).ok()) return false;
+    // Said before anything is removed: recovery must not take a half removed directory for a half published one.
+    failed.said = failed.said || Record({{"op", "abandon"}, {"key", paths.key}}).ok();
+    // No room even for that line: what is to be removed may be what fills the disk. Before any renaming it can go without: where
+    // there is no manifest, recovery publishes nothing.
+    if (!failed.said && (failed.renaming || !RemoveManifest(paths.temporary))) return false;
+    MutexLock lock(tree_mutex_);
+    if (!RemoveTree(paths.temporary)) return false;
+    RemoveEmpty(paths.made);
+    (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "abandoned"}});
+    return true;
+  }
+  static bool RemoveManifest(const std::string& temporary) {
+    const std::string path = absl::StrCat(temporary, "/", kManifestName);
+    return !PathExists(path) || (::unlink(path.c_str()) == 0 && SyncDirectory(temporary).ok());
+  }
+
   const std::vector<std::string> roots_;
   const std::unique_ptr<Journal> journal_;
+  SpareDescriptors spare_;
   Mutex journal_mutex_;
   std::map<std::string, std::vector<nlohmann::json>> open_ ABSL_GUARDED_BY(journal_mutex_);  // what has no end yet, by key
   int64_t compact_at_ ABSL_GUARDED_BY(journal_mutex_) = kCompactBytes;
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
+  std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
 };
 
 class Transaction final : public CommitTransaction {
@@ -87,7 +147,7 @@ class Transaction final : public CommitTransaction {
 
   ~Transaction() override {
     writer_ = nullptr;
-    if (!published_ && journalled_) GiveUp();
+    if (!published_ && journalled_) store_->GiveUp({.paths = paths_, .renaming = renaming_, .said = false});
     store_->Unclaim(paths_.temporary);
     store_->Unclaim(paths_.final);
   }
@@ -160,7 +220,7 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(PublishFiles(paths_));
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
-    const bool clean = !IsSingleFile(paths_.format) || RemoveTree(paths_.temporary);
+    const bool clean = paths_.folder || RemoveTree(paths_.temporary);
     if (Failpoint("journal_end") == 0 && clean) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
@@ -169,26 +229,6 @@ class Transaction final : public CommitTransaction {
                          .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(),
                          .checksum = manifest.checksum};
   }
-
-  void GiveUp() {
-    // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
-    if (renaming_ && IsOursOnly() && !WithdrawFiles(paths_).ok()) return;
-    // Said before anything is removed: recovery must not take a half removed directory for a half published one.
-    const bool said = store_->Record({{"op", "abandon"}, {"key", paths_.key}}).ok();
-    // No room even for that line: what is to be removed may be what fills the disk. Before any renaming it can go without: where
-    // there is no manifest, recovery publishes nothing.
-    if (!said && (renaming_ || !RemoveManifest())) return;
-    MutexLock lock(store_->tree_mutex());
-    const bool removed = RemoveTree(paths_.temporary);
-    RemoveEmpty(paths_.made);
-    if (removed) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "abandoned"}});
-  }
-  bool RemoveManifest() const {
-    const std::string path = absl::StrCat(paths_.temporary, "/", kManifestName);
-    return !PathExists(path) || (::unlink(path.c_str()) == 0 && SyncDirectory(paths_.temporary).ok());
-  }
-  /// What is missing under a temporary name can only be under the final one.
-  bool IsOursOnly() const { return IsSingleFile(paths_.format) ? PathExists(paths_.temporary) : !PathExists(paths_.temporary); }
 
   StoreImpl* const store_;
   CommitPaths paths_;
@@ -208,8 +248,9 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
   }
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
-  if (!HasExtension(final, resolved.format)) final += Extension(resolved.format);
+  final = WithExtension(final, resolved);
   const std::string temporary = absl::StrCat(ParentOf(final), "/.octavo-", commit_id, ".tmp");
+  RemoveWhatIsLeft();
   OCTAVO_RETURN_IF_ERROR(Claim(final));
   if (absl::Status claimed = Claim(temporary); !claimed.ok()) {
     Unclaim(final);
@@ -224,12 +265,13 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
                           .final = final,
                           .temporary = temporary,
                           .format = resolved.format,
+                          .folder = !IsSingleFile(resolved),
                           .made = {},
                           .root = root,
                           .root_id = DirectoryId(root)};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
-  if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
+  if (!paths.folder && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
   if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
   OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));
   return transaction;

@@ -43,14 +43,20 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   const VolumeMeta& meta = volume->meta();
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   if (meta.digest.empty()) OCTAVO_RETURN_IF_ERROR(volume->Verify());
-  CommitPaths paths{
-      .key = "", .id = "convert", .volume = meta.volume_name, .final = destination, .temporary = "", .format = resolved.format, .made = {}};
+  CommitPaths paths{.key = "",
+                    .id = "convert",
+                    .volume = meta.volume_name,
+                    .final = destination,
+                    .temporary = "",
+                    .format = resolved.format,
+                    .folder = !IsSingleFile(resolved),
+                    .made = {}};
   while (paths.final.size() > 1 && paths.final.back() == '/') paths.final.pop_back();
-  if (!HasExtension(paths.final, resolved.format)) paths.final += Extension(resolved.format);
+  paths.final = WithExtension(paths.final, resolved);
   const std::string parent = ParentOf(paths.final);
   if (!PathExists(parent)) return ErrnoStatus(ENOENT, "opening directory", parent);
   if (PathExists(paths.final)) return ErrnoStatus(EEXIST, "writing", paths.final);
-  if (IsSingleFile(resolved.format) && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "writing", paths.Side());
+  if (!paths.folder && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "writing", paths.Side());
   paths.temporary =
       absl::StrCat(parent, "/.octavo-convert-", ::getpid(), "-", absl::Hex(std::chrono::system_clock::now().time_since_epoch().count()), ".tmp");
   Temporary temporary{paths.temporary};

@@ -157,4 +157,27 @@ bool IsInside(const std::string& path, const std::string& folder) {
   return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
 }
 
+SpareDescriptors::Loan::Loan(SpareDescriptors* spare) : spare_(spare) {
+  MutexLock lock(spare_->mutex_);
+  ++spare_->loans_;
+  spare_->set_aside_.clear();
+}
+SpareDescriptors::Loan::~Loan() {
+  {
+    MutexLock lock(spare_->mutex_);
+    if (--spare_->loans_ > 0) return;
+  }
+  spare_->SetAside();
+}
+
+void SpareDescriptors::SetAside() {
+  constexpr size_t kDescriptors = 12;  // removing a tree takes one a level; the deepest are Zarr's
+  MutexLock lock(mutex_);
+  while (loans_ == 0 && set_aside_.size() < kDescriptors) {
+    UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!fd) return;  // as many as there are; the next loan tries again
+    set_aside_.push_back(std::move(fd));
+  }
+}
+
 }  // namespace octavo::storage

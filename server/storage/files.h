@@ -2,9 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/base/unique_fd.h"
 
 // Small file operations with Status; every message names the path and the system's reason.
 namespace octavo::storage {
@@ -32,5 +36,28 @@ std::string RealPath(const std::string& path);
 std::string DirectoryId(const std::string& path);
 /// Whether a path lies below a folder, by the letters of both.
 bool IsInside(const std::string& path, const std::string& folder);
+
+/// Descriptors that are set aside for cleaning up: a folder cannot be removed without any, and a commit that failed for want of
+/// descriptors has a folder to remove. They are free for whoever is quicker, so that what is left behind all the same has to be tried again.
+class SpareDescriptors {
+ public:
+  SpareDescriptors() { SetAside(); }
+  /// Takes what is missing, as far as there are any.
+  void SetAside();
+  /// Frees them as long as it lives.
+  class Loan {
+   public:
+    explicit Loan(SpareDescriptors* spare);
+    ~Loan();
+
+   private:
+    SpareDescriptors* const spare_;
+  };
+
+ private:
+  Mutex mutex_;
+  int loans_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<UniqueFd> set_aside_ ABSL_GUARDED_BY(mutex_);
+};
 
 }  // namespace octavo::storage

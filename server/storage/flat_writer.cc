@@ -6,7 +6,7 @@
 namespace octavo::storage {
 namespace {
 
-/// The voxels as they come, [y, x, z] with z fastest: .npy has NumPy's header (format 1.0) padded to 64 bytes before them,
+/// The voxels as they come, the last axis fastest: .npy has NumPy's header (format 1.0) padded to 64 bytes before them,
 /// .bin nothing at all.
 class FlatWriter final : public StreamedFileWriter {
  public:

@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNrrdWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 /// MakeWriter, as the commit needs it.

@@ -48,7 +48,7 @@ Id TypeOf(DType dtype) {
   return {};
 }
 
-/// HDF5 with the dataset /volume [y, x, z] in chunks, deflated (after HDF5's byte shuffle) in parallel here and handed to the
+/// HDF5 with the dataset /volume in chunks, deflated (after HDF5's byte shuffle) in parallel here and handed to the
 /// library ready, and the text /octavo with all metadata as JSON. Attributes of /volume: DIMENSION_LABELS, spacing_um and
 /// element_size_um (per axis), display, levels (if there are any), value.
 class Hdf5Writer final : public SingleFileWriter {
@@ -177,10 +177,10 @@ class Hdf5Writer final : public SingleFileWriter {
       MutexLock lock(Hdf5Mutex());
       QuietHdf5();
       const std::vector<double> spacing(meta_.spacing_um, meta_.spacing_um + 3);
-      const bool fine = Texts("DIMENSION_LABELS", {"y", "x", "z"}) && Numbers("spacing_um", spacing) && Numbers("element_size_um", spacing) &&
-                        Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
-                        (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) && Texts("value", {meta_.value_kind.c_str()}) &&
-                        Metadata();
+      const bool fine =
+          Texts("DIMENSION_LABELS", {meta_.axes[0].c_str(), meta_.axes[1].c_str(), meta_.axes[2].c_str()}) && Numbers("spacing_um", spacing) &&
+          Numbers("element_size_um", spacing) && Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
+          (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) && Texts("value", {meta_.value_kind.c_str()}) && Metadata();
       if (!fine) return Hdf5Error("writing", data_path_);
       // Flushed before it is closed: the library can report a failed flush, while a failed close leaves it in between.
       if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0) return Hdf5Error("writing", data_path_);

@@ -75,11 +75,10 @@ std::string Doubles(const std::string& name, const std::vector<double>& values) 
   return WholeMatrix(kDoubleClass, {1, static_cast<int64_t>(values.size())}, name, kDouble, data);
 }
 
-/// MATLAB v5 (what `save -v6` and `-v7` write). `volume` is [z, x, y]: MATLAB's first index is its fastest, so volume(:, :, k)
-/// is a B-scan with depth along its columns. Beside it `axes` ('zxy'), `spacing_um` (in that order), `display`, `levels` (if
-/// there are any) and `octavo`, all metadata as JSON for jsondecode. Compressed with zlib unless asked not to; complex voxels,
-/// whose real and imaginary parts are apart in this format, are not compressed.
-/// Source: MathWorks, MAT-File Format, Level 5
+/// MATLAB v5 (what `save -v6` and `-v7` write). MATLAB's first index is its fastest, so `volume` has the volume's axes in reverse:
+/// [z, x, y], and volume(:, :, k) is a B-scan with depth along its columns. Beside it `axes` ('zxy'), `spacing_um` (in that order), `display`,
+/// `levels` (if there are any) and `octavo`, all metadata as JSON for jsondecode. Compressed with zlib unless asked not to; complex voxels, whose
+/// real and imaginary parts are apart in this format, are not compressed. Source: MathWorks, MAT-File Format, Level 5
 class MatlabWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
@@ -90,7 +89,8 @@ class MatlabWriter final : public StreamedFileWriter {
     head_ = "MATLAB 5.0 MAT-file, written by octavo";
     head_.resize(124, ' ');
     head_ += std::string("\x00\x01IM", 4);
-    head_ += Text("axes", "zxy") + Doubles("spacing_um", {meta_.spacing_um[2], meta_.spacing_um[1], meta_.spacing_um[0]}) +
+    head_ += Text("axes", absl::StrCat(meta_.axes[2], meta_.axes[1], meta_.axes[0])) +
+             Doubles("spacing_um", {meta_.spacing_um[2], meta_.spacing_um[1], meta_.spacing_um[0]}) +
              Doubles("display", {meta_.display_lo, meta_.display_hi});
     if (meta_.has_levels) head_ += Doubles("levels", {meta_.level_lo, meta_.level_hi});
     head_ += Text("octavo", MetaText(meta_));

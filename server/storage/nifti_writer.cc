@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/meta_json.h"
+#include "server/storage/planes.h"
 #include "server/storage/single_file.h"
 
 namespace octavo::storage {
@@ -70,11 +71,11 @@ int16_t TypeCode(DType dtype) {
   }
 }
 
-/// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its readers expect, and the
-/// affine is diagonal: so the volume, whose z is fastest, is transposed on the way, each plane z growing as slabs of y come.
-/// Lengths are millimetres, which also those readers understand that ignore the unit. The metadata are an extension (code 6,
-/// text) between header and voxels. Stored values are not scaled; the levels are in the metadata.
-/// Source: nifti1.h, nifti2_hdr.h of https://nifti.nimh.nih.gov
+/// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its readers expect, and the affine is
+/// diagonal: so a volume [y, x, z] is transposed on the way, each plane z growing as slabs of y come; a tomogram, [z, y, x], is not. Only a
+/// volume whose first axis is x keeps its order, the last axis as i, and the affine says where i, j and k go. Lengths are millimetres, which also
+/// those readers understand that ignore the unit. The metadata are an extension (code 6, text) between header and voxels. Stored values are not
+/// scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of https://nifti.nimh.nih.gov
 class NiftiWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
@@ -82,23 +83,33 @@ class NiftiWriter final : public StreamedFileWriter {
   absl::Status Start() {
     head_ = options_.nifti_version == 2 ? MakeHead<Nifti2>() : MakeHead<Nifti1>();
     OCTAVO_RETURN_IF_ERROR(Open(static_cast<int64_t>(head_.size()), VolumeBytes()));
-    return BeginRows(meta_.shape[2], meta_.shape[0] * meta_.shape[1] * SizeOf(meta_.dtype), "");
+    if (order_[0] == 0) return absl::OkStatus();
+    return BeginRows(meta_.shape[order_[0]], VolumeBytes() / meta_.shape[order_[0]], "");
   }
 
-  int64_t SlabBscans() const override { return BscansOf(32 << 20); }  // longer runs in the file
+  int64_t SlabBscans() const override { return BscansOf(order_[0] == 0 ? 8 << 20 : 32 << 20); }  // longer runs in the file
 
  private:
   absl::Status Slab(int64_t, int64_t bscans, const char* data) override {
+    const int64_t extents[3] = {bscans, meta_.shape[1], meta_.shape[2]}, size = SizeOf(meta_.dtype);
+    if (order_[0] == 0 && order_[1] == 1) return Append(data, bscans * PlaneBytes());
+    if (order_[0] == 0) {
+      std::vector<char> turned(static_cast<size_t>(bscans * PlaneBytes()));
+      tbb::parallel_for(int64_t{0}, bscans, [&](int64_t plane) {
+        CopyRows(data, extents, size, order_, plane * meta_.shape[2], meta_.shape[2], turned.data() + plane * PlaneBytes());
+      });
+      return Append(turned.data(), std::ssize(turned));
+    }
     constexpr int64_t kPlanes = 32;  // written lines of cache at a time
-    const int64_t rows = bscans * meta_.shape[1], depth = meta_.shape[2], size = SizeOf(meta_.dtype), blocks = (depth + kPlanes - 1) / kPlanes;
+    const int64_t all = meta_.shape[order_[0]], run = bscans * PlaneBytes() / all, blocks = (all + kPlanes - 1) / kPlanes;
     std::vector<absl::Status> results(static_cast<size_t>(blocks));
     tbb::parallel_for(int64_t{0}, blocks, [&](int64_t block) {
       std::vector<char>& planes = scratch_.local();
-      const int64_t z = block * kPlanes, count = std::min(kPlanes, depth - z);
-      planes.resize(static_cast<size_t>(count * rows * size));
-      TransposePlanes(data, rows, depth, size, z, count, planes.data());
+      const int64_t first = block * kPlanes, count = std::min(kPlanes, all - first);
+      planes.resize(static_cast<size_t>(count * run));
+      CopyPlanes(data, extents, size, order_, first, count, planes.data());
       for (int64_t i = 0; i < count && results[static_cast<size_t>(block)].ok(); ++i) {
-        results[static_cast<size_t>(block)] = AppendToRow(z + i, planes.data() + i * rows * size, rows * size);
+        results[static_cast<size_t>(block)] = AppendToRow(first + i, planes.data() + i * run, run);
       }
     });
     for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);
@@ -106,7 +117,7 @@ class NiftiWriter final : public StreamedFileWriter {
   }
 
   absl::StatusOr<std::string> Head() override {
-    OCTAVO_RETURN_IF_ERROR(EndRows());
+    if (order_[0] != 0) OCTAVO_RETURN_IF_ERROR(EndRows());
     return head_;
   }
 
@@ -114,13 +125,13 @@ class NiftiWriter final : public StreamedFileWriter {
   std::string MakeHead() const {
     Header header;
     constexpr size_t kHeaderBytes = sizeof(Nifti1) == sizeof(Header) ? 348 : 540;
-    const int axis_of[3] = {1, 0, 2};  // x, y, z of the file in [y, x, z] of the volume
     for (int i = 0; i < 3; ++i) {
-      const double mm = meta_.spacing_um[axis_of[i]] * 1e-3;
-      header.dim[i + 1] = static_cast<std::remove_reference_t<decltype(header.dim[0])>>(meta_.shape[axis_of[i]]);
-      header.pixdim[i + 1] = static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(mm);
-      header.srow[i][i] = header.pixdim[i + 1];
+      const int axis = order_[static_cast<size_t>(2 - i)], along = meta_.axes[axis][0] - 'x';
+      header.dim[i + 1] = static_cast<std::remove_reference_t<decltype(header.dim[0])>>(meta_.shape[axis]);
+      header.pixdim[i + 1] = static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(meta_.spacing_um[axis] * 1e-3);
+      header.srow[along][i] = header.pixdim[i + 1];
     }
+    if (meta_.axes[0] == "x") header.qform_code = 0;  // a quaternion turns, it does not exchange axes
     header.datatype = TypeCode(meta_.dtype);
     header.bitpix = static_cast<int16_t>(8 * SizeOf(meta_.dtype));
     using Real = decltype(header.cal_max);
@@ -142,6 +153,7 @@ class NiftiWriter final : public StreamedFileWriter {
     return out + extension;
   }
 
+  const PlaneOrder order_ = meta_.axes[0] == "x" ? PlaneOrder{0, 1, 2} : PlanesAcross(meta_, 'z');  // k, j, i
   std::string head_;
   tbb::enumerable_thread_specific<std::vector<char>> scratch_;
 };

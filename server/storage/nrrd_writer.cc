@@ -24,9 +24,8 @@ const char* TypeName(DType dtype) {
   }
 }
 
-/// NRRD0004 with an attached header. Axes are told fastest first: z, x, y, each with its direction in a space (x, y, z) in
-/// micrometres, so that readers know the spacing and which way is which. Complex voxels are an axis of kind "complex" before
-/// those.
+/// NRRD0004 with an attached header. Axes are told fastest first, each with its direction in a space (x, y, z) in micrometres, so
+/// that readers know the spacing and which way is which. Complex voxels are an axis of kind "complex" before those.
 /// Source: https://teem.sourceforge.net/nrrd/format.html
 class NrrdWriter final : public StreamedFileWriter {
  public:
@@ -66,15 +65,21 @@ class NrrdWriter final : public StreamedFileWriter {
     };
     const auto escaped = [](const std::string& text) { return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\n", "\\n"}}); };
     const auto number = [](double value) { return absl::StrFormat("%.17g", value); };
-    std::string out = "NRRD0004\n# written by octavo; axes z (depth), x (A-scan), y (B-scan)\n";
+    std::string out = "NRRD0004\n# written by octavo\n";
+    std::string directions, labels;  // fastest first
+    for (int d = 2; d >= 0; --d) {
+      double direction[3] = {0, 0, 0};
+      direction[meta_.axes[d][0] - 'x'] = meta_.spacing_um[d];
+      absl::StrAppend(&directions, d == 2 ? "(" : " (", number(direction[0]), ",", number(direction[1]), ",", number(direction[2]), ")");
+      absl::StrAppend(&labels, d == 2 ? "\"" : " \"", meta_.axes[d], "\"");
+    }
     absl::StrAppend(&out, "type: ", TypeName(meta_.dtype), "\n");
     absl::StrAppend(&out, "dimension: ", complex ? 4 : 3, "\n");
     absl::StrAppend(&out, "space dimension: 3\n");
     absl::StrAppend(&out, "sizes: ", complex ? "2 " : "", meta_.shape[2], " ", meta_.shape[1], " ", meta_.shape[0], "\n");
-    absl::StrAppend(&out, "space directions: ", complex ? "none " : "", "(0,0,", number(meta_.spacing_um[2]), ") (", number(meta_.spacing_um[1]),
-                    ",0,0) (0,", number(meta_.spacing_um[0]), ",0)\n");
+    absl::StrAppend(&out, "space directions: ", complex ? "none " : "", directions, "\n");
     absl::StrAppend(&out, "kinds: ", complex ? "complex " : "", "domain domain domain\n");
-    absl::StrAppend(&out, "labels: ", complex ? "\"\" " : "", "\"z\" \"x\" \"y\"\n");
+    absl::StrAppend(&out, "labels: ", complex ? "\"\" " : "", labels, "\n");
     if (SizeOf(meta_.dtype) > 1) absl::StrAppend(&out, "endian: little\n");
     absl::StrAppend(&out, "encoding: ", options_.compress ? "gzip" : "raw", "\n");
     absl::StrAppend(&out, "space units: \"um\" \"um\" \"um\"\n");

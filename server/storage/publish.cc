@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
@@ -21,6 +22,7 @@ nlohmann::json CommitPaths::ToJson(const char* op) const {
           {"final", final},
           {"temporary", temporary},
           {"format", static_cast<int>(format)},
+          {"folder", folder},
           {"made", made},
           {"root", root},
           {"root_id", root_id}};
@@ -33,6 +35,7 @@ CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
                     .final = record.value("final", ""),
                     .temporary = record.value("temporary", ""),
                     .format = static_cast<Format>(record.value("format", 1)),
+                    .folder = record.value("folder", record.value("format", 1) == static_cast<int>(Format::kOmeZarr05)),
                     .made = {},
                     .root = record.value("root", ""),
                     .root_id = record.value("root_id", "")};
@@ -50,7 +53,7 @@ std::string RootOf(const std::vector<std::string>& roots, const std::string& pat
 }
 
 absl::Status PublishFiles(const CommitPaths& paths) {
-  if (IsSingleFile(paths.format)) {
+  if (!paths.folder) {
     const std::string data = absl::StrCat(paths.temporary, "/", kDataFile), meta = absl::StrCat(paths.temporary, "/", kMetaFile);
     // The metadata first: whoever sees the array finds them. The temporary directory with the manifest stays until both
     // are there for good, so that recovery can tell whose they are.
@@ -75,7 +78,7 @@ absl::Status WithdrawFiles(const CommitPaths& paths) {
   const auto take_back = [](const std::string& final, const std::string& temporary) {
     return PathExists(temporary) || !PathExists(final) ? absl::OkStatus() : RenameNoReplace(final, temporary);
   };
-  if (!IsSingleFile(paths.format)) return take_back(paths.final, paths.temporary);
+  if (paths.folder) return take_back(paths.final, paths.temporary);
   const absl::Status data = take_back(paths.final, absl::StrCat(paths.temporary, "/", kDataFile));
   const absl::Status side = take_back(paths.Side(), absl::StrCat(paths.temporary, "/", kMetaFile));
   return data.ok() ? side : data;

@@ -17,6 +17,7 @@ struct CommitPaths {
   std::string volume;  // volumes/<id>
   std::string final, temporary;
   Format format = Format::kOmeZarr05;
+  bool folder = true;             // the commit is a directory, else one file with its metadata beside it
   std::vector<std::string> made;  // parent directories that the commit makes, outermost first
   std::string root, root_id;      // of the storage, when the commit began (DirectoryId); empty in journals of earlier versions
 

@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
+#include "server/storage/json_file.h"
 #include "server/storage/manifest.h"
 #include "server/storage/publish.h"
 
@@ -15,8 +16,8 @@ namespace octavo::storage {
 namespace {
 
 nlohmann::json ParseFile(const std::string& path) {
-  const auto text = ReadWholeFile(path);
-  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false) : nlohmann::json();
+  auto parsed = ReadJsonFile(path);
+  return parsed.ok() ? *std::move(parsed) : nlohmann::json();
 }
 
 /// The member at `pointer` as text; "" if it is not there or no text.
@@ -27,13 +28,13 @@ std::string TextAt(const nlohmann::json& json, const char* pointer) {
 
 /// Whether what has the final name came from this commit; another program may have taken the name.
 bool IsOurs(const CommitPaths& paths) {
-  if (IsSingleFile(paths.format)) return TextAt(ParseFile(paths.Side()), "/volume") == paths.volume;
+  if (!paths.folder) return TextAt(ParseFile(paths.Side()), "/volume") == paths.volume;
   return TextAt(ParseFile(absl::StrCat(paths.final, "/", kManifestName)), "/commit") == paths.id ||
          TextAt(ParseFile(absl::StrCat(paths.final, "/zarr.json")), "/attributes/octavo/volume") == paths.volume;
 }
 
 absl::Status VerifyTemporary(const CommitPaths& paths) {
-  if (!IsSingleFile(paths.format)) return VerifyDirectory(paths.temporary).status();
+  if (paths.folder) return VerifyDirectory(paths.temporary).status();
   OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat(paths.temporary, "/", kManifestName)));
   OCTAVO_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::FromJson(text));
   for (const auto& file : manifest.files) {  // each may have its final name already
@@ -44,7 +45,7 @@ absl::Status VerifyTemporary(const CommitPaths& paths) {
 }
 
 absl::Status VerifyFinal(const CommitPaths& paths) {
-  if (!IsSingleFile(paths.format)) return VerifyDirectory(paths.final).status();
+  if (paths.folder) return VerifyDirectory(paths.final).status();
   const nlohmann::json side = ParseFile(paths.Side());
   Manifest::File file{.path = "", .bytes = -1, .crc32c = 0};
   if (!absl::SimpleHexAtoi(TextAt(side, "/file/crc32c"), &file.crc32c) || !side["file"].contains("bytes") ||
@@ -83,7 +84,7 @@ Recovered RecoverFinal(const std::vector<std::string>& roots, const CommitPaths&
   const absl::Status verified = VerifyFinal(paths);
   if (verified.ok()) return {absl::StrCat(paths.final, ": was complete, verified")};
   const std::string to = Quarantine(roots, paths.final);
-  if (IsSingleFile(paths.format) && !to.empty()) (void)Quarantine(roots, paths.Side());
+  if (!paths.folder && !to.empty()) (void)Quarantine(roots, paths.Side());
   return {absl::StrCat(paths.final, ": damaged (", verified.message(), "); ", MovedTo(to)), !to.empty()};
 }
 
@@ -91,15 +92,15 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, const CommitPa
   absl::Status status = VerifyTemporary(paths);
   if (status.ok()) {
     // Without renameat2 a directory's name is reserved by an empty one.
-    if (!IsSingleFile(paths.format)) ::rmdir(paths.final.c_str());
+    if (paths.folder) ::rmdir(paths.final.c_str());
     status = PublishFiles(paths);
     if (status.ok()) {
-      const bool removed = !IsSingleFile(paths.format) || RemoveTree(paths.temporary);
+      const bool removed = paths.folder || RemoveTree(paths.temporary);
       return {absl::StrCat(paths.final, ": was written and is published now, verified"), removed};
     }
   }
   // Renaming begins when the manifest is there; before that no final name is ours.
-  if (IsSingleFile(paths.format) && PathExists(absl::StrCat(paths.temporary, "/", kManifestName))) (void)WithdrawFiles(paths);
+  if (!paths.folder && PathExists(absl::StrCat(paths.temporary, "/", kManifestName))) (void)WithdrawFiles(paths);
   const std::string to = Quarantine(roots, paths.temporary);
   return {absl::StrCat(paths.final, ": not finished (", status.message(), "); ", MovedTo(to)), !to.empty()};
 }

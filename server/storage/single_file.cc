@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"
@@ -18,10 +19,10 @@
 
 namespace octavo::storage {
 
-int64_t SingleFileWriter::BscansOf(int64_t bytes) const { return std::clamp<int64_t>(bytes / PlaneBytes(), 1, meta_.shape[0]); }
-int64_t SingleFileWriter::SlabBscans() const { return BscansOf(8 << 20); }
+int64_t SlabWriter::BscansOf(int64_t bytes) const { return std::clamp<int64_t>(bytes / PlaneBytes(), 1, meta_.shape[0]); }
+int64_t SlabWriter::SlabBscans() const { return BscansOf(8 << 20); }
 
-absl::Status SingleFileWriter::WriteSlab(int64_t y_begin, int64_t bscans, const void* data) {
+absl::Status SlabWriter::WriteSlab(int64_t y_begin, int64_t bscans, const void* data) {
   if (y_begin != next_y_ || bscans < 1 || y_begin + bscans > meta_.shape[0]) {
     return absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") where ", next_y_, " comes next of ", meta_.shape[0]));
   }
@@ -29,7 +30,7 @@ absl::Status SingleFileWriter::WriteSlab(int64_t y_begin, int64_t bscans, const 
   absl::Status status;
   arena_.execute([&] { status = Slab(y_begin, bscans, static_cast<const char*>(data)); });
   OCTAVO_RETURN_IF_ERROR(status);
-  if (const int error = Failpoint("chunk_written")) return ErrnoStatus(error, "writing", data_path_);
+  if (const int error = Failpoint("chunk_written")) return ErrnoStatus(error, "writing", path_);
   return absl::OkStatus();
 }
 
@@ -42,6 +43,7 @@ absl::Status SingleFileWriter::Finish() {
   nlohmann::json meta = MetaJson(meta_);
   meta["format"] = FormatName(options_.format);
   meta["file"] = {{"bytes", file->bytes}, {"crc32c", absl::StrFormat("%08x", file->crc32c)}};  // the whole file beside this one
+  AddTo(&meta);
   const std::string text = meta.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
   OCTAVO_RETURN_IF_ERROR(WriteListed(kMetaFile, text.data(), text.size()));
   return SyncListed();
@@ -133,36 +135,6 @@ absl::StatusOr<Manifest::File> StreamedFileWriter::Complete() {
   if (::close(fd_.release()) != 0) return ErrnoStatus(errno, "closing", data_path_);
   const uint32_t crc = Crc32cCombine(Crc32c(head.data(), head.size()), body_crc_, static_cast<uint64_t>(at_ - head_bytes_));
   return Manifest::File{.path = "", .bytes = at_, .crc32c = crc};
-}
-
-namespace {
-template <class T>
-void Transpose(const char* slab, int64_t rows, int64_t depth, int64_t z_begin, int64_t count, char* out) {
-  // Through a tile that stays in the first cache: planes are often a power of two apart, and then share few lines of it.
-  constexpr int64_t kRows = 64, kPlanes = 32;
-  T tile[kPlanes * kRows];
-  const auto* in = reinterpret_cast<const T*>(slab) + z_begin;
-  auto* to = reinterpret_cast<T*>(out);
-  for (int64_t z0 = 0; z0 < count; z0 += kPlanes) {
-    const int64_t planes = std::min(kPlanes, count - z0);
-    for (int64_t row0 = 0; row0 < rows; row0 += kRows) {
-      const int64_t n = std::min(kRows, rows - row0);
-      for (int64_t row = 0; row < n; ++row) {
-        for (int64_t z = 0; z < planes; ++z) tile[z * kRows + row] = in[(row0 + row) * depth + z0 + z];
-      }
-      for (int64_t z = 0; z < planes; ++z) std::memcpy(to + (z0 + z) * rows + row0, tile + z * kRows, static_cast<size_t>(n) * sizeof(T));
-    }
-  }
-}
-}  // namespace
-
-void TransposePlanes(const char* slab, int64_t rows, int64_t depth, int64_t size, int64_t z_begin, int64_t count, char* out) {
-  switch (size) {
-    case 1: return Transpose<uint8_t>(slab, rows, depth, z_begin, count, out);
-    case 2: return Transpose<uint16_t>(slab, rows, depth, z_begin, count, out);
-    case 4: return Transpose<uint32_t>(slab, rows, depth, z_begin, count, out);
-    default: return Transpose<uint64_t>(slab, rows, depth, z_begin, count, out);
-  }
 }
 
 }  // namespace octavo::storage

@@ -14,22 +14,20 @@
 
 namespace octavo::storage {
 
-/// A writer of a format that is one file: `data`, and beside it `data.json` with all metadata and the file's size and CRC,
-/// by which a commit that was interrupted is proved complete. Formats say how slabs become bytes.
-class SingleFileWriter : public FileListWriter {
+/// A writer that looks at the order of the slabs that come, and works on them in an arena of its own.
+class SlabWriter : public FileListWriter {
  public:
-  SingleFileWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
+  SlabWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
       : FileListWriter(std::move(path)), meta_(meta), options_(options), arena_(ArenaThreads(options)) {}
   /// Slabs of about 8 MiB.
   int64_t SlabBscans() const override;
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) final;
-  absl::Status Finish() final;
 
  protected:
   /// Writes B-scans [y_begin, y_begin + bscans), which are the next. Runs in the writer's arena.
   virtual absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) = 0;
-  /// Completes the file and closes it. Runs in the writer's arena.
-  virtual absl::StatusOr<Manifest::File> Complete() = 0;
+  /// What this format tells beside the metadata of the volume.
+  virtual void AddTo(nlohmann::json*) const {}
 
   int64_t PlaneVoxels() const { return meta_.shape[1] * meta_.shape[2]; }
   int64_t PlaneBytes() const { return PlaneVoxels() * SizeOf(meta_.dtype); }
@@ -39,11 +37,24 @@ class SingleFileWriter : public FileListWriter {
 
   const VolumeMeta meta_;
   const WriterOptions options_;
-  const std::string data_path_ = absl::StrCat(path_, "/", kDataFile);
+  tbb::task_arena arena_;
 
  private:
-  tbb::task_arena arena_;
   int64_t next_y_ = 0;
+};
+
+/// A writer of a format that is one file: `data`, and beside it `data.json` with all metadata and the file's size and CRC,
+/// by which a commit that was interrupted is proved complete. Formats say how slabs become bytes.
+class SingleFileWriter : public SlabWriter {
+ public:
+  using SlabWriter::SlabWriter;
+  absl::Status Finish() final;
+
+ protected:
+  /// Completes the file and closes it. Runs in the writer's arena.
+  virtual absl::StatusOr<Manifest::File> Complete() = 0;
+
+  const std::string data_path_ = absl::StrCat(path_, "/", kDataFile);
 };
 
 /// A single file whose bytes come in order: a head of a size known from the start, which is written last because it may
@@ -85,10 +96,6 @@ class StreamedFileWriter : public SingleFileWriter {
   int64_t rows_at_ = 0, row_bytes_ = 0;
   std::string between_;
 };
-
-/// Copies planes [z_begin, z_begin + count) of a slab [row, z] to `out` [z, row], both C order; `size` is the element's, in
-/// bytes (1, 2, 4 or 8).
-void TransposePlanes(const char* slab, int64_t rows, int64_t depth, int64_t size, int64_t z_begin, int64_t count, char* out);
 
 /// Creates the writer and starts it.
 template <class Writer>

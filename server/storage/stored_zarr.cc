@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
+#include "server/storage/json_members.h"
 #include "server/storage/manifest.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/stored_volume.h"
@@ -30,6 +31,16 @@ absl::Status CheckArray(const ZarrArrayReader& array, const VolumeMeta& meta) {
     return absl::DataLossError(absl::StrCat("data_type ", array.data_type(), " where the volume has ", Info(meta.dtype).zarr));
   if (array.big_endian()) return absl::UnimplementedError("big-endian voxels");
   return absl::OkStatus();
+}
+
+/// The path of the full resolution of the first image.
+absl::Status FirstDataset(const json& ome, std::string* path) {
+  std::vector<json> multiscales, datasets;
+  OCTAVO_RETURN_IF_ERROR(ReadMember(ome, "multiscales", &multiscales, "attributes.ome"));
+  if (multiscales.empty()) return absl::DataLossError("attributes.ome.multiscales is empty");
+  OCTAVO_RETURN_IF_ERROR(ReadMember(multiscales[0], "datasets", &datasets, "attributes.ome.multiscales[0]"));
+  if (datasets.empty()) return absl::DataLossError("attributes.ome.multiscales[0].datasets is empty");
+  return ReadMember(datasets[0], "path", path, "attributes.ome.multiscales[0].datasets[0]");
 }
 
 /// The full resolution of an OME-Zarr 0.5. A row of files along y is decoded at a time, in parallel, and kept until the next.
@@ -72,24 +83,22 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredZarr(const std::string& 
   const std::string group_path = absl::StrCat(path, "/zarr.json");
   if (!PathExists(group_path)) return InvalidField("source", absl::StrCat(path, " is no OME-Zarr of version 0.5: it has no zarr.json"));
   OCTAVO_ASSIGN_OR_RETURN(const json group, ZarrArrayReader::ReadJson(group_path, /*roots=*/{}));
-  try {
-    if (!group.contains("attributes") || !group["attributes"].contains("octavo") || !group["attributes"].contains("ome")) {
-      return InvalidField("source", absl::StrCat(path, " was not written by octavo: its group has no attributes ome and octavo"));
-    }
-    auto meta = MetaFromJson(group["attributes"]["octavo"]);
-    if (!meta.ok()) return Annotate(meta.status(), group_path);
-    OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a shape that can be
-    const std::string name = group["attributes"]["ome"].at("multiscales").at(0).at("datasets").at(0).at("path");
-    if (name.empty() || name.find('/') != std::string::npos || absl::StartsWith(name, "."))
-      return absl::DataLossError(absl::StrCat(group_path, ": dataset path '", name, "'"));
-    const std::string array_path = absl::StrCat(path, "/", name);
-    // A commit writes all chunks.
-    OCTAVO_ASSIGN_OR_RETURN(auto array, ZarrArrayReader::Open(array_path, ZarrArrayReader::MissingChunk::kDamage, /*roots=*/{}));
-    if (absl::Status fits = CheckArray(*array, *meta); !fits.ok()) return Annotate(fits, array_path + "/zarr.json");
-    return std::make_unique<StoredZarr>(*std::move(meta), path, std::move(array));
-  } catch (const json::exception& e) {
-    return absl::DataLossError(absl::StrCat(path, ": ", e.what()));
+  const json attributes = group.is_object() && group.contains("attributes") ? group["attributes"] : json();
+  if (!attributes.is_object() || !attributes.contains("octavo") || !attributes.contains("ome")) {
+    return InvalidField("source", absl::StrCat(path, " was not written by octavo: its group has no attributes ome and octavo"));
   }
+  auto meta = MetaFromJson(attributes["octavo"]);
+  if (!meta.ok()) return Annotate(meta.status(), group_path);
+  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a shape that can be
+  std::string name;
+  if (absl::Status named = FirstDataset(attributes["ome"], &name); !named.ok()) return Annotate(named, group_path);
+  if (name.empty() || name.find('/') != std::string::npos || absl::StartsWith(name, "."))
+    return absl::DataLossError(absl::StrCat(group_path, ": dataset path '", name, "'"));
+  const std::string array_path = absl::StrCat(path, "/", name);
+  // A commit writes all chunks.
+  OCTAVO_ASSIGN_OR_RETURN(auto array, ZarrArrayReader::Open(array_path, ZarrArrayReader::MissingChunk::kDamage, /*roots=*/{}));
+  if (absl::Status fits = CheckArray(*array, *meta); !fits.ok()) return Annotate(fits, array_path + "/zarr.json");
+  return std::make_unique<StoredZarr>(*std::move(meta), path, std::move(array));
 }
 
 }  // namespace octavo::storage

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,12 +19,13 @@ struct VolumeMeta {
   std::string volume_name;  // volumes/<id>
   std::string scan_name;    // scans/<id>
   std::string title;
-  int64_t index = 0;                 // within the scan
-  int64_t shape[3] = {0, 0, 0};      // [y, x, z]
-  DType dtype = DType::kU8;          // kU8, kI8, kU16, kF16, kF32, kC64
-  double spacing_um[3] = {1, 1, 1};  // per axis of shape
-  std::string value_kind;            // "db", "magnitude", "power", "real", "complex"
-  bool has_levels = false;           // integers: [lo, hi] in value units is stored as 0 ... max
+  int64_t index = 0;  // within the scan
+  int64_t shape[3] = {0, 0, 0};
+  std::string axes[3] = {"y", "x", "z"};  // what the extents of shape run along: x, y and z in any order; tomograms: z, y, x
+  DType dtype = DType::kU8;               // kU8, kI8, kU16, kF16, kF32, kC64
+  double spacing_um[3] = {1, 1, 1};       // per axis of shape
+  std::string value_kind;                 // "db", "magnitude", "power", "real", "complex"
+  bool has_levels = false;                // integers: [lo, hi] in value units is stored as 0 ... max
   float level_lo = 0, level_hi = 0;
   double display_lo = 0, display_hi = 255;  // stored units: what to show as black and white (omero window start, end)
   std::map<std::string, std::string> labels;
@@ -36,5 +39,20 @@ struct VolumeMeta {
   nlohmann::json acquisition;  // source, rates, pattern
   std::string digest;          // "sum64:..." of the voxels when sealed; empty if unknown
 };
+
+/// Whether the axes are x, y and z, each once.
+inline bool AxesAreFine(const VolumeMeta& meta) {
+  std::string names = meta.axes[0] + meta.axes[1] + meta.axes[2];
+  std::sort(names.begin(), names.end());
+  return names == "xyz" && std::all_of(meta.axes, meta.axes + 3, [](const std::string& axis) { return axis.size() == 1; });
+}
+
+/// Where in shape the axis `name` ('x', 'y', 'z') is.
+inline int AxisAt(const VolumeMeta& meta, char name) {
+  for (int d = 0; d < 3; ++d) {
+    if (meta.axes[d] == std::string_view(&name, 1)) return d;
+  }
+  return 0;  // not where AxesAreFine
+}
 
 }  // namespace octavo::storage

@@ -13,6 +13,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/downsample.h"
 #include "server/storage/format_writers.h"
+#include "server/storage/json_members.h"
 #include "server/storage/meta_json.h"
 
 namespace octavo::storage {
@@ -39,6 +40,8 @@ absl::Status ErrnoStatus(int error, const std::string& doing, const std::string&
   switch (error) {
     case ENOSPC:
     case EDQUOT: return make(absl::ResourceExhaustedError(text), "DISK_FULL");
+    case EMFILE:
+    case ENFILE: return make(absl::ResourceExhaustedError(text), "NO_DESCRIPTORS");
     case EACCES:
     case EPERM:
     case EROFS: return make(absl::PermissionDeniedError(text), "READ_ONLY");
@@ -87,6 +90,10 @@ bool HasExtension(const std::string& path, Format format) {
          std::any_of(info.also.begin(), info.also.end(), [&](const char* ending) { return absl::EndsWith(path, ending); });
 }
 
+std::string WithExtension(const std::string& path, const WriterOptions& options) {
+  return options.tiff_stack || HasExtension(path, options.format) ? path : path + Extension(options.format);
+}
+
 namespace {
 
 constexpr int kMaxPyramidLevels = 16;
@@ -122,6 +129,26 @@ absl::Status ResolveCodec(WriterOptions* out) {
   return absl::OkStatus();
 }
 
+/// What the pages of a TIFF are.
+absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
+  const char* name = FormatName(out->format);
+  if (out->tiff_plane > TiffPlane::kEnFace) {
+    return InvalidField("options.tiff_plane", absl::StrCat("has the unknown value ", static_cast<int>(out->tiff_plane)));
+  }
+  if (out->format != Format::kOmeTiff) {
+    if (out->tiff_plane != TiffPlane::kDefault) return InvalidField("options.tiff_plane", absl::StrCat("is for tiff, the format is ", name));
+    if (out->tiff_stack) return InvalidField("options.tiff_stack", absl::StrCat("is for tiff, the format is ", name));
+    return absl::OkStatus();
+  }
+  if (meta.axes[0] == "x" && out->tiff_plane != TiffPlane::kDefault) {
+    return InvalidField("options.tiff_plane", "is given for a volume whose first axis is x; allowed is the default, a page for each x");
+  }
+  if (out->tiff_plane == TiffPlane::kDefault && meta.axes[0] != "x") {
+    out->tiff_plane = meta.axes[0] == "z" ? TiffPlane::kEnFace : TiffPlane::kBscan;
+  }
+  return absl::OkStatus();
+}
+
 /// What the format cannot hold of this volume.
 absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   constexpr char kField[] = "options.format";
@@ -139,6 +166,7 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   if (out->format == Format::kOmeTiff && *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
     return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
   }
+  OCTAVO_RETURN_IF_ERROR(ResolveTiff(out, meta));
   if (out->nifti_version != 0 && out->format != Format::kNifti) {
     return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
   }
@@ -170,6 +198,10 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta) {
   WriterOptions out = options;
   if (SizeOf(meta.dtype) == 0) return InvalidField("dtype", absl::StrCat("is ", static_cast<int>(meta.dtype), ", which is no element type"));
+  if (!AxesAreFine(meta)) {
+    return InvalidField("axes",
+                        absl::StrCat("are '", meta.axes[0], "', '", meta.axes[1], "', '", meta.axes[2], "'; allowed are x, y and z in any order"));
+  }
   int64_t voxels = 1;
   for (int d = 0; d < 3; ++d) {
     if (meta.shape[d] < 1 || meta.shape[d] > (int64_t{1} << 40) / voxels) {
@@ -223,7 +255,7 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::st
     case Format::kBin: return MakeFlatWriter(path, meta, resolved);
     case Format::kNrrd: return MakeNrrdWriter(path, meta, resolved);
     case Format::kNifti: return MakeNiftiWriter(path, meta, resolved);
-    case Format::kOmeTiff: return MakeTiffWriter(path, meta, resolved);
+    case Format::kOmeTiff: return resolved.tiff_stack ? MakeTiffStackWriter(path, meta, resolved) : MakeTiffWriter(path, meta, resolved);
     case Format::kMatlab: return MakeMatlabWriter(path, meta, resolved);
     case Format::kHdf5: return MakeHdf5Writer(path, meta, resolved);
   }
@@ -238,7 +270,7 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
                         {"title", meta.title},
                         {"index", meta.index},
                         {"shape", meta.shape},
-                        {"axes", {"y", "x", "z"}},
+                        {"axes", meta.axes},
                         {"dtype", Info(meta.dtype).name},
                         {"spacing_um", meta.spacing_um},
                         {"value", meta.value_kind},
@@ -261,48 +293,57 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
   return out;
 }
 
-std::string MetaText(const VolumeMeta& meta) { return MetaJson(meta).dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
+std::string TextOf(const nlohmann::json& json) { return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
+
+namespace {
+absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
+  std::string dtype;
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "volume", &meta->volume_name));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "scan", &meta->scan_name));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "title", &meta->title));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "index", &meta->index));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "dtype", &dtype));
+  for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
+    if (dtype == Info(static_cast<DType>(value)).name) meta->dtype = static_cast<DType>(value);
+  }
+  if (dtype != Info(meta->dtype).name) return BadValue("dtype", dtype, "are names of element types");
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "shape", &meta->shape));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "spacing_um", &meta->spacing_um));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "axes", &meta->axes));
+  if (!AxesAreFine(*meta)) return BadValue("axes", json["axes"], "are x, y and z, each once");
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "value", &meta->value_kind));
+  double display[2];
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "display", &display));
+  meta->display_lo = display[0];
+  meta->display_hi = display[1];
+  if (json.contains("levels")) {
+    float levels[2];
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "levels", &levels));
+    meta->has_levels = true;
+    meta->level_lo = levels[0];
+    meta->level_hi = levels[1];
+  }
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "labels", &meta->labels));
+  nlohmann::json subject;
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "subject", &subject));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(subject, "id", &meta->subject_id, "subject"));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(subject, "site", &meta->subject_site, "subject"));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(subject, "note", &meta->subject_note, "subject"));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "acquired_begin_unix_ns", &meta->acquired_begin_unix_ns));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "acquired_end_unix_ns", &meta->acquired_end_unix_ns));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "missing_ascans", &meta->missing_ascans));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "missing_ranges", &meta->missing_ranges));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "device", &meta->device_model));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "software", &meta->software));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "digest", &meta->digest));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "processing", &meta->processing));
+  return ReadMember(json, "acquisition", &meta->acquisition);
+}
+}  // namespace
 
 absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json) {
   VolumeMeta meta;
-  try {
-    meta.volume_name = json.at("volume");
-    meta.scan_name = json.at("scan");
-    meta.title = json.at("title");
-    meta.index = json.at("index");
-    const std::string dtype = json.at("dtype");
-    for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
-      if (dtype == Info(static_cast<DType>(value)).name) meta.dtype = static_cast<DType>(value);
-    }
-    if (dtype != Info(meta.dtype).name) return absl::DataLossError(absl::StrCat("metadata: dtype is '", dtype, "', which is no element type"));
-    for (size_t d = 0; d < 3; ++d) {
-      meta.shape[d] = json.at("shape").at(d);
-      meta.spacing_um[d] = json.at("spacing_um").at(d);
-    }
-    meta.value_kind = json.at("value");
-    meta.display_lo = json.at("display").at(0);
-    meta.display_hi = json.at("display").at(1);
-    if (json.contains("levels")) {
-      meta.has_levels = true;
-      meta.level_lo = json["levels"].at(0);
-      meta.level_hi = json["levels"].at(1);
-    }
-    meta.labels = json.at("labels").get<std::map<std::string, std::string>>();
-    meta.subject_id = json.at("subject").at("id");
-    meta.subject_site = json.at("subject").at("site");
-    meta.subject_note = json.at("subject").at("note");
-    meta.acquired_begin_unix_ns = json.at("acquired_begin_unix_ns");
-    meta.acquired_end_unix_ns = json.at("acquired_end_unix_ns");
-    meta.missing_ascans = json.at("missing_ascans");
-    meta.missing_ranges = json.at("missing_ranges").get<std::vector<std::pair<int64_t, int64_t>>>();
-    meta.device_model = json.at("device");
-    meta.software = json.at("software");
-    meta.digest = json.at("digest");
-    meta.processing = json.at("processing");
-    meta.acquisition = json.at("acquisition");
-  } catch (const nlohmann::json::exception& e) {
-    return absl::DataLossError(absl::StrCat("metadata: ", e.what()));
-  }
+  if (const absl::Status read = ReadMeta(json, &meta); !read.ok()) return Annotate(read, "metadata");
   return meta;
 }
 

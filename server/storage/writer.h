@@ -23,12 +23,14 @@ enum class Format : uint8_t {
 };  // values equal octavo.v1.Format
 inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,    Format::kNrrd, Format::kNifti,
                                       Format::kOmeTiff,   Format::kMatlab, Format::kHdf5, Format::kBin};
+/// What a page of a TIFF shows. Values equal octavo.v1.TiffPlane.
+enum class TiffPlane : uint8_t { kDefault = 0, kBscan = 1, kEnFace = 2 };
 enum class Codec : uint8_t { kDefault = 0, kZstd = 1, kGzip = 2, kBloscZstd = 3, kBloscLz4 = 4 };  // values equal octavo.v1.Codec
 enum class Shuffle : uint8_t { kDefault = 0, kNone = 1, kByte = 2, kBit = 3 };                     // values equal octavo.v1.Shuffle
 
 struct WriterOptions {
   Format format = Format::kOmeZarr05;
-  int64_t chunk[3] = {0, 0, 0};  // OME-Zarr, HDF5: voxels [y, x, z]; 0 = chosen (about 1 MiB)
+  int64_t chunk[3] = {0, 0, 0};  // OME-Zarr, HDF5: voxels along the axes of shape; 0 = chosen (about 1 MiB)
   int64_t shard[3] = {0, 0, 0};  // OME-Zarr: voxels; 0 = no shards; multiples of chunk
   int zstd_level = 1;            // 1 ... 19, of kZstd
   bool compress = true;
@@ -38,6 +40,10 @@ struct WriterOptions {
   Shuffle shuffle = Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
   int pyramid_levels = 0;               // OME-Zarr: arrays in all, each half as large as the one before; 0 or 1 = the volume alone
   int nifti_version = 0;                // NIfTI: 1 or 2; 0 = 1 where the volume fits
+  // TIFF: a page for each y (B-scans: rows z, columns x) or each z (en face planes, slices of a tomogram: rows y, columns x); default: for
+  // each index of the volume's first axis.
+  TiffPlane tiff_plane = TiffPlane::kDefault;
+  bool tiff_stack = false;  // TIFF: a folder with a file for each page
 };
 
 /// Fills in what was left to choose and checks the rest against the volume. InvalidArgument names the field
@@ -45,7 +51,8 @@ struct WriterOptions {
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta);
 
 /// Writes one volume into files below a path that does not exist yet (a temporary name: StagedPath renames it). Slabs
-/// come in order of y; each is whole B-scans. One thread calls; encoding and writing run in parallel inside.
+/// come in order along the first axis (here called y, its planes B-scans); each is whole planes. One thread calls; encoding and writing run in
+/// parallel inside.
 class VolumeWriter {
  public:
   virtual ~VolumeWriter() = default;
@@ -70,10 +77,12 @@ const char* Extension(Format format);
 /// Whether `path` ends as files of this format do: Extension, ".zarr", ".ome.tiff", ".tif", ".tiff", ".hdf5".
 bool HasExtension(const std::string& path, Format format);
 /// One file with a `.json` of the metadata beside it; otherwise a directory.
-inline constexpr bool IsSingleFile(Format format) { return format != Format::kOmeZarr05; }
+inline constexpr bool IsSingleFile(const WriterOptions& options) { return options.format != Format::kOmeZarr05 && !options.tiff_stack; }
+/// `path`, with the format's ending if it has none of its endings. Folders of TIFF files have no ending of their own.
+std::string WithExtension(const std::string& path, const WriterOptions& options);
 
-/// Status for a failed system call: ENOSPC, EDQUOT → ResourceExhausted (DISK_FULL); EACCES, EPERM, EROFS →
-/// PermissionDenied (READ_ONLY); EEXIST → AlreadyExists; ENOENT → NotFound; else Internal (IO_ERROR).
+/// Status for a failed system call: ENOSPC, EDQUOT → ResourceExhausted (DISK_FULL); EMFILE, ENFILE → ResourceExhausted (NO_DESCRIPTORS);
+/// EACCES, EPERM, EROFS → PermissionDenied (READ_ONLY); EEXIST → AlreadyExists; ENOENT → NotFound; else Internal (IO_ERROR).
 absl::Status ErrnoStatus(int error, const std::string& doing, const std::string& path);
 
 }  // namespace octavo::storage

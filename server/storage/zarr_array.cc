@@ -16,16 +16,17 @@ namespace octavo::storage {
 
 using nlohmann::json;
 
-ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, DType dtype, const WriterOptions& options)
+ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options)
     : writer_(writer),
       name_(std::move(name)),
-      dtype_(dtype),
-      codec_(ChunkCodec::Of(options, dtype)),
+      dtype_(meta.dtype),
+      axes_({meta.axes[0], meta.axes[1], meta.axes[2]}),
+      codec_(ChunkCodec::Of(options, dtype_)),
       sharded_(options.shard[0] != 0),
       grid_{.shape = {shape[0], shape[1], shape[2]},
             .chunk = {options.chunk[0], options.chunk[1], options.chunk[2]},
-            .size = SizeOf(dtype),
-            .fill = FillValue::Of(dtype)} {
+            .size = SizeOf(dtype_),
+            .fill = FillValue::Of(dtype_)} {
   for (int d = 0; d < 3; ++d) {
     file_shape_[d] = sharded_ ? options.shard[d] : options.chunk[d];
     inner_[d] = file_shape_[d] / options.chunk[d];
@@ -157,7 +158,7 @@ json ZarrArray::Metadata() const {
           {"chunk_key_encoding", {{"name", "default"}, {"configuration", {{"separator", "/"}}}}},
           {"fill_value", grid_.fill.metadata},
           {"codecs", codecs},
-          {"dimension_names", {"y", "x", "z"}},
+          {"dimension_names", axes_},
           {"attributes", json::object()}};
 }
 

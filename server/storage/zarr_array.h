@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -17,8 +18,8 @@ namespace octavo::storage {
 /// of B-scans come; every chunk is written, also one that holds only the fill value.
 class ZarrArray {
  public:
-  /// `name`: its directory below `writer`'s; `shape`: [y, x, z]. `writer` must outlive it.
-  ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, DType dtype, const WriterOptions& options);
+  /// `name`: its directory below `writer`'s; `shape`: its own, of the type and along the axes of the volume. `writer` must outlive it.
+  ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options);
 
   const int64_t* shape() const { return grid_.shape; }
   int64_t SlabBscans() const { return file_shape_[0]; }
@@ -41,6 +42,7 @@ class ZarrArray {
   FileListWriter* const writer_;
   const std::string name_;
   const DType dtype_;
+  const std::array<std::string, 3> axes_;
   const ChunkCodec codec_;
   const bool sharded_;
   ChunkGrid grid_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cmath>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tbb/parallel_for.h"
@@ -21,35 +19,13 @@
 #include "server/storage/chunk_grid.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/json_file.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
 namespace {
 
 using nlohmann::json;
-constexpr int64_t kMostExtent = int64_t{1} << 40, kMostFileExtent = 1 << 24;
-constexpr int64_t kMostChunk = int64_t{1} << 31;  // bytes: what codecs take
-constexpr int64_t kMostInner = 1 << 24;           // chunks of a shard
-constexpr int64_t kMostJson = 64 << 20;           // bytes
-
-/// Bytes of an element that v3 calls so; 0 for others.
-int64_t SizeOfType(const std::string& name) {
-  static const std::pair<const char*, int64_t> kTypes[] = {{"uint8", 1},   {"int8", 1},      {"uint16", 2},     {"int16", 2},   {"uint32", 4},
-                                                           {"int32", 4},   {"uint64", 8},    {"int64", 8},      {"float16", 2}, {"float32", 4},
-                                                           {"float64", 8}, {"complex64", 8}, {"complex128", 16}};
-  for (const auto& [known, bytes] : kTypes) {
-    if (name == known) return bytes;
-  }
-  return 0;
-}
-
-/// v3's name of v2's "<u2" without its byte order.
-std::string NameOfNumpy(const std::string& code) {
-  int bytes = 0;
-  if (code.size() < 2 || !absl::SimpleAtoi(code.substr(1), &bytes)) return "";
-  const char* kind = code[0] == 'u' ? "uint" : code[0] == 'i' ? "int" : code[0] == 'f' ? "float" : code[0] == 'c' ? "complex" : "?";
-  return absl::StrCat(kind, 8 * bytes);
-}
 
 absl::Status CheckInside(const std::string& real, const std::vector<std::string>& roots) {
   if (roots.empty()) return absl::OkStatus();
@@ -84,13 +60,7 @@ struct ZarrArrayReader::Box {
 
 absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Roots& roots) {
   if (const absl::Status inside = CheckMissing(path, roots); !inside.ok()) return Annotate(inside, path);
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && (!S_ISREG(info.st_mode) || info.st_size > kMostJson))
-    return absl::DataLossError(absl::StrCat(path, " is no regular file of at most ", kMostJson, " bytes"));
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (out.is_discarded()) return absl::DataLossError(absl::StrCat(path, " is no JSON"));
-  return out;
+  return ReadJsonFile(path);
 }
 
 absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing, Roots roots) {
@@ -102,143 +72,40 @@ absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std
   if (!v3 && !PathExists(path + "/.zarray")) return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
   const std::string file = path + (v3 ? "/zarr.json" : "/.zarray");
   OCTAVO_ASSIGN_OR_RETURN(const json array, ReadJson(file, reader->roots_));
-  try {
-    const absl::Status parsed = v3 ? reader->ParseV3(array) : reader->ParseV2(array);
-    if (!parsed.ok()) return Annotate(parsed, file);
-    if (v3) {
-      reader->attributes_ = array.value("attributes", json::object());
-    } else if (PathExists(path + "/.zattrs")) {
-      OCTAVO_ASSIGN_OR_RETURN(reader->attributes_, ReadJson(path + "/.zattrs", reader->roots_));
-    }
-  } catch (const json::exception& e) {
-    return absl::DataLossError(absl::StrCat(file, ": ", e.what()));
+  auto meta = v3 ? ParseZarrV3(array) : ParseZarrV2(array);
+  if (!meta.ok()) return Annotate(meta.status(), file);
+  reader->meta_ = *std::move(meta);
+  if (const absl::Status seen = reader->SetExtents(); !seen.ok()) return Annotate(seen, file);
+  if (!v3 && PathExists(path + "/.zattrs")) {
+    OCTAVO_ASSIGN_OR_RETURN(reader->meta_.attributes, ReadJson(path + "/.zattrs", reader->roots_));
   }
   return reader;
 }
 
-absl::Status ZarrArrayReader::SetShape(const json& shape, const json& file, const json& chunk) {
-  if (!shape.is_array() || !file.is_array() || !chunk.is_array() || shape.size() != file.size() || shape.size() != chunk.size())
-    return absl::DataLossError("shape and chunk shape");
-  rank_ = std::ssize(shape);
-  int64_t bytes = size_, inner = 1;  // of a chunk; chunks of a shard
-  for (int64_t i = 0; i < rank_; ++i) {
+absl::Status ZarrArrayReader::SetExtents() {
+  for (int64_t i = 0; i < rank(); ++i) {
     const auto at = static_cast<size_t>(i);
-    const int64_t s = shape.at(at), f = file.at(at), c = chunk.at(at);
-    if (s < 0 || s > kMostExtent) return absl::DataLossError(absl::StrCat("shape ", shape.dump()));
-    if (c < 1 || f < 1 || f % c != 0 || f > kMostFileExtent || c > kMostChunk / bytes || f / c > kMostInner / inner)
-      return absl::DataLossError("chunk shape");
-    bytes *= c;
-    inner *= f / c;
-    const int64_t d = i + 3 - rank_;
+    const int64_t d = i + 3 - rank();
     if (d < 0) {
-      if (s != 1) return absl::UnimplementedError(absl::StrCat("shape ", shape.dump(), ": more than three axes"));
-      if (f != 1) return absl::UnimplementedError("chunks that reach beyond an axis of extent 1");
+      if (meta_.shape[at] != 1)
+        return absl::UnimplementedError(
+            absl::StrCat("shape[", i, "] is ", meta_.shape[at], "; more than three axes are read where those before have extent 1"));
+      if (meta_.file[at] != 1) return absl::UnimplementedError("the chunk shape reaches beyond an axis of extent 1");
       continue;
     }
-    shape_[d] = s;
-    file_[d] = f;
-    chunk_[d] = c;
+    shape_[d] = meta_.shape[at];
+    file_[d] = meta_.file[at];
+    chunk_[d] = meta_.chunk[at];
   }
-  return absl::OkStatus();
-}
-
-// "bytes", then at most one that compresses.
-absl::Status ZarrArrayReader::SetCodecs(const json& codecs) {
-  if (codecs.empty() || codecs.size() > 2 || codecs.at(0).at("name") != "bytes")
-    return absl::UnimplementedError(absl::StrCat("codecs ", codecs.dump()));
-  if (size_ > 1) {
-    const std::string endian = codecs.at(0).at("configuration").at("endian");
-    if (endian != "little" && endian != "big") return absl::DataLossError(absl::StrCat("endian '", endian, "'"));
-    big_endian_ = endian == "big";
-  }
-  if (codecs.size() == 1) return absl::OkStatus();
-  OCTAVO_ASSIGN_OR_RETURN(codec_, ChunkCodec::FromJson(codecs.at(1)));
-  return absl::OkStatus();
-}
-
-// Of real numbers only; complex ones read as 0.
-void ZarrArrayReader::SetFill(const json& fill) {
-  double value = 0;
-  if (fill.is_number()) {
-    value = fill;
-  } else if (fill.is_string()) {
-    const std::string text = fill;
-    value = text == "NaN" ? NAN : text == "Infinity" ? INFINITY : text == "-Infinity" ? -INFINITY : 0;
-  }
-  const auto put = [&](auto number) {
-    std::memcpy(fill_.data(), &number, sizeof number);
-    if (big_endian_) std::reverse(fill_.data(), fill_.data() + sizeof number);
-  };
-  const auto integer = static_cast<int64_t>(std::isfinite(value) ? std::clamp(value, -9e18, 9e18) : 0);
-  if (data_type_ == "float32") {
-    put(static_cast<float>(value));
-  } else if (data_type_ == "float64") {
-    put(value);
-  } else if (data_type_ == "float16") {
-    put(static_cast<uint16_t>(std::isnan(value) ? 0x7E00 : std::isinf(value) ? (value < 0 ? 0xFC00 : 0x7C00) : 0));
-  } else if (size_ <= 8 && data_type_[0] != 'c') {
-    std::memcpy(fill_.data(), &integer, static_cast<size_t>(size_));
-    if (big_endian_) std::reverse(fill_.data(), fill_.data() + size_);
-  }
-}
-
-absl::Status ZarrArrayReader::ParseV3(const json& array) {
-  if (array.at("zarr_format") != 3 || array.at("node_type") != "array") return absl::UnimplementedError("no array of Zarr v3");
-  data_type_ = array.at("data_type").is_string() ? array.at("data_type").get<std::string>() : array.at("data_type").dump();
-  size_ = SizeOfType(data_type_);
-  if (size_ == 0) return absl::UnimplementedError(absl::StrCat("data_type ", data_type_));
-  if (array.at("chunk_grid").at("name") != "regular") return absl::UnimplementedError("chunk_grid that is not regular");
-  const json& keys = array.at("chunk_key_encoding");
-  const bool plain = keys.at("name") == "v2";
-  if (!plain && keys.at("name") != "default") return absl::UnimplementedError("chunk_key_encoding");
-  separator_ = keys.value("configuration", json::object()).value("separator", plain ? "." : "/");
-  if (separator_ != "/" && separator_ != ".") return absl::UnimplementedError("chunk_key_encoding");
-  prefix_ = plain ? "" : "c";
-  const json* codecs = &array.at("codecs");
-  const json& file = array.at("chunk_grid").at("configuration").at("chunk_shape");
-  const json* chunk = &file;
-  if (codecs->size() == 1 && codecs->at(0).is_object() && codecs->at(0).value("name", "") == "sharding_indexed") {
-    const json& sharding = codecs->at(0).at("configuration");
-    if (sharding.value("index_location", "end") != "end" || sharding.at("index_codecs").size() != 2 ||
-        sharding.at("index_codecs").at(1).at("name") != "crc32c") {
-      return absl::UnimplementedError("shard index");
-    }
-    sharded_ = true;
-    chunk = &sharding.at("chunk_shape");
-    codecs = &sharding.at("codecs");
-  }
-  OCTAVO_RETURN_IF_ERROR(SetShape(array.at("shape"), file, *chunk));
-  OCTAVO_RETURN_IF_ERROR(SetCodecs(*codecs));
-  SetFill(array.value("fill_value", json()));
-  return absl::OkStatus();
-}
-
-absl::Status ZarrArrayReader::ParseV2(const json& array) {
-  if (array.at("zarr_format") != 2) return absl::UnimplementedError("no array of Zarr v2");
-  const std::string dtype = array.at("dtype").is_string() ? array.at("dtype").get<std::string>() : "";
-  data_type_ = dtype.size() < 3 ? "" : NameOfNumpy(dtype.substr(1));
-  size_ = SizeOfType(data_type_);
-  if (size_ == 0) return absl::UnimplementedError(absl::StrCat("dtype ", array.at("dtype").dump()));
-  big_endian_ = dtype[0] == '>';
-  if (array.value("order", "C") != "C") return absl::UnimplementedError("order F");
-  if (const json filters = array.value("filters", json()); !filters.is_null() && !filters.empty())
-    return absl::UnimplementedError(absl::StrCat("codecs (filters) ", filters.dump()));
-  separator_ = array.value("dimension_separator", ".");
-  if (separator_ != "/" && separator_ != ".") return absl::UnimplementedError("dimension_separator");
-  if (const json compressor = array.value("compressor", json()); !compressor.is_null()) {
-    const std::string id = compressor.at("id");
-    OCTAVO_ASSIGN_OR_RETURN(codec_, ChunkCodec::FromJson(id == "zlib" ? "gzip" : id));  // the decoder tells the two apart
-  }
-  OCTAVO_RETURN_IF_ERROR(SetShape(array.at("shape"), array.at("chunks"), array.at("chunks")));
-  SetFill(array.value("fill_value", json()));
+  size_ = meta_.element_bytes;
   return absl::OkStatus();
 }
 
 std::string ZarrArrayReader::FileOf(const int64_t at[3]) const {
-  std::vector<int64_t> key(static_cast<size_t>(std::max<int64_t>(0, rank_ - 3)), 0);
-  for (int64_t d = std::max<int64_t>(0, 3 - rank_); d < 3; ++d) key.push_back(at[d]);
-  std::string name = absl::StrJoin(key, separator_);
-  if (!prefix_.empty()) name = key.empty() ? prefix_ : absl::StrCat(prefix_, separator_, name);
+  std::vector<int64_t> key(static_cast<size_t>(std::max<int64_t>(0, rank() - 3)), 0);
+  for (int64_t d = std::max<int64_t>(0, 3 - rank()); d < 3; ++d) key.push_back(at[d]);
+  std::string name = absl::StrJoin(key, meta_.separator);
+  if (!meta_.prefix.empty()) name = key.empty() ? meta_.prefix : absl::StrCat(meta_.prefix, meta_.separator, name);
   if (name.empty()) name = "0";
   return absl::StrCat(path_, "/", name);
 }
@@ -279,7 +146,7 @@ void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3],
 
 void ZarrArrayReader::Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const {
   Intersect(begin, extent, box, [&](int64_t, int64_t to, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) std::memcpy(box.out + (to + i) * size_, fill_.data(), static_cast<size_t>(size_));
+    for (int64_t i = 0; i < n; ++i) std::memcpy(box.out + (to + i) * size_, meta_.fill.data(), static_cast<size_t>(size_));
   });
 }
 
@@ -298,7 +165,7 @@ absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) cons
   if (!fd || ::fstat(fd.get(), &info) != 0) return named(ErrnoStatus(errno, "opening", path));
   OCTAVO_RETURN_IF_ERROR(named(CheckOpened(fd.get(), roots_)));
   if (!S_ISREG(info.st_mode)) return named(absl::DataLossError("is no regular file"));
-  if (!sharded_) return named(ReadChunk(fd.get(), path, 0, info.st_size, begin, box));
+  if (!meta_.sharded) return named(ReadChunk(fd.get(), path, 0, info.st_size, begin, box));
   const int64_t ny = file_[0] / chunk_[0], nx = file_[1] / chunk_[1], nz = file_[2] / chunk_[2];
   const int64_t count = ny * nx * nz, index_bytes = 16 * count + 4;
   if (info.st_size < index_bytes) return named(absl::DataLossError("the shard is too short"));
@@ -337,7 +204,7 @@ absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t
   OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
   scratch.coder.chunk.resize(static_cast<size_t>(chunk_bytes));
   OCTAVO_RETURN_IF_ERROR(
-      scratch.coder.Decode(codec_, absl::string_view(scratch.encoded.data(), scratch.encoded.size()), scratch.coder.chunk.data(), chunk_bytes));
+      scratch.coder.Decode(meta_.codec, absl::string_view(scratch.encoded.data(), scratch.encoded.size()), scratch.coder.chunk.data(), chunk_bytes));
   Intersect(begin, chunk_, box, [&](int64_t from, int64_t to, int64_t n) {
     std::memcpy(box.out + to * size_, scratch.coder.chunk.data() + from * size_, static_cast<size_t>(n * size_));
   });

@@ -27,7 +27,7 @@ class ZarrWriter final : public FileListWriter {
       : FileListWriter(std::move(path)), meta_(meta), arena_(ArenaThreads(options)) {
     int64_t shape[3] = {meta.shape[0], meta.shape[1], meta.shape[2]};
     for (int i = 0; i < std::max(1, options.pyramid_levels); ++i) {
-      levels_.push_back(std::make_unique<Level>(this, absl::StrCat(i), shape, meta.dtype, options));
+      levels_.push_back(std::make_unique<Level>(this, absl::StrCat(i), shape, meta, options));
       for (int64_t& extent : shape) extent = Halved(extent);
     }
   }
@@ -57,8 +57,8 @@ class ZarrWriter final : public FileListWriter {
 
  private:
   struct Level {
-    Level(FileListWriter* writer, std::string name, const int64_t* shape, DType dtype, const WriterOptions& options)
-        : array(writer, std::move(name), shape, dtype, options) {}
+    Level(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options)
+        : array(writer, std::move(name), shape, meta, options) {}
     ZarrArray array;
     std::vector<char> odd;      // the finer array's last B-scan, while it waits for the other of its pair
     std::vector<char> slab;     // what has come of the next slab
@@ -122,7 +122,7 @@ class ZarrWriter final : public FileListWriter {
 
   json GroupJson() const {
     json axes = json::array(), datasets = json::array();
-    for (const char* name : {"y", "x", "z"}) axes.push_back({{"name", name}, {"type", "space"}, {"unit", "micrometer"}});
+    for (const std::string& name : meta_.axes) axes.push_back({{"name", name}, {"type", "space"}, {"unit", "micrometer"}});
     for (size_t i = 0; i < levels_.size(); ++i) datasets.push_back({{"path", absl::StrCat(i)}, {"coordinateTransformations", Transformations(i)}});
     // The window's ends: what the type can hold, or for floats what is shown.
     double bottom = meta_.display_lo, top = meta_.display_hi;

@@ -1,12 +1,15 @@
 // A-scans per second of the spectral chain on each backend: resident (raw records already on the device) and streamed
 // (every block uploaded from page-locked memory, overlapped), beside the copy ceilings of the same run.
-//   bench_chain [--backend host|cuda] [--samples N] [--records N] [--seconds S]
+// Clipped voxels are counted, as scans do.
+//   bench_chain [--backend host|cuda] [--samples N] [--records N] [--seconds S] [--output u8|u16] [--resident 1]
+// u8: levels of -20 to 60 dB, or those of --lo and --hi; u16: -300 to 91 dB, which clip nothing.
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -54,28 +57,40 @@ struct Bench {
   Device& device;
   int64_t samples, records;
   double seconds;
+  DType output = DType::kU8;
+  double lo = -20, hi = 60;
+  bool resident_only = false;
 
-  void Line(const char* name, const SpectralConfig& c, bool mip, double round_seconds, int64_t ascans, double ceiling_gbs) {
+  void Line(const char* name, const SpectralConfig& c, bool mip, double clipped, double round_seconds, int64_t ascans, double ceiling_gbs) {
     const double rate = static_cast<double>(ascans) / round_seconds;
     const double gbs = rate * static_cast<double>(RecordBytes(c)) * 1e-9;
     std::printf(
         "{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, \"k\": \"%s\", \"dispersion\": %s, "
-        "\"background\": \"%s\", \"raw\": \"%s\", \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f",
+        "\"background\": \"%s\", \"raw\": \"%s\", \"output\": \"%s\", \"clipped\": %.4f, \"mip\": %s, \"ns_per_ascan\": %.3f, \"ascans_per_s\": "
+        "%.4g, "
+        "\"raw_gb_per_s\": %.3f",
         name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
         c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
         c.background != math::Background::kRolling ? "static"
         : c.background_window_records > 0          ? "rolling, long"
                                                    : "rolling",
-        c.packing == math::Packing::kNone ? "u16" : "12-bit", mip ? "true" : "false", 1e9 / rate, rate, gbs);
+        c.packing == math::Packing::kNone ? "u16" : "12-bit", Info(c.output).name, clipped, mip ? "true" : "false", 1e9 / rate, rate, gbs);
     if (ceiling_gbs > 0) std::printf(", \"of_ceiling\": %.3f", gbs / ceiling_gbs);
     std::printf(", \"checked\": true}\n");
     std::fflush(stdout);
   }
 
-  // The timed output against the double-precision model, a few A-scans of it.
-  void Check(const SpectralConfig& c, const std::vector<uint16_t>& raw, StreamRef stream, const DeviceBuffer& volume) {
-    std::vector<uint8_t> got(static_cast<size_t>(records * c.depth));
+  // The timed output against the double-precision model, a few A-scans of it; the share of voxels that one pass clips. Of `counted`
+  // passes the counts must be so many times those of one.
+  double Check(const SpectralConfig& c, const std::vector<uint16_t>& raw, StreamRef stream, const DeviceBuffer& volume, const DeviceBuffer& clipped,
+               const std::function<void()>& pass) {
+    const int64_t voxel = SizeOf(c.output);
+    std::vector<uint8_t> got(static_cast<size_t>(records * c.depth * voxel));
+    std::vector<uint64_t> counts(2), again(2);
     Ok(device.CopyToHost(stream, got.data(), volume.data(), static_cast<int64_t>(got.size())));
+    Ok(device.CopyToHost(stream, counts.data(), clipped.data(), 16));
+    pass();
+    Ok(device.CopyToHost(stream, again.data(), clipped.data(), 16));
     Ok(stream.Synchronize());
     std::vector<double> background(static_cast<size_t>(samples), 2000.0);
     for (const int64_t r : {int64_t{0}, records / 3, records - 1}) {
@@ -92,13 +107,17 @@ struct Bench {
       const auto model = testing::ModelDepth(c, record, background);
       for (int64_t z = 0; z < c.depth; ++z) {
         const double wanted = testing::ModelInteger(c, testing::ModelValue(c, model[static_cast<size_t>(z)]));
-        const double value = got[static_cast<size_t>(r * c.depth + z)];
+        double value = got[static_cast<size_t>((r * c.depth + z) * voxel)];
+        if (voxel == 2) value += 256.0 * got[static_cast<size_t>((r * c.depth + z) * voxel + 1)];
         if (std::abs(value - wanted) > 1) {
           Die("record " + std::to_string(r) + " depth " + std::to_string(z) + " is " + std::to_string(value) + ", the model says " +
               std::to_string(wanted));
         }
       }
     }
+    const uint64_t below = again[0] - counts[0], above = again[1] - counts[1];
+    if ((below > 0 && counts[0] % below != 0) || (above > 0 && counts[1] % above != 0)) Die("two passes do not clip the same number of voxels");
+    return static_cast<double>(below + above) / static_cast<double>(records * c.depth);
   }
 
   void Run() {
@@ -146,6 +165,9 @@ struct Bench {
       SpectralConfig c = Config(samples, records, v.dispersion, v.cubic, v.background);
       c.packing = v.packing;
       if (v.long_window) c.background_window_records = records;
+      c.output = output;
+      c.level_lo = static_cast<float>(lo);
+      c.level_hi = static_cast<float>(hi);
       const int64_t block_bytes = records * RecordBytes(c);
       for (auto& p : pinned) {
         std::memcpy(p.data(), v.packing == math::Packing::kNone ? static_cast<const void*>(raw.data()) : packed.data(),
@@ -154,11 +176,15 @@ struct Bench {
       for (auto& d : on_device) Ok(device.CopyToDevice(upload.ref(), d.data(), pinned[0].data(), block_bytes));
       Ok(upload.ref().Synchronize());
       auto processor = Take(SpectralProcessor::Create(c, device));
-      const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
-      const SpectralTarget target{.volume = volume.data(), .volume_ascans = records, .mip = v.mip ? mip.data() : nullptr};
+      const int64_t volume_bytes = records * c.depth * SizeOf(c.output);
+      const DeviceBuffer volume = Take(device.Allocate(volume_bytes)), mip = Take(device.Allocate(records * SizeOf(c.output)));
+      const DeviceBuffer clipped = Take(device.Allocate(16));
+      const SpectralTarget target{
+          .volume = volume.data(), .volume_ascans = records, .mip = v.mip ? mip.data() : nullptr, .aip = nullptr, .clipped = clipped.as<uint64_t>()};
       RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
       const int blocks = device.info().backend == "cuda" ? 16 : 1;
-      Ok(device.Fill(compute.ref(), volume.data(), records * c.depth, 0xA5A5A5A5u));
+      Ok(device.Fill(compute.ref(), volume.data(), volume_bytes, 0xA5A5A5A5u));
+      Ok(device.Fill(compute.ref(), clipped.data(), 16, 0));
       const double resident = MedianSeconds(seconds, [&] {
         for (int i = 0; i < blocks; ++i) {
           Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target));
@@ -166,11 +192,14 @@ struct Bench {
         }
         Ok(compute.ref().Synchronize());
       });
-      Check(c, raw, compute.ref(), volume);
-      Line("resident", c, v.mip, resident, blocks * records, 0);
+      const auto pass = [&] { Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target)); };
+      const double share = Check(c, raw, compute.ref(), volume, clipped, pass);
+      Line("resident", c, v.mip, share, resident, blocks * records, 0);
+      if (resident_only) continue;
 
       Event uploaded[2] = {Take(device.NewEvent()), Take(device.NewEvent())}, used[2] = {Take(device.NewEvent()), Take(device.NewEvent())};
-      Ok(device.Fill(compute.ref(), volume.data(), records * c.depth, 0xA5A5A5A5u));
+      Ok(device.Fill(compute.ref(), volume.data(), volume_bytes, 0xA5A5A5A5u));
+      Ok(device.Fill(compute.ref(), clipped.data(), 16, 0));
       const double streamed = MedianSeconds(seconds, [&] {
         for (int i = 0; i < 2 * blocks; ++i) {
           const int b = i % 2;
@@ -184,8 +213,7 @@ struct Bench {
         }
         Ok(compute.ref().Synchronize());
       });
-      Check(c, raw, compute.ref(), volume);
-      Line("streamed", c, v.mip, streamed, 2 * blocks * records, up_gbs);
+      Line("streamed", c, v.mip, Check(c, raw, compute.ref(), volume, clipped, pass), streamed, 2 * blocks * records, up_gbs);
     }
   }
 };
@@ -194,15 +222,34 @@ struct Bench {
 }  // namespace octavo
 
 int main(int argc, char** argv) {
-  std::string backend = "auto";
-  int64_t samples = 0, records = 0;
-  double seconds = 1;
-  octavo::bench::ReadOptions(argc, argv, {{"--backend", &backend}, {"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
+  std::string backend = "auto", output = "u8";
+  int64_t samples = 0, records = 0, resident = 0;
+  double seconds = 1, lo = 0, hi = 0;
+  octavo::bench::ReadOptions(argc, argv,
+                             {{"--backend", &backend},
+                              {"--samples", &samples},
+                              {"--records", &records},
+                              {"--seconds", &seconds},
+                              {"--output", &output},
+                              {"--lo", &lo},
+                              {"--hi", &hi},
+                              {"--resident", &resident}});
+  if (output != "u8" && output != "u16") octavo::Die("--output is " + output + "; allowed u8, u16");
+  const bool wide = output == "u16";
+  if (lo == hi) lo = wide ? -300 : -20, hi = wide ? 91 : 60;
   auto opened = octavo::Take(octavo::OpenDevices(backend));
   octavo::Device& device = *opened.devices[0];
   if (records == 0) records = device.info().backend == "cuda" ? 16384 : 4096;
   for (const int64_t length : samples != 0 ? std::vector<int64_t>{samples} : std::vector<int64_t>{1024, 2048}) {
-    octavo::Bench{.device = device, .samples = length, .records = records, .seconds = seconds}.Run();
+    octavo::Bench{.device = device,
+                  .samples = length,
+                  .records = records,
+                  .seconds = seconds,
+                  .output = wide ? octavo::DType::kU16 : octavo::DType::kU8,
+                  .lo = lo,
+                  .hi = hi,
+                  .resident_only = resident != 0}
+        .Run();
   }
   return 0;
 }

@@ -65,7 +65,8 @@ def raw_socket(family, bytes_total=512 * MIB):
 
 
 def volume_of(client, bscans=256):
-    scan = client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(512, bscans, volumes=1))
+    scan = client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(512, bscans, volumes=1),
+                              processing=octavo.processing(dtype="u8", levels=(-15, 37)))
     client.wait(scan.name)
     return client.volumes(scan.name)[0]
 

@@ -35,6 +35,7 @@ inline SpectralConfig StandardChain(int64_t samples, int64_t records, math::Pack
   c.depth = c.fft_length / 2;
   c.background = math::Background::kStatic;
   c.background_spectrum.assign(static_cast<size_t>(samples), 2000.0f);
+  c.output = DType::kU8;
   c.has_levels = true;
   c.level_lo = -20;
   c.level_hi = 60;

@@ -137,10 +137,12 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   EXPECT_TRUE(std::is_sorted(sequences.begin(), sequences.end()));
   for (const auto& [name, mip] : mips) {  // the projection of what is held
     const Array volume = client_.Read(name);
-    const auto voxels = volume.as<uint8_t>();
-    for (size_t i = 0; i < mip.size(); ++i) {
-      EXPECT_EQ(static_cast<uint8_t>(mip[i]), *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128),
-                                                                voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
+    const auto voxels = volume.as<uint16_t>();
+    for (size_t i = 0; i < mip.size() / 2; ++i) {
+      uint16_t most = 0;
+      std::memcpy(&most, mip.data() + 2 * i, 2);
+      EXPECT_EQ(most, *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128),
+                                        voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
     }
   }
   int volumes = 0;

@@ -94,13 +94,13 @@ TEST_P(MappingTest, AVolumeIsItsBytesWithoutACopy) {
   EXPECT_EQ(info.kind, OnHost() ? MemoryKind::kHostMemfd : MemoryKind::kCudaVmm);
   EXPECT_EQ(info.of, volumes[0]);
   EXPECT_EQ(info.digest, client_->GetVolume(volumes[0]).digest);
-  EXPECT_EQ(info.scalar, "u8");
+  EXPECT_EQ(info.scalar, "u16");
   EXPECT_EQ(info.lanes, 1u);
-  EXPECT_EQ(info.bytes, 12 * 40 * 128);
+  EXPECT_EQ(info.bytes, 12 * 40 * 128 * 2);
   EXPECT_EQ(mapped.device(), OnHost() ? -1 : 0);
   EXPECT_THROW(mapped.as<float>(), std::logic_error);
   if (OnHost()) {
-    EXPECT_EQ(static_cast<const void*>(mapped.as<uint8_t>().data()), mapped.data());
+    EXPECT_EQ(static_cast<const void*>(mapped.as<uint16_t>().data()), mapped.data());
   }
   auto exports = Exports();
   ASSERT_EQ(exports.size(), 1u);

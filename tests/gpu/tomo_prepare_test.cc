@@ -3,6 +3,8 @@
 #include "gpu/tomo_prepare.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -249,6 +251,30 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
   ASSERT_OK_AND_ASSIGN(const auto air, Prepare(c, Doubles(raw.size(), 0.75), {}, {}));
   for (const float v : air) ASSERT_NEAR(v, 0.75f, 1e-5f);
   EXPECT_EQ(PrepareMargin(c), plan.pad_rows);
+}
+
+// A frame that is not finite, or far too bright, changes no bit of the others.
+TEST_P(TomoPrepareTest, PhaseRetrievalKeepsFramesApart) {
+  for (const auto& [angles, rows, columns] : std::vector<std::array<int64_t, 3>>{{3, 11, 26}, {7, 5, 33}, {4, 16, 101}}) {
+    PrepareConfig c = Plain(angles, rows, columns);
+    c.minus_log = false;
+    c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+    Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
+    std::uniform_real_distribution<double> uniform(0.3, 1);
+    for (double& v : raw) v = uniform(random_);
+    ASSERT_OK_AND_ASSIGN(const auto alone, Prepare(c, raw, {}, {}));
+    const auto bad = static_cast<int64_t>(random_() % static_cast<uint32_t>(angles));
+    for (const double value : {std::nan(""), HUGE_VAL, 1e30}) {
+      Doubles spoilt = raw;
+      std::fill_n(spoilt.begin() + bad * rows * columns, rows * columns, value);
+      ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, spoilt, {}, {}));
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (static_cast<int64_t>(i) / columns % angles == bad) continue;
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(alone[i]))
+            << "at " << i << " beside frame " << bad << " of " << value << ": " << got[i] << ", alone " << alone[i];
+      }
+    }
+  }
 }
 
 TEST_P(TomoPrepareTest, MoreRowsThanTheMarginChangeLittle) {

@@ -1,6 +1,7 @@
 // Ring removals against models in double precision, written from the papers' steps, and against real rings.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -355,6 +356,32 @@ TEST_P(TomoRingsTest, FourierWaveletMatchesTheModel) {
         .method = RingMethod::kFourierWavelet, .wavelet_order = order, .wavelet_levels = order == 2 ? 3 : 0, .wavelet_padding = order == 5};
     // Up to ten levels of f32 filters and transforms.
     Compare(ring, order == 2 ? 61 : 90, order == 2 ? 75 : 121, 2e-5, [&](Image& s) { ModelFourierWavelet(s, ring); });
+  }
+}
+
+// A slice of huge values changes no bit of the others, whatever they share: transforms, memory, launches.
+TEST_P(TomoRingsTest, SlicesStayApart) {
+  for (const auto method :
+       {RingMethod::kSorting, RingMethod::kLargeStripe, RingMethod::kDeadStripe, RingMethod::kAllStripe, RingMethod::kFourierWavelet}) {
+    for (const auto& [angles, detectors] : std::vector<std::pair<int64_t, int64_t>>{{61, 75}, {90, 121}}) {
+      const RingRemoval ring{.method = method, .stripe_window = 21, .wavelet_order = 3, .wavelet_padding = angles == 61};
+      constexpr size_t kSlices = 5;
+      std::vector<float> in;
+      for (size_t i = 0; i < kSlices; ++i) {
+        const auto values = As<float>(Sinogram(angles, detectors).v);
+        in.insert(in.end(), values.begin(), values.end());
+      }
+      ASSERT_OK_AND_ASSIGN(const auto alone, Remove({ring}, kSlices, angles, detectors, in));
+      const size_t size = in.size() / kSlices, bad = random_() % kSlices;
+      std::vector<float> spoilt = in;
+      for (size_t i = bad * size; i < (bad + 1) * size; ++i) spoilt[i] *= 1e25f;
+      ASSERT_OK_AND_ASSIGN(const auto got, Remove({ring}, kSlices, angles, detectors, spoilt));
+      for (size_t i = 0; i < in.size(); ++i) {
+        if (i / size == bad) continue;
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(alone[i]))
+            << "method " << static_cast<int>(method) << ", slice " << i / size << " beside slice " << bad << ": " << got[i] << ", alone " << alone[i];
+      }
+    }
   }
 }
 

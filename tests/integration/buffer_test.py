@@ -12,6 +12,7 @@ from harness import DaemonTest, until
 import octavo
 from octavo import buffers as octavo_buffers
 from octavo.v1 import buffer_pb2, operation_pb2
+from readers import READERS
 
 
 class Buffers(DaemonTest):
@@ -180,7 +181,8 @@ class Buffers(DaemonTest):
         at = np.linspace(0, 22, 50)
         linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
         check(linear, {"resize": {"shape": [0, 0, 50], "corner_aligned": True}}, atol=1e-4)
-        at = np.clip((np.arange(50) + 0.5) * 23 / 50 - 0.5, 0, 22)
+        at = np.abs((np.arange(50) + 0.5) * 23 / 50 - 0.5)
+        at = np.minimum(at, 44 - at)  # mirrored about the middle of the last pixels
         linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
         check(linear, {"resize": {"shape": [0, 0, 50]}}, atol=1e-4)
         # A chain, and the same into a buffer that exists.
@@ -293,6 +295,9 @@ class Volumes(DaemonTest):
                      {"transpose": {"axes": [2, 0, 1]}}, atol=0)
         self.assertEqual(list(made.axes), ["z", "y", "x"])
         self.assertEqual(made.spacing_um[0], volume.spacing_um[2])
+        stored = READERS["nrrd"](self.client.commit(made.name, "turned", "nrrd").uri)  # what the file calls its axes is what they are
+        np.testing.assert_array_equal(stored.array, x[:, 4:30, ::-1])
+        np.testing.assert_allclose(stored.spacing_um, list(volume.spacing_um))
         spacing = volume.spacing_um[2]
         check(x[:, :, 8:16].max(2, keepdims=True), {"slab": {"axis": 2, "begin_um": 8 * spacing + 1e-6, "end_um": 16 * spacing - 1e-6}}, atol=0)
         counts = check(np.bincount(x.reshape(-1), minlength=256).reshape(1, 1, 256), {"histogram": {}}, atol=0)

@@ -152,7 +152,24 @@ class Unit(unittest.TestCase):
         self.assertEqual(self.service["LimitMEMLOCK"], "infinity")
         self.assertNotIn("MemoryDenyWriteExecute", self.service)  # CUDA compiles at run time
         self.assertNotIn("PrivateDevices", self.service)          # would hide the GPU
-        self.assertEqual(self.service["User"], read("deploy", "octavo.sysusers").split()[1])
+        self.assertEqual(self.service["User"], read("deploy", "octavo.sysusers.conf").split()[1])
+
+    def test_it_reloads(self):
+        self.assertEqual(self.service["ExecReload"], "/bin/kill -HUP $MAINPID")
+
+    def test_systemd_finds_the_user(self):
+        (name,) = [name for name in os.listdir(os.path.join(SOURCE, "deploy")) if "sysusers" in name]
+        self.assertTrue(name.endswith(".conf"), "systemd-sysusers reads nothing else")
+        self.assertIn(f"deploy/{name} in /etc/sysusers.d", self.text)
+        if shutil.which("systemd-sysusers") is None:
+            self.skipTest("no systemd-sysusers")
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "etc", "sysusers.d"))
+            shutil.copy(os.path.join(SOURCE, "deploy", name), os.path.join(root, "etc", "sysusers.d"))
+            done = subprocess.run(["systemd-sysusers", "--root", root], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(root, "etc", "passwd")) as users:
+                self.assertRegex(users.read(), r"(?m)^octavo:")
 
     def test_what_it_says_octavod_takes(self):
         self.assertLessEqual(set(self.environment), environment_names())
@@ -294,6 +311,9 @@ class Composition(unittest.TestCase):
             self.assertEqual((service["read_only"], service["cap_drop"]), (True, ["ALL"]))
         self.assertRegex(self.compose["services"]["prometheus"]["image"], r":v\d+\.\d+\.\d+$")
         self.assertLessEqual(set(octavod["environment"]), environment_names())
+        # The composition, and never the image, says that its ports are safe without TLS and login.
+        self.assertEqual(octavod["environment"]["OCTAVO_SECURITY_INSECURE"], "true")
+        self.assertNotRegex(read("docker", "Dockerfile"), r"(?m)^(ENV|    OCTAVO)[^#]*SECURITY")
         grace = float(octavod["stop_grace_period"].rstrip("s"))
         self.assertGreater(grace, float(octavod["environment"]["OCTAVO_DRAIN_SECONDS"]) + 5)
         # The health check that Prometheus waits for is the image's.

@@ -85,7 +85,7 @@ class FeedTest(HandoffCase):
         until(lambda: not self.client.exports())
 
     def test_what_is_skipped_is_told_with_the_next(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
         volumes = self.client.map_volumes(scan.name, most=1, timeout=20)
         array = next(volumes)
         first = mapping.owner(array).index
@@ -120,8 +120,11 @@ class FeedTest(HandoffCase):
         self.assertEqual(seen, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11])
         self.assertEqual(volumes.skipped, 1)
 
+    # A source with a rate overruns its ring whenever the machine stands still for as long as that lasts (here eight volumes, a fifth of a
+    # second), and a volume that lies in the gap counts as dropped. One that waits cannot: then each volume dropped is one that found no slot.
+
     def test_a_volume_of_a_ring_is_kept_while_it_is_mapped(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
+        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
         volumes = self.client.map_volumes(scan.name, most=4, timeout=20)
         array = next(volumes)
         name = mapping.owner(array).of
@@ -154,9 +157,9 @@ class FeedTest(HandoffCase):
         self.assertEqual(self.client.scan(scan.name).volumes_dropped, 0)
 
     def test_two_look_at_the_same_ring(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
         one, two = (self.client.map_volumes(scan.name, most=1, timeout=20) for _ in range(2))
-        for _ in range(10):
+        for _ in range(50):
             a, b = next(one), next(two)
             copies = a.copy(), b.copy()
             same(a, copies[0])
@@ -165,7 +168,8 @@ class FeedTest(HandoffCase):
             same(b, copies[1])
             mapping.owner(b).release()
             del a, b
-        self.assertEqual(self.client.scan(scan.name).volumes_dropped, 0)
+        scan = self.client.scan(scan.name)
+        self.assertEqual((scan.volumes_dropped, scan.blocks_dropped), (0, 0))
 
     def test_volumes_that_are_discarded_by_themselves(self):
         for mode, hold_slots in ((scan_pb2.CAPTURE, 4), (scan_pb2.LIVE, 2)):

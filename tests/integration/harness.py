@@ -21,7 +21,7 @@ import octavo  # noqa: E402  (needs the path above)
 class Daemon:
     """A running octavod. `directory` is kept if given, else removed with the daemon."""
 
-    def __init__(self, *flags, directory=None, environment=None, replay_roots=None):
+    def __init__(self, *flags, directory=None, environment=None, replay_roots=None, before_exec=None):
         self.own = directory is None
         self.directory = directory or tempfile.mkdtemp(prefix="octavo-test-")
         self.root = os.path.join(self.directory, "data")
@@ -31,7 +31,8 @@ class Daemon:
         command = [os.path.join(BUILD, "bin", "octavod"), "--listen.tcp", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0",
                    "--state.dir", os.path.join(self.directory, "state"), "--storage.roots", self.root,
                    "--storage.replay_roots", ",".join(replay_roots or [self.root]), "--ready-fd", str(write), "--drain.seconds", "10", *flags]
-        self.process = subprocess.Popen(command, pass_fds=[write], stderr=self.log, env={**os.environ, **(environment or {})})
+        self.process = subprocess.Popen(command, pass_fds=[write], stderr=self.log, env={**os.environ, **(environment or {})},
+                                        preexec_fn=before_exec)
         os.close(write)
         with os.fdopen(read) as ready:
             line = ready.readline()  # returns at once if the daemon ends

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.request
 
@@ -49,36 +48,34 @@ class Serving(DaemonTest):
             self.assertIn(b"octavo.v1." + service, answer)
 
 
+CUT = "drain time is over"
+
+
 class Ending(unittest.TestCase):
     def drained(self, daemon):
-        began = time.monotonic()
-        code = daemon.stop()
-        seconds = time.monotonic() - began
+        """Exit code 0: it ended by itself, within drain.seconds + 5. And what it said."""
+        self.assertEqual(daemon.stop(timeout=60), 0)
         text = daemon.text()
         daemon.remove()
-        return code, seconds, text
+        return text
 
     def test_idle(self):
-        code, seconds, _ = self.drained(Daemon())
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 8)
+        text = self.drained(Daemon("--drain.seconds", "300"))
+        self.assertNotIn(CUT, text)
 
     def test_running_scan_stops_at_the_volume(self):
         daemon = Daemon()
         with daemon.client() as client:
             client.submit_scan(octavo.simulated(1), octavo.raster(64, 16), samples=256, rate_hz=20000)
-            code, seconds, text = self.drained(daemon)
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 10)
+            text = self.drained(daemon)
         self.assertIn("DRAINED", text)
+        self.assertNotIn(CUT, text)
 
     def test_a_scan_that_takes_too_long_does_not_hold_the_end(self):
         daemon = Daemon("--drain.seconds", "1")
         with daemon.client() as client:
             client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000)
-            code, seconds, _ = self.drained(daemon)
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 8)
+            self.assertIn(CUT, self.drained(daemon))
 
     def test_a_stalled_unix_client_does_not_hold_the_end(self):
         daemon = Daemon("--drain.seconds", "1")
@@ -95,13 +92,11 @@ next(frames); print("stalled", flush=True); time.sleep(1000)
             self.assertEqual(client.stdout.readline(), "stalled\n")
             os.kill(client.pid, signal.SIGSTOP)
             try:
-                code, seconds, _ = self.drained(daemon)
+                self.drained(daemon)
             finally:
                 client.kill()
                 client.wait()
                 client.stdout.close()
-        self.assertEqual(code, 0)
-        self.assertLess(seconds, 9)
 
     def test_new_scans_are_refused_while_draining(self):
         daemon = Daemon()
@@ -136,6 +131,29 @@ class Configuration(unittest.TestCase):
             self.assertEqual(code, 2, error)
             for part in parts:
                 self.assertIn(part, error)
+
+    def test_addresses_that_others_reach_need_a_word(self):
+        # As the image has it: a sentence that names the key, and nothing else.
+        image = {"OCTAVO_LISTEN_TCP": "0.0.0.0:0", "OCTAVO_LISTEN_UNIX": "none", "OCTAVO_METRICS_LISTEN": "0.0.0.0:0", "OCTAVO_LOG_FORMAT": "json"}
+        code, error = self.run_with("", environment=image)
+        self.assertEqual((code, error.count("\n")), (2, 1), error)
+        self.assertIn("listen.tcp", error)
+        self.assertIn("security.insecure = true", error)
+        code, error = self.run_with("[metrics]\nlisten = '[::]:0'\n")
+        self.assertEqual(code, 2, error)
+        self.assertIn("metrics.listen", error)
+        for flags, open_ in ((("--listen.tcp", "0.0.0.0:0"), ["0.0.0.0:0"]), (("--metrics.listen", "0.0.0.0:0"), ["0.0.0.0:0"]), ((), [])):
+            daemon = Daemon(*flags, "--security.insecure", "true")
+            try:
+                with octavo.Client("unix:" + daemon.ready["unix"]) as client:
+                    self.assertEqual(list(client.info().insecure_listening), open_)
+                told = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "unix:" + daemon.ready["unix"], "info"], capture_output=True, text=True,
+                                      timeout=60).stdout
+                self.assertEqual("security.insecure" in told, bool(open_))
+                self.assertEqual("security.insecure is set" in daemon.text(), bool(open_))
+                self.assertEqual(daemon.stop(), 0)
+            finally:
+                daemon.remove()
 
     def test_flags_and_environment_are_checked(self):
         self.assertEqual(self.run_with(None, "--drain.seconds", "-1")[0], 2)

@@ -5,7 +5,7 @@ import unittest
 
 import numpy as np
 
-from harness import DaemonTest, octavo
+from harness import DaemonTest, octavo, until
 from octavo.v1 import scan_pb2, types_pb2
 
 DONE, FAILED, CANCELLED = scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED
@@ -79,24 +79,34 @@ class Retention(DaemonTest):
         self.assertEqual((end.state, end.volumes_done, end.volumes_dropped), (DONE, 2, 3))
 
     def test_live_overwrites_all_but_the_kept(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(64, 8), samples=256, rate_hz=50000,
-                                       retention=dict(hold_slots=1, **LIVE))
-        kept = None
-        for frame in self.client.subscribe(scan.name, no_preview=True, delivery="lossless", queue_length=1000):
-            if frame.sequence == 2:
-                kept = self.client.hold(frame.volume)
-                before = self.client.read(kept.name)
-                with self.assertRaises(octavo.OctavoError) as caught:
-                    self.client.hold([v.name for v in self.client.volumes(scan.name) if v.state == 2 and v.name != kept.name][-1])  # the newest: last to go
-                self.assertEqual(caught.exception.reason, "HOLD_SLOTS_FULL")
-            if frame.sequence == 40:
-                break
-        np.testing.assert_array_equal(self.client.read(kept.name), before)
-        self.client.stop(scan.name)
+        volumes = 45
+        scan = self.client.submit_scan(octavo.push(), octavo.raster(64, 8, volumes=volumes), samples=256, retention=dict(hold_slots=1, **LIVE))
+        raw = np.random.default_rng(3).integers(1000, 3000, (64 * 8, 256)).astype("<u2")
+        kept = []
+
+        def blocks():  # the next volume comes when we are through with the one before: it cannot be overwritten meanwhile
+            for index in range(volumes):
+                yield raw
+                until(lambda: self.client.scan(scan.name).volumes_done == index + 1)
+                newest = self.client.volumes(scan.name)[-1]
+                self.assertEqual(newest.index, index)
+                if index == 2:
+                    kept.append(self.client.hold(newest.name).name)
+                    kept.append(self.client.read(kept[0]))
+                elif index == 3:
+                    with self.assertRaises(octavo.OctavoError) as caught:
+                        self.client.hold(newest.name)
+                    self.assertEqual(caught.exception.reason, "HOLD_SLOTS_FULL")
+
+        self.client.push(scan.name, blocks())
+        np.testing.assert_array_equal(self.client.read(kept[0]), kept[1])
         end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "STOPPED")
-        self.assertGreater(end.volumes_overwritten, 10)
-        self.assertEqual(end.volumes_dropped, 0)
+        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", volumes, 0))
+        # The kept one, and what the ring had when the scan ended.
+        held = [v.index for v in self.client.volumes(scan.name) if v.state == 2]
+        self.assertEqual(end.volumes_overwritten, volumes - len(held))
+        self.assertEqual(held, [2] + list(range(volumes - len(held) + 1, volumes)))
+        self.assertIn(len(held), (2, 3, 4))
 
     def test_auto_dispositions(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=7), samples=256,
@@ -269,23 +279,31 @@ class Requests(DaemonTest):
         self.assertEqual(self.client.devices()[0].reserved_bytes, 0)
 
     def test_update_at_a_volume_boundary(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(64, 16), samples=256, rate_hz=60000, retention=dict(hold_slots=8),
+        scan = self.client.submit_scan(octavo.push(), octavo.raster(64, 16, volumes=4), samples=256, retention=dict(hold_slots=4),
                                        processing=octavo.processing(value="magnitude", levels=(0, 100)))
-        frames = self.client.subscribe(scan.name, no_preview=True)
-        next(frames)
-        with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.update_scan(scan.name, octavo.processing(depth=17))
-        self.assertEqual(caught.exception.field, "processing.depth")
-        self.client.update_scan(scan.name, octavo.processing(value="magnitude", levels=(0, 1e9)))
-        for frame in frames:  # from some volume on, all is black; no volume is mixed
-            array = self.client.read(frame.volume) if frame.array.max() == 0 else None
-            if array is not None:
-                self.assertEqual(array.max(), 0)
-                break
-            self.assertGreater(frame.array.min(), 0)
-        self.client.stop(scan.name)
+        raw = np.random.default_rng(3).integers(1000, 3000, (64 * 16, 256)).astype("<u2")
+
+        def blocks():
+            yield raw
+            until(lambda: self.client.scan(scan.name).volumes_done == 1)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.update_scan(scan.name, octavo.processing(depth=17))
+            self.assertEqual(caught.exception.field, "processing.depth")
+            yield raw[:300]  # the second volume has begun
+            until(lambda: self.client.scan(scan.name).current_volume == 1)
+            self.client.update_scan(scan.name, octavo.processing(value="magnitude", levels=(0, 1e9)))
+            yield raw[300:]
+            yield raw
+            yield raw
+
+        self.client.push(scan.name, blocks())
         end = self.client.wait(scan.name)
-        self.assertEqual((end.blocks_dropped, end.missing_ascans), (0, 0))
+        self.assertEqual((end.reason_code, end.blocks_dropped, end.missing_ascans), ("COMPLETED", 0, 0))
+        # From the next volume on all is black; none is mixed.
+        arrays = [self.client.read(volume.name) for volume in self.client.volumes(scan.name)]
+        self.assertEqual([array.max() > 0 for array in arrays], [True, True, False, False])
+        for array in arrays[:2]:
+            self.assertGreater(array.max(axis=2).min(), 0)
 
 
 if __name__ == "__main__":

@@ -202,6 +202,7 @@ class Push(DaemonTest):
         self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 0))
         self.assertEqual((end.source.duplicate_records, end.source.gaps), (60, 0))
         self.assertEqual(end.source.out_of_range_records, 25)
+        self.assertEqual((end.duplicate_records, end.out_of_range_records), (60, 25))
         self.check(scan, 0)
         self.check(scan, 1)
 
@@ -296,7 +297,10 @@ class Push(DaemonTest):
     def test_bad_specs(self):
         cases = [(dict(push=octavo.push(credit_blocks=65)), "push.credit_blocks"), (dict(push=octavo.push(idle_timeout_s=float("nan"))), "push.idle_timeout_s"),
                  (dict(queue="Nice Queue"), "queue.name"), (dict(markers=[octavo.marker("", "bscan")]), "markers[0].name"),
-                 (dict(markers=[octavo.marker("x", "record", every=10)]), "markers[0].every"), (dict(markers=[scan_pb2.Marker(name="x")]), "markers[0].at")]
+                 (dict(markers=[octavo.marker("x", "record", every=10)]), "markers[0].every"),
+                 (dict(markers=[octavo.marker("x", "volume", offset=2)]), "markers[0].offset"),
+                 (dict(markers=[octavo.marker("x", "bscan", offset=2 * BSCANS)]), "markers[0].offset"),
+                 (dict(markers=[octavo.marker("x", "record", offset=2 * VOLUME)]), "markers[0].offset"), (dict(markers=[scan_pb2.Marker(name="x")]), "markers[0].at")]
         for fields, field in cases:
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.submit(**fields)
@@ -432,6 +436,26 @@ class Push(DaemonTest):
             self.client.push(scan, [(0, records(0, 100), [("flash", 17)]), (100, records(100, 2 * VOLUME - 100), [("flash", 300), ("stage", 301)])])
             marks = [(f.scan_event.marker, f.scan_event.record, f.scan_event.volume_index) for f in events if f.scan_event.kind == f.scan_event.MARKER]
         self.assertEqual(marks, [("flash", 17, 0), ("flash", 300, 1), ("stage", 301, 1)])
+
+    def test_a_marker_of_any_record_in_any_block(self):
+        """Blocks of several messages bring markers of records before, inside and behind them."""
+        scan = self.submit()
+        with self.daemon.client() as other:
+            events = other.subscribe(scan, ["event"], from_sequence=0)
+            big = 16384  # records of a message of 2 MiB: the first block takes several messages
+            self.client.push(scan, [(0, records(0, 100), [("behind", 150), ("late", 383), ("own", 99)]),
+                                    (100, records(100, 2 * VOLUME - 100 + 2 * big), [("before", 40), ("own", 101), ("surplus", 2 * VOLUME + big + 5)])])
+            marks = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.MARKER]
+        self.assertEqual(sorted(marks), [("before", 40), ("behind", 150), ("late", 383), ("own", 99), ("own", 101)])
+        end = self.client.wait(scan)
+        self.assertEqual(end.source.ignored_markers, 1)  # of a record that the scan does not want
+        self.assertEqual(end.out_of_range_records, end.source.out_of_range_records)
+        scan = self.submit()
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.push(scan, [(0, records(0, 10), [("flash", 2 * VOLUME)])])
+        self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "markers.record"))
+        self.assertIn(f"allowed 0 to {2 * VOLUME - 1}", str(caught.exception))
+        self.client.cancel(scan)
 
     def test_cancel_tells_the_client(self):
         scan = self.submit(volumes=0)

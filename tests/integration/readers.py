@@ -1,6 +1,6 @@
 """Readers of the file formats that share nothing with Octavo: by the formats' specifications, with NumPy, struct and zlib, and
-h5py and tifffile for HDF5 and TIFF. Each gives a Stored: the voxels as [y, x, z], spacing in micrometres per axis of that, all
-metadata where the format has a place for them, and what only this format tells."""
+h5py and tifffile for HDF5 and TIFF. Each gives a Stored: the voxels as [y, x, z], put into that order by what the file itself calls
+its axes, spacing in micrometres per axis of that, all metadata where the format has a place for them, and what only this format tells."""
 
 import ctypes
 import dataclasses
@@ -25,14 +25,23 @@ class Stored:
     extra: dict
 
 
+def by_name(array, axes, wanted="yxz"):
+    """The array with its axes in another order."""
+    assert sorted(axes) == sorted(wanted), axes
+    return array.transpose([list(axes).index(axis) for axis in wanted])
+
+
 def read_npy(path):
-    return Stored(np.load(path), None, None, {})
+    """The axes are in the metadata beside it; without them, a scan's."""
+    axes = json.load(open(path + ".json"))["axes"] if os.path.exists(path + ".json") else "yxz"
+    return Stored(by_name(np.load(path), axes), None, None, {})
 
 
 def read_bin(path):
     meta = json.load(open(path + ".json"))
     dtype = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8"}[meta["dtype"]]
-    return Stored(np.fromfile(path, dtype).reshape(meta["shape"]), meta["spacing_um"], None, {})
+    spacing = dict(zip(meta["axes"], meta["spacing_um"]))
+    return Stored(by_name(np.fromfile(path, dtype).reshape(meta["shape"]), meta["axes"]), [spacing[axis] for axis in "yxz"], None, {})
 
 
 def read_nrrd(path):
@@ -74,8 +83,7 @@ def read_nrrd(path):
         array = np.ascontiguousarray(array).view("<c8")[..., 0]
         labels, kinds, directions = labels[1:], kinds[1:], directions[1:]
     assert kinds == ["domain"] * 3
-    slow_first = labels[::-1]  # NumPy's order
-    array = array.transpose([slow_first.index(axis) for axis in "yxz"])
+    array = by_name(array, labels[::-1])  # NumPy's order
     spacing = []
     for axis in "yxz":
         direction = directions[labels.index(axis)]
@@ -113,17 +121,20 @@ def read_nifti(path):
         affine = np.array(struct.unpack_from("<12d", data, 400)).reshape(3, 4)
         (units,) = struct.unpack_from("<i", data, 500)
     dtype = np.dtype(types[datatype])
-    assert bitpix == 8 * dtype.itemsize and dim[0] == 3 and units == 2 and (slope, inter) == (1, 0) and qform > 0 and sform > 0 and not any(quatern)
+    assert bitpix == 8 * dtype.itemsize and dim[0] == 3 and units == 2 and (slope, inter) == (1, 0) and sform > 0 and not any(quatern)
     assert offset % 16 == 0 and pixdim[0] == 1
-    np.testing.assert_array_equal(affine, np.column_stack([np.diag(pixdim[1:4]), np.zeros(3)]))
+    assert not affine[:, 3].any() and (np.count_nonzero(affine[:, :3], axis=0) == 1).all(), affine
+    ijk = ["xyz"[row] for row in affine[:, :3].argmax(axis=0)]  # where i, j and k go
+    np.testing.assert_array_equal(affine[:, :3].sum(axis=0), pixdim[1:4])
+    assert qform == (1 if ijk == ["x", "y", "z"] else 0), "a quaternion of zeros says [i, j, k] = [x, y, z]"
     assert data[header:header + 4] == b"\1\0\0\0"
     size, code = struct.unpack_from("<2i", data, header + 4)
     assert code == 6 and size % 16 == 0 and header + 4 + size == offset, "one extension, up to the voxels"
     meta = json.loads(data[header + 12:header + 4 + size].rstrip(b"\0"))
-    xyz = np.frombuffer(data, dtype, offset=int(offset)).reshape(dim[1:4], order="F")
-    spacing_mm = dict(zip("xyz", pixdim[1:4]))
-    return Stored(xyz.transpose(1, 0, 2), [spacing_mm[axis] * 1000 for axis in "yxz"], meta,
-                  dict(version=1 if header == 348 else 2, description=description, cal=(cal_min, cal_max)))
+    array = np.frombuffer(data, dtype, offset=int(offset)).reshape(dim[1:4], order="F")
+    spacing_mm = dict(zip(ijk, pixdim[1:4]))
+    return Stored(by_name(array, ijk), [spacing_mm[axis] * 1000 for axis in "yxz"], meta,
+                  dict(version=1 if header == 348 else 2, description=description, cal=(cal_min, cal_max), ijk=ijk))
 
 
 def read_tiff(path):
@@ -131,27 +142,53 @@ def read_tiff(path):
         assert tiff.is_bigtiff and tiff.is_ome and tiff.byteorder == "<"
         series = tiff.series[0]
         assert len(tiff.pages) == (series.shape[0] if series.ndim == 3 else 1), (series.shape, len(tiff.pages))
-        zyx = np.stack([page.asarray() for page in tiff.pages])
+        pages = np.stack([page.asarray() for page in tiff.pages])
         xml_text = tiff.ome_metadata
         compressions = {int(page.compression) for page in tiff.pages}
-        np.testing.assert_array_equal(series.asarray().reshape(zyx.shape), zyx)  # what tifffile makes of OME is the same
-        per_cm = tiff.pages[0].tags["XResolution"].value
+        np.testing.assert_array_equal(series.asarray().reshape(pages.shape), pages)  # what tifffile makes of OME is the same
+        assert series.axes == "ZYX" or 1 in pages.shape, series.axes
+        per_cm = [tiff.pages[0].tags[f"{axis}Resolution"].value for axis in "XY"]
         assert int(tiff.pages[0].tags["ResolutionUnit"].value) == 3
     root = xml.etree.ElementTree.fromstring(xml_text)
     space = {"o": "http://www.openmicroscopy.org/Schemas/OME/2016-06"}
     pixels = root.find("o:Image/o:Pixels", space)
     sizes = [int(pixels.get("Size" + axis)) for axis in "XYZCT"]
-    assert pixels.get("DimensionOrder") == "XYZCT" and sizes == [zyx.shape[2], zyx.shape[1], zyx.shape[0], 1, 1], sizes
+    assert pixels.get("DimensionOrder") == "XYZCT" and sizes == [pages.shape[2], pages.shape[1], pages.shape[0], 1, 1], sizes
     assert all(pixels.get(f"PhysicalSize{axis}Unit") == "µm" for axis in "XYZ")
-    assert int(pixels.find("o:TiffData", space).get("PlaneCount")) == zyx.shape[0]
+    assert int(pixels.find("o:TiffData", space).get("PlaneCount")) == pages.shape[0]
     assert pixels.get("Type") == {"uint8": "uint8", "int8": "int8", "uint16": "uint16", "int16": "int16", "float32": "float", "float64": "double",
-                                  "complex64": "complex"}[zyx.dtype.name]
-    physical = {axis: float(pixels.get("PhysicalSize" + axis.upper())) for axis in "xyz"}
-    np.testing.assert_allclose(per_cm[0] / per_cm[1], 1e4 / physical["x"], rtol=1e-5)
+                                  "complex64": "complex"}[pages.dtype.name]
+    physical = [float(pixels.get("PhysicalSize" + axis)) for axis in "ZYX"]
+    for (numerator, denominator), spacing in zip(per_cm, physical[:0:-1]):
+        np.testing.assert_allclose(numerator / denominator, 1e4 / spacing, rtol=1e-5)
     annotation = root.find("o:StructuredAnnotations/o:CommentAnnotation", space)
     assert root.find("o:Image/o:AnnotationRef", space).get("ID") == annotation.get("ID")
-    return Stored(zyx.transpose(1, 2, 0), [physical[axis] for axis in "yxz"], json.loads(annotation.find("o:Value", space).text),
-                  dict(name=root.find("o:Image", space).get("Name"), compressions=compressions))
+    meta = json.loads(annotation.find("o:Value", space).text)
+    axes = meta.pop("pages")
+    spacing = dict(zip(axes, physical))
+    return Stored(by_name(pages, axes), [spacing[axis] for axis in "yxz"], meta,
+                  dict(name=root.find("o:Image", space).get("Name"), compressions=compressions, pages=axes, array=pages))
+
+
+def read_tiff_stack(path):
+    """A folder of TIFF files, one for each page, as programs read it that know plain TIFF only: files in the order of their names."""
+    meta = json.load(open(os.path.join(path, "octavo.json")))
+    axes, files = meta.pop("pages"), meta.pop("files")
+    assert meta.pop("format") == "tiff"
+    names = sorted(name for name in os.listdir(path) if name.endswith(".tif"))
+    assert sorted(os.listdir(path)) == sorted(names + ["octavo.json", ".octavo-manifest.json"]), os.listdir(path)
+    assert len(names) == files["count"] and names[0] == files["first"] and len({len(name) for name in names}) == 1, names
+    pages = []
+    for name in names:
+        with tifffile.TiffFile(os.path.join(path, name)) as tiff:
+            assert len(tiff.pages) == 1 and tiff.byteorder == "<" and not (tiff.is_bigtiff or tiff.is_ome or tiff.is_shaped or tiff.is_imagej)
+            page = tiff.pages[0]
+            assert int(page.tags["ResolutionUnit"].value) == 3
+            spacing = [1e4 * d / n for n, d in (page.tags[f"{axis}Resolution"].value for axis in "YX")]
+            pages.append(page.asarray())
+    told = dict(zip(meta["axes"], meta["spacing_um"]))
+    np.testing.assert_allclose(spacing, [told[axis] for axis in axes[1:]], rtol=1e-5)
+    return Stored(by_name(np.stack(pages), axes), [told[axis] for axis in "yxz"], meta, dict(pages=axes, names=names))
 
 
 def _mat_elements(data):
@@ -192,21 +229,22 @@ def read_mat(path):
         variables[name] = value.tobytes().decode() if flags & 255 == 4 else value
         if packed:
             compressed.add(name)
-    assert variables["axes"] == "zxy"
-    spacing = dict(zip("zxy", variables["spacing_um"][0]))
-    return Stored(variables["volume"].transpose(2, 1, 0), [spacing[axis] for axis in "yxz"], json.loads(variables["octavo"]),
-                  dict(display=variables["display"][0].tolist(), levels=variables["levels"][0].tolist() if "levels" in variables else None, compressed=compressed))
+    axes = variables["axes"]
+    spacing = dict(zip(axes, variables["spacing_um"][0]))
+    return Stored(by_name(variables["volume"], axes), [spacing[axis] for axis in "yxz"], json.loads(variables["octavo"]),
+                  dict(display=variables["display"][0].tolist(), levels=variables["levels"][0].tolist() if "levels" in variables else None, compressed=compressed, axes=axes))
 
 
 def read_hdf5(path):
     with h5py.File(path, "r") as file:
         volume = file["volume"]
-        assert [dim.label for dim in volume.dims] == ["y", "x", "z"]
+        axes = [dim.label for dim in volume.dims]
+        spacing = dict(zip(axes, volume.attrs["spacing_um"].tolist()))
         np.testing.assert_array_equal(volume.attrs["spacing_um"], volume.attrs["element_size_um"])
         meta = file["octavo"][()]
-        return Stored(volume[()], volume.attrs["spacing_um"].tolist(), json.loads(meta),
+        return Stored(by_name(volume[()], axes), [spacing[axis] for axis in "yxz"], json.loads(meta),
                       dict(chunks=volume.chunks, compression=volume.compression, shuffle=volume.shuffle, value=volume.attrs["value"],
-                           display=volume.attrs["display"].tolist(), levels=volume.attrs["levels"].tolist() if "levels" in volume.attrs else None))
+                           display=volume.attrs["display"].tolist(), levels=volume.attrs["levels"].tolist() if "levels" in volume.attrs else None, axes=axes))
 
 
 
@@ -292,8 +330,12 @@ def read_zarr(path):
         voxels, array = read_zarr_array(os.path.join(path, dataset["path"]))
         levels.append((voxels, dataset["coordinateTransformations"]))
         arrays.append(array)
-    assert [axis["name"] for axis in multiscale["axes"]] == ["y", "x", "z"] and {axis["unit"] for axis in multiscale["axes"]} == {"micrometer"}
-    return Stored(levels[0][0], levels[0][1][0]["scale"], group["attributes"]["octavo"], dict(levels=levels, arrays=arrays, group=group))
+    axes = [axis["name"] for axis in multiscale["axes"]]
+    assert {(axis["type"], axis["unit"]) for axis in multiscale["axes"]} == {("space", "micrometer")}
+    assert all(array["dimension_names"] == axes for array in arrays), axes
+    scale = dict(zip(axes, levels[0][1][0]["scale"]))
+    return Stored(by_name(levels[0][0], axes), [scale[axis] for axis in "yxz"], group["attributes"]["octavo"],
+                  dict(levels=levels, arrays=arrays, group=group, axes=axes))
 
 
 READERS = {"zarr": read_zarr, "npy": read_npy, "nrrd": read_nrrd, "nifti": read_nifti, "tiff": read_tiff, "mat": read_mat, "hdf5": read_hdf5, "bin": read_bin}

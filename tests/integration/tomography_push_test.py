@@ -84,7 +84,7 @@ class TomographyPush(DaemonTest):
         middle = [f for f in frames if f.kind != "projection" or f.sequence % 2 == 0]  # every other angle: enough for a coarse image
         rest = [f for f in frames if f.kind == "projection" and f.sequence % 2 == 1]
         np.random.default_rng(1).shuffle(middle)
-        previews = self.client.subscribe(pushed.name, ["bscan"], axis="y", index=1, timeout=120)
+        previews = self.client.subscribe(pushed.name, ["bscan"], index=1, timeout=120)
         result = self.client.push_projections(pushed.name, middle, end=False)
         self.assertFalse(result.done)
         self.assertEqual((result.status.flats, result.status.darks, result.status.frames), (10, 10, len(middle)))

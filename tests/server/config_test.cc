@@ -10,8 +10,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "toml++/toml.h"
 
+#include "server/listen_address.h"
+#include "server/toml.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -158,6 +159,94 @@ TEST_F(ConfigTest, TheHandOverIsOffUnlessItHasASocket) {
     EXPECT_THAT(ApplySetting(&config_, "handoff.mode", bad), IsError(kInvalid, "0600 to 0777")) << bad;
   }
   EXPECT_THAT(ApplySetting(&config_, "handoff.grace_seconds", "-1"), IsError(kInvalid, "handoff.grace_seconds"));
+}
+
+TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
+  EXPECT_TRUE(ChangesOf(config_, config_).empty());
+  // Each key with a value of its own kind that is not its default.
+  std::set<std::string> changed;
+  for (const auto& key : ConfigKeys()) {
+    for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "0600", "3", "0.33", "33554432", "/elsewhere", "true"}) {
+      Config other;
+      if (!ApplySetting(&other, key.name, value).ok()) continue;
+      const auto changes = ChangesOf(config_, other);
+      ASSERT_EQ(changes.size(), 1u) << key.name;
+      EXPECT_EQ(changes[0].key, key.name);
+      EXPECT_EQ(changes[0].to, value);
+      changed.insert(key.name);
+      break;
+    }
+  }
+  EXPECT_EQ(changed.size(), ConfigKeys().size());
+  Config several;
+  several.storage_roots = {"/a", "/b"};
+  several.drain_seconds = 2.5;
+  const auto changes = ChangesOf(config_, several);
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes[0].from + " " + changes[0].to, " /a,/b");
+  EXPECT_EQ(changes[1].from + " " + changes[1].to, "20 2.5");
+}
+
+TEST_F(ConfigTest, WhatIsLoadedTwiceIsTheSame) {
+  ASSERT_THAT(File("[log]\nlevel = 'debug'\n[drain]\nseconds = 1\n"), IsOk());
+  const ConfigSources sources{.file = path_, .flags = {{"drain.seconds", "4"}}};
+  std::vector<std::string> unknown;
+  ASSERT_OK_AND_ASSIGN(const Config first, LoadConfig(sources, &unknown));
+  ASSERT_OK_AND_ASSIGN(const Config second, LoadConfig(sources, &unknown));
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(first.log_level, "debug");
+  EXPECT_EQ(first.drain_seconds, 4);
+  EXPECT_THAT(LoadConfig({.file = path_, .flags = {{"drain.seconds", "-4"}}}, &unknown), IsError(kInvalid, "drain.seconds"));
+}
+
+// Each address alone, as a gRPC listener and as the page.
+TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
+  const auto with = [&](const char* key, const std::string& address, bool insecure) {
+    Config config;
+    EXPECT_THAT(ApplySetting(&config, key, address), IsOk()) << address;
+    EXPECT_THAT(ApplySetting(&config, "security.insecure", insecure ? "true" : "false"), IsOk());
+    absl::Status status = Finalise(&config);
+    if (insecure && std::string(key) == "listen.tcp") EXPECT_EQ(OpenAddresses(config), std::vector<std::string>{address});
+    return status;
+  };
+  for (const char* key : {"listen.tcp", "metrics.listen"}) {
+    for (const char* closed : {"127.0.0.1:0", "127.8.9.10:1", "[::1]:50051", "localhost:50051", "[::ffff:127.0.0.1]:1", "127.1:1"}) {
+      EXPECT_THAT(with(key, closed, false), IsOk()) << closed;
+    }
+    for (const char* open : {"0.0.0.0:50051", "[::]:1", "192.0.2.7:0", "10.0.0.1:65535", "[2001:db8::1]:7", "[fe80::1]:7", "[::ffff:10.0.0.1]:1",
+                             "0:1", "128.0.0.1:1", "255.255.255.255:1"}) {
+      EXPECT_THAT(with(key, open, false), IsError(kInvalid, "security.insecure = true")) << open;
+      EXPECT_THAT(with(key, open, false), IsError(kInvalid, key)) << open;
+      EXPECT_THAT(with(key, open, true), IsOk()) << open;
+    }
+    // What a library might read as several addresses, or as one of another kind, is no name.
+    for (const char* nothing : {"80,127.0.0.1:9464", "unix:7", "ipv4:7", "no-such-host.invalid:1"}) {
+      EXPECT_THAT(with(key, nothing, false), IsError(kInvalid, "does not resolve")) << nothing;
+    }
+  }
+  // A name is what it resolves to.
+  char name[256] = "";
+  ASSERT_EQ(::gethostname(name, sizeof name - 1), 0);
+  const std::string own = std::string(name) + ":1";
+  if (const absl::Status closed = CheckLoopback(own); !absl::IsNotFound(closed)) EXPECT_EQ(with("listen.tcp", own, false).ok(), closed.ok()) << own;
+  // The second of a list; Unix sockets are nobody's but this host's.
+  ASSERT_THAT(ApplySetting(&config_, "listen.tcp", "127.0.0.1:1,0.0.0.0:2"), IsOk());
+  EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "0.0.0.0:2"));
+  Config none;
+  none.listen_tcp.clear();
+  none.metrics_listen = "none";
+  none.listen_unix = "/run/octavo.sock";
+  EXPECT_THAT(Finalise(&none), IsOk());
+  EXPECT_TRUE(OpenAddresses(none).empty());
+}
+
+TEST_F(ConfigTest, AFlagIsTrueOrFalse) {
+  ASSERT_THAT(File("[security]\ninsecure = true\n"), IsOk());
+  EXPECT_TRUE(config_.security_insecure);
+  ASSERT_THAT(File("[security]\ninsecure = false\n"), IsOk());
+  EXPECT_FALSE(config_.security_insecure);
+  for (const char* bad : {"1", "yes", "True", ""})
+    EXPECT_THAT(ApplySetting(&config_, "security.insecure", bad), IsError(kInvalid, "true, false")) << bad;
 }
 
 // deploy/octavod.toml shows each key once: as it stands where the default is fixed, behind '#' where it depends on the machine.

@@ -1,12 +1,14 @@
 // The Prometheus page over HTTP, as a scraper sees it, on an engine that has run nothing yet. What the figures say after a
 // scan is tested against the daemon (tests/integration/lifecycle_test.py).
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <netinet/in.h>
+#include <random>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -19,6 +21,7 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/metrics/exporter.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::metrics {
@@ -63,7 +66,7 @@ class MetricsTest : public ::testing::Test {
     config.server_id = "test0000";
     config.software = "octavo test";
     ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
-    ASSERT_OK_AND_ASSIGN(exporter_, Exporter::Start("127.0.0.1:0", engine_.get(), "1.2.3", "host"));
+    ASSERT_OK_AND_ASSIGN(exporter_, Exporter::Start("127.0.0.1:0", {.engine = engine_.get(), .version = "1.2.3", .backend = "host"}));
   }
   void TearDown() override {
     exporter_ = nullptr;
@@ -125,6 +128,8 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_volumes",
                            "octavo_volumes_finished_total",
                            "octavo_volume_missing_ascans_total",
+                           "octavo_voxels_total",
+                           "octavo_voxels_clipped_total",
                            "octavo_oldest_held_seconds",
                            "octavo_commit_seconds",
                            "octavo_commit_bytes_total",
@@ -183,6 +188,30 @@ TEST_F(MetricsTest, HistogramBucketsAreCumulativeAndEndAtInfinity) {
   EXPECT_EQ(last_bound, "+Inf");
 }
 
+TEST(HistogramTest, SumsAreTheSameInAnyOrder) {
+  std::mt19937_64 random(octavo::testing::FreshSeed());
+  std::lognormal_distribution<double> seconds(-7, 4);
+  std::vector<engine::Histogram> parts(200);
+  double plain = 0;
+  for (auto& part : parts) {
+    for (int i = 0; i < 50; ++i) {
+      const double value = seconds(random);
+      part.Add(value);
+      plain += value;
+    }
+  }
+  engine::Histogram one;
+  for (const auto& part : parts) one.Merge(part);
+  for (int round = 0; round < 20; ++round) {
+    std::shuffle(parts.begin(), parts.end(), random);
+    engine::Histogram left, right;
+    for (size_t i = 0; i < parts.size(); ++i) (i % 3 == 0 ? left : right).Merge(parts[i]);
+    left.Merge(right);
+    ASSERT_EQ(left.sum, one.sum);
+  }
+  EXPECT_NEAR(one.sum, plain, 1e-6 * static_cast<double>(one.count));
+}
+
 // A port scanner or a broken scraper that connects and says nothing must not keep the page from others.
 TEST_F(MetricsTest, SilentConnectionsDoNotKeepTheScraperOut) {
   std::vector<UniqueFd> silent;
@@ -193,7 +222,7 @@ TEST_F(MetricsTest, SilentConnectionsDoNotKeepTheScraperOut) {
 }
 
 TEST_F(MetricsTest, AnAddressInUseIsRefusedWithItsName) {
-  EXPECT_THAT(Exporter::Start(exporter_->address(), engine_.get(), "1", "host"),
+  EXPECT_THAT(Exporter::Start(exporter_->address(), {.engine = engine_.get(), .version = "1", .backend = "host"}),
               IsError(absl::StatusCode::kFailedPrecondition, "metrics.listen: cannot listen on " + exporter_->address()));
 }
 

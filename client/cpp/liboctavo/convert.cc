@@ -196,6 +196,7 @@ Volume Decode(const v1::Volume& in) {
           .index = in.index(),
           .state = static_cast<VolumeState>(in.state()),
           .shape = ListOf(in.shape()),
+          .axes = ListOf(in.axes()),
           .dtype = static_cast<DType>(in.dtype()),
           .spacing_um = ListOf(in.spacing_um()),
           .complete = in.complete(),

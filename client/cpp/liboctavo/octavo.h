@@ -168,7 +168,8 @@ struct Volume {
   std::string name, scan, title, reason, last_error, digest;
   int64_t index = 0;
   VolumeState state = VolumeState::kAcquiring;
-  std::vector<int64_t> shape;  // [y, x, z]
+  std::vector<int64_t> shape;     // along axes
+  std::vector<std::string> axes;  // slowest first: "y", "x", "z"; tomograms "z", "y", "x"
   DType dtype = DType::kU8;
   std::vector<double> spacing_um;
   bool complete = false;
@@ -395,7 +396,7 @@ class Client {
   Volume GetVolume(const std::string& name);
   /// Volumes in device memory, oldest first; of one scan if named.
   std::vector<Volume> ListVolumes(const std::string& scan = "");
-  /// The voxels of a volume, or of the box at `start` of extent `count`, as [y, x, z].
+  /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {}, const std::vector<int64_t>& count = {});
   Volume HoldVolume(const std::string& name);
   /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit is cancelled (Error, CANCELLED)

@@ -13,7 +13,7 @@ Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres
 """
 
 from octavo.client import Client, Waveform
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, OctavoWarning
 from octavo.formats import commit_options
 from octavo.frames import Frame
 from octavo.mapping import HandoffError, Mapped
@@ -28,7 +28,7 @@ from octavo.tomography import preparation, recon, tomography
 from octavo.v1.source_pb2 import PushedProjections
 from octavo.v1.tomography_pb2 import ProjectionArrays, ProjectionFile
 
-__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
+__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "OctavoWarning", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
            "ProjectionPushResult", "PushResult", "PushedProjections", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",

@@ -23,6 +23,7 @@ _PARTS = {"real": operation_pb2.PART_REAL, "imaginary": operation_pb2.PART_IMAGI
           "phase": operation_pb2.PART_PHASE, "power": operation_pb2.PART_POWER}
 _COMBINE = {"add": operation_pb2.ArrayOperation.Combine.ADD, "subtract": operation_pb2.ArrayOperation.Combine.SUBTRACT,
             "multiply": operation_pb2.ArrayOperation.Combine.MULTIPLY, "divide": operation_pb2.ArrayOperation.Combine.DIVIDE}
+_EDGES = {"mirror": operation_pb2.RESIZE_MIRROR, "reflect": operation_pb2.RESIZE_REFLECT}
 _CHUNK = 1 << 20
 
 
@@ -37,7 +38,7 @@ def scalar(dtype) -> int:
 
 def array_operation(operation: Union[dict, operation_pb2.ArrayOperation]) -> operation_pb2.ArrayOperation:
     """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce": {"kind": "mean", "axes": [0]}}, {"flip": {}} ...
-    with the fields of octavo.v1.ArrayOperation; names for types, kinds and parts, numbers for complex values."""
+    with the fields of octavo.v1.ArrayOperation; names for types, kinds, parts and edges, numbers for complex values."""
     if isinstance(operation, operation_pb2.ArrayOperation):
         return operation
     (name, fields), = operation.items()
@@ -51,6 +52,8 @@ def array_operation(operation: Union[dict, operation_pb2.ArrayOperation]) -> ope
             value = (_COMBINE if name == "combine" else _KINDS)[value]
         elif field == "part" and isinstance(value, str):
             value = _PARTS[value]
+        elif field == "edge" and isinstance(value, str):
+            value = _EDGES[value]
         out[field] = value
     message = operation_pb2.ArrayOperation()
     getattr(message, name).SetInParent()

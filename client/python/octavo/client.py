@@ -83,7 +83,9 @@ class Client(VolumeCalls, JobCalls):
         session  whose client it belongs to: says when that is gone, for retention=dict(orphan=...)
         """
         spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
-        return self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+        errors.tell(scan.name, scan.warnings)
+        return scan
 
     def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
         """What submit_scan would need and answer; starts nothing."""
@@ -117,10 +119,10 @@ class Client(VolumeCalls, JobCalls):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
-        """Waits for the end of a scan."""
+        """Waits for the end of a scan. Tells what is in Scan.warnings as Python's warnings (OctavoWarning), as submit_scan does."""
         last = None
         for last in self.watch(name):
-            pass
+            errors.tell(name, last.warnings)
         return last
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
@@ -259,10 +261,11 @@ class Client(VolumeCalls, JobCalls):
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
 
-        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z";  delivery  "latest", "drop_oldest", "lossless"
+        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
+                  tomography jobs slices across z; projections over z);  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
-                  dict(colour_map="viridis", percentiles=(1, 99) or levels=(lo, hi), max_width=, max_height=, square_pixels=True,
-                  depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
+                  dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
+                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
         """
         request = stream_pb2.SubscribeRequest(scan=scan, products=[frames.PRODUCTS[p] for p in products], **fields)
         if axis:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-from typing import Dict, Optional
+import warnings
+from typing import Dict, Iterable, Optional, Tuple
 
 import grpc
 
@@ -29,6 +31,25 @@ class OctavoError(Exception):
         self.field = field
         self.numbers = numbers or {}
         self.report = report
+
+
+class OctavoWarning(UserWarning):
+    """What the server found that might be a mistake (Scan.warnings, Job.warnings)."""
+
+
+_told: "collections.OrderedDict[Tuple[str, str], None]" = collections.OrderedDict()
+_MOST_TOLD = 4096
+
+
+def tell(name: str, texts: Iterable[str], stacklevel: int = 3) -> None:
+    """Warns of each text once for each scan or job, whichever call brings it."""
+    for text in texts:
+        if (name, text) in _told:
+            continue
+        _told[name, text] = None
+        if len(_told) > _MOST_TOLD:
+            _told.popitem(last=False)
+        warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
 
 
 def from_rpc_error(error: grpc.RpcError) -> OctavoError:

@@ -22,7 +22,7 @@ COLOUR_MAPS = {"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTE
 
 @dataclasses.dataclass
 class Frame:
-    """One live result. `array`: [rows, columns], or [y, x, z] for volumes; None for events and for PNG and JPEG (`data` is the file)."""
+    """One live result. `array`, along `axes`: [rows, columns], or a volume; None for events and for PNG and JPEG (`data` is the file)."""
 
     scan: str
     volume: str
@@ -40,6 +40,7 @@ class Frame:
     published_ns: int
     event: str
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
+    axes: tuple = ()           # what it runs along: ("x", "z")
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
     scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
     stages: Optional[stream_pb2.StageTimes] = None  # of projections and B-scans of completed volumes: times on the way here
@@ -77,6 +78,6 @@ def frames(messages) -> Iterator[Frame]:
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquired.monotonic_ns,
-                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), scale_bar_um=head.scale_bar_um,
+                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
                     scan_event=head.scan_event if head.HasField("scan_event") else None,
                     stages=head.stages if head.HasField("stages") else None)

@@ -18,8 +18,11 @@ class JobCalls:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...), or a whole JobSpec.
 
         fields  title, labels, priority (-100 ... 100), device, group, request_id
+        What might be a mistake is an OctavoWarning.
         """
-        return self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields)))
+        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields)))
+        errors.tell(job.name, job.warnings)
+        return job
 
     def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
         """What submit_job would need and do; queues nothing."""
@@ -41,7 +44,7 @@ class JobCalls:
         """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
         last = None
         for last in self.watch_job(name):
-            pass
+            errors.tell(name, last.warnings)
         if check and last.state != job_pb2.JOB_DONE:
             raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_CANCELLED else grpc.StatusCode.ABORTED,
                                      f"{name}: {last.reason}", last.reason_code)

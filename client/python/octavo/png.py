@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Optional, Sequence
 
 import numpy as np
 
 
-def write_png(path: str, image: np.ndarray, lo: float = 0.0, hi: float = 255.0) -> None:
-    """Writes image [rows, columns]; lo becomes black, hi white, NaN black."""
-    scaled = (np.asarray(image, np.float64) - lo) * (255.0 / (hi - lo))
+def write_png(path: str, image: np.ndarray, lo: Optional[float] = None, hi: Optional[float] = None,
+              percentiles: Sequence[float] = (1, 99.8)) -> None:
+    """Writes image [rows, columns]; lo becomes black, hi white, NaN black. What is not given is chosen by `percentiles` of the finite values;
+    lo and hi of Frame.display are the same for all pictures of a scan."""
+    values = np.abs(image) if np.iscomplexobj(image) else np.asarray(image, np.float64)
+    finite = values[np.isfinite(values)]
+    chosen = np.percentile(finite, percentiles) if finite.size else (0.0, 1.0)
+    lo, hi = chosen[0] if lo is None else lo, chosen[1] if hi is None else hi
+    scaled = (values - lo) * (255.0 / max(hi - lo, 1e-30))
     grey = np.clip(np.nan_to_num(scaled, nan=0.0) + 0.5, 0, 255).astype(np.uint8)
     rows, columns = grey.shape
     lines = np.zeros((rows, columns + 1), np.uint8)  # a filter byte of 0 before each row

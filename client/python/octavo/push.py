@@ -268,11 +268,15 @@ def _split(blocks: Blocks, answer: source_pb2.PushResponse) -> Iterator[source_p
         array = np.ascontiguousarray(array)
         if array.ndim != 2 or array.shape[1] * array.dtype.itemsize != answer.record_bytes:
             raise ValueError(f"a block is {array.dtype} {array.shape}; the scan wants records of {answer.record_bytes} bytes: [records, samples]")
-        for start in range(0, len(array), most):
-            part = array[start:start + most]
-            inside = [m for m in markers if first + start <= m[1] < first + start + len(part)]
-            yield source_pb2.PushRequest(first_record=first + start, records=len(part), data=part.tobytes(),
-                                         markers=[source_pb2.PushMarker(name=name, record=record) for name, record in inside])
+        if len(array) == 0 and markers:
+            raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
+        starts = range(first, first + len(array), most)
+        for start in starts:
+            # Each part brings the markers of its records; the first and the last bring those that lie before and behind the block, too.
+            brought = [m for m in markers if (m[1] >= start or start == starts[0]) and (m[1] < start + most or start == starts[-1])]
+            part = array[start - first:start - first + most]
+            yield source_pb2.PushRequest(first_record=start, records=len(part), data=part.tobytes(),
+                                         markers=[source_pb2.PushMarker(name=name, record=record) for name, record in brought])
         following = first + len(array)
 
 

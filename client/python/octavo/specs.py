@@ -170,7 +170,8 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     k              "none", "source" or positions r[N]; or wavelength_nm [S]; or polynomial coefficients
     interpolation  "linear", "cubic", "lanczos";  window  a name or values [N];  a2, a3, phase  dispersion
     value          "db", "magnitude", "power", "real", "complex";  levels  (lo, hi) in value units
-    dtype          "u8", "i8", "u16", "f16", "f32"; "c64" for complex values
+    dtype          "u8", "i8", "u16", "f16", "f32"; "c64" for complex values. Default: "u16" over all that the chain can give for dB of integer
+                   samples, else "f32"
     fixed_pattern_noise  "keep", "mean" or "quiet_segment" of each B-scan subtracted
     """
     message = scan_pb2.Processing(**fields)
@@ -218,11 +219,11 @@ _as_pattern = pattern
 
 
 def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, processing: Optional[scan_pb2.Processing] = None, samples: int = 0,
-              raw_type: Optional[str] = None, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
+              raw_type: Optional[str] = None, adc_bits: int = 0, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
               acquisition: Optional[dict] = None, retention: Optional[dict] = None, products: Optional[dict] = None, queue: str = "",
               insert: str = "append", chains: Optional[dict] = None, **fields) -> scan_pb2.ScanSpec:
-    """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed"; record_average: records of the source in
-    one of the pattern. acquisition, retention, products: fields of those messages; the rest: fields of ScanSpec.
+    """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed"; adc_bits: bits of a sample that
+    carry numbers, if not all; record_average: records of the source in one of the pattern. acquisition, retention, products: fields of those messages; the rest: fields of ScanSpec.
 
     chains  {name: [operation, ...]}: made of every volume as it completes, see Client.chain and buffers.array_operation
     queue   scans of one queue acquire one after another;  insert  "append", "interrupt_at_volume", "interrupt_now"
@@ -235,7 +236,7 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
         spec.queue.name, spec.queue.insert = queue, INSERTS[insert]
     spec.pattern.CopyFrom(pattern if isinstance(pattern, scan_pb2.Pattern) else _as_pattern(pattern))
     spec.acquisition.CopyFrom(scan_pb2.Acquisition(**{"samples_per_record": samples, "record_rate_hz": rate_hz, "channels": channels,
-                                                      "channel": channel, "record_average": record_average, **(acquisition or {})}))
+                                                      "channel": channel, "record_average": record_average, "adc_bits": adc_bits, **(acquisition or {})}))
     if raw_type:
         spec.acquisition.raw_type = RAW_TYPES[raw_type]
     if processing is not None:

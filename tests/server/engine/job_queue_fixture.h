@@ -46,6 +46,7 @@ struct Script {
   int64_t result_bytes = 0, workspace_bytes = 1024;
   int home = -1;
   bool preview = false;
+  bool z_first = false;  // the result has the axes z, y, x, else y, x, z; its voxels are all unlike
   absl::Status end = absl::OkStatus(), end_of_wait = absl::OkStatus();
   bool waits = false;  // for `input`, without its device
   Gate begun, input, has_input, may_end;
@@ -61,10 +62,12 @@ class ScriptedWork final : public JobWork {
   int home_device() const override { return script_->home; }
   absl::StatusOr<JobPlan> Plan(Device&) const override {
     JobPlan plan;
-    if (script_->result_bytes > 0) plan.results.push_back({.what = "volume", .bytes = script_->result_bytes, .mip_bytes = script_->result_bytes / 4});
+    if (script_->result_bytes > 0)
+      plan.results.push_back({.what = "volume", .bytes = script_->result_bytes, .mip_bytes = script_->z_first ? 16 : script_->result_bytes / 4});
     plan.workspace_bytes = script_->workspace_bytes;
     plan.text = "waits for a gate";
-    if (script_->preview) plan.view_shape[0] = script_->result_bytes / 16, plan.view_shape[1] = 4, plan.view_shape[2] = 4;
+    if (script_->preview) plan.view_extents[0] = script_->result_bytes / 16, plan.view_extents[1] = 4, plan.view_extents[2] = 4;
+    if (script_->z_first) std::swap(plan.view_extents[0], plan.view_extents[2]), plan.bscan_axis = FrameAxis::kZ;
     return plan;
   }
   std::string Parameters() const override { return R"({"gate": true})"; }
@@ -81,8 +84,15 @@ class ScriptedWork final : public JobWork {
       volume.shape[0] = script_->result_bytes / 16, volume.shape[1] = 4, volume.shape[2] = 4;
       volume.dtype = DType::kU8;
       volume.complete = true;
+      if (script_->z_first) volume.axes[0] = "z", volume.axes[1] = "y", volume.axes[2] = "x";
       OCTAVO_ASSIGN_OR_RETURN(out, run.Result(0, volume));
       OCTAVO_RETURN_IF_ERROR(run.device().Fill(run.stream(), out, script_->result_bytes, 0x07070707u));
+      if (script_->z_first) {
+        std::vector<uint8_t> voxels(static_cast<size_t>(script_->result_bytes));
+        for (size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<uint8_t>(i);
+        OCTAVO_RETURN_IF_ERROR(run.device().CopyToDevice(run.stream(), out, voxels.data(), script_->result_bytes));
+        OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
+      }
     }
     run.Step(1, 3.5);
     script_->begun.Open();

@@ -345,5 +345,46 @@ TEST_F(JobQueueTest, SubscribersSeePreviewsAndTheResult) {
   EXPECT_TRUE(subscription->Ended(&status));
 }
 
+// The names of axes, not their places in the array, say what a frame is of.
+TEST_F(JobQueueTest, SubscribersOfATomogramSeeItsOwnAxes) {
+  auto script = std::make_shared<Script>();
+  script->result_bytes = 160;  // [z, y, x] = 10, 4, 4; voxel i holds i
+  script->preview = script->z_first = true;
+  const JobStatus job = Submit(script);
+  script->begun.Wait();
+  struct Case {
+    Product product;
+    bool given;
+    FrameAxis axis;
+    int64_t index, begin, row, column;  // of voxels
+    std::vector<std::string> axes;
+    std::shared_ptr<Subscription> subscription = nullptr;
+  };
+  std::vector<Case> cases = {{Product::kBscan, false, FrameAxis::kZ, 7, 112, 4, 1, {"y", "x"}},
+                             {Product::kBscan, true, FrameAxis::kZ, 2, 32, 4, 1, {"y", "x"}},
+                             {Product::kBscan, true, FrameAxis::kY, 3, 12, 16, 1, {"z", "x"}},
+                             {Product::kBscan, true, FrameAxis::kX, 1, 1, 16, 4, {"z", "y"}},
+                             {Product::kMip, false, FrameAxis::kZ, -1, 144, 4, 1, {"y", "x"}}};
+  for (Case& c : cases) {
+    SubscribeSpec spec{.scan = job.name, .products = {c.product}, .axis = c.axis, .axis_given = c.given, .plane_index = c.index, .previews = false};
+    ASSERT_OK_AND_ASSIGN(c.subscription, publisher_.Subscribe(spec, [] {}));
+  }
+  script->may_end.Open();
+  AwaitEnd(job.name);
+  for (const Case& c : cases) {
+    Delivered delivered;
+    ASSERT_TRUE(c.subscription->Take(&delivered)) << c.begin;
+    const Frame& frame = *delivered.frame;
+    EXPECT_EQ(frame.axis, c.axis);
+    EXPECT_EQ(frame.axes, c.axes);
+    ASSERT_EQ(frame.shape, (std::vector<int64_t>{c.axes[0] == "z" ? 10 : 4, 4}));
+    for (int64_t row = 0; row < frame.shape[0]; ++row) {
+      for (int64_t column = 0; column < 4; ++column) {
+        EXPECT_EQ(static_cast<const uint8_t*>(frame.payload.data)[row * 4 + column], c.begin + row * c.row + column * c.column);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octavo::engine

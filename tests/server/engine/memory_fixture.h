@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/allocation_fault.h"
+#include "gpu/base/failpoint.h"
 #include "gpu/device.h"
 #include "gpu/digest.h"
 #include "server/engine/engine.h"
@@ -33,7 +34,7 @@ class MemoryTest : public ::testing::Test {
   void SetUp() override { Start(); }
   void TearDown() override {
     AllocationFault::Arm(0);
-    storage::ArmFailpoint("");
+    ArmFailpoint("");
     Stop();
   }
 
@@ -68,6 +69,8 @@ class MemoryTest : public ::testing::Test {
     spec.pattern.ascans_per_bscan = 16;
     spec.pattern.bscans_per_volume = 8;
     spec.pattern.volumes = volumes;
+    spec.processing.dtype = DType::kU8;
+    spec.processing.dtype_given = true;
     spec.retention = retention;
     return spec;
   }

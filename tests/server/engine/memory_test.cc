@@ -190,7 +190,7 @@ TEST_F(MemoryTest, AMarkThatIsTakenBackIsTheRingsAgain) {
 class OrphanTest : public MemoryTest, public ::testing::WithParamInterface<Orphan> {};
 
 TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
-  const auto client = engine_->OpenSession("microscope");
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
   ScanSpec spec = Spec(2, {.orphan = GetParam()});
   spec.session = client.session.name;
   Finished(Submit(spec).name);
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest, ::testing::Values(Orphan::kKeep, 
 
 // A call finds the session, which ends, and is granted the lease: without seconds it would stay for ever.
 TEST_F(MemoryTest, ALeaseThatIsGrantedJustAfterItsSessionEndedGoesToo) {
-  const auto client = engine_->OpenSession("microscope");
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
   ASSERT_OK_AND_ASSIGN(const SessionStatus found, engine_->sessions().Find(client.secret));
   ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
   engine_->Housekeep();
@@ -248,7 +248,7 @@ TEST_F(MemoryTest, ALeaseThatIsGrantedJustAfterItsSessionEndedGoesToo) {
 }
 
 TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
-  const auto client = engine_->OpenSession("viewer");
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("viewer"));
   ScanSpec spec = Spec(0, {.mode = RetentionMode::kLive, .orphan = Orphan::kDiscard});
   spec.session = client.session.name;
   const ScanStatus scan = Submit(spec);

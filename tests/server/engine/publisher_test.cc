@@ -20,7 +20,7 @@ const TopicKey kMipKey{.product = Product::kMip};
 
 class PublisherTest : public ::testing::Test {
  protected:
-  PublisherTest() { publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {4, 8, 16}, /*has_aip=*/false); }
+  PublisherTest() { publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {.extents = {4, 8, 16}}); }
 
   void Publish(int count, Product product = Product::kMip, const std::string& scan = "scans/a", bool complete = true) {
     for (int i = 0; i < count; ++i) {
@@ -141,7 +141,7 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
     }
   };
   const auto living = [&] { return std::count_if(alive.begin(), alive.end(), [](const auto& weak) { return !weak.expired(); }); };
-  for (const char* scan : {"scans/slow", "scans/old", "scans/new"}) small.ScanStarted(scan, {}, {4, 8, 16}, false);
+  for (const char* scan : {"scans/slow", "scans/old", "scans/new"}) small.ScanStarted(scan, {}, {.extents = {4, 8, 16}});
   publish("scans/slow", 1);  // the only picture of a scan that runs stays
   publish("scans/old", 8);
   EXPECT_EQ(living(), 9);
@@ -238,7 +238,7 @@ TEST_F(PublisherTest, LabelsChooseScansNowAndLater) {
   for (const auto& labels : std::vector<std::map<std::string, std::string>>{{}, {{"rig", "1"}}, {{"rig", "2"}}, {{"rig", "1"}, {"eye", "left"}}}) {
     all.push_back(publisher_.Subscribe({.labels = labels, .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [] {}).value());
   }
-  publisher_.ScanStarted("scans/b", {{"rig", "2"}}, {1, 1, 1}, false);
+  publisher_.ScanStarted("scans/b", {{"rig", "2"}}, {.extents = {1, 1, 1}});
   Publish(1);
   Publish(2, Product::kMip, "scans/b");
   EXPECT_EQ(TakeAll(*all[0]).size(), 3u);
@@ -248,6 +248,22 @@ TEST_F(PublisherTest, LabelsChooseScansNowAndLater) {
   publisher_.ScanEnded("scans/b");
   absl::Status status;
   EXPECT_FALSE(all[2]->Ended(&status)) << "more scans may come";
+}
+
+TEST_F(PublisherTest, BscansCutAcrossTheAxisThatTheScanSays) {
+  publisher_.ScanStarted("jobs/t", {}, {.extents = {4, 8, 16}, .bscan_axis = FrameAxis::kZ});
+  for (const auto& [name, given, axis, extent] : {std::tuple{"scans/a", false, FrameAxis::kY, 4},
+                                                  {"jobs/t", false, FrameAxis::kZ, 16},
+                                                  {"scans/a", true, FrameAxis::kX, 8},
+                                                  {"jobs/t", true, FrameAxis::kY, 4}}) {
+    SubscribeSpec spec{.scan = name, .products = {Product::kBscan}, .axis = axis, .axis_given = given, .plane_index = extent};
+    EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "index")) << name;
+    --spec.plane_index;
+    ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(spec, [] {}));
+    const auto wanted = publisher_.WantedOf(name);
+    ASSERT_EQ(wanted.size(), 1u);
+    EXPECT_EQ(wanted[0].key.axis, axis) << name;
+  }
 }
 
 TEST_F(PublisherTest, EndsWhenTheScanHasAndTheQueueIsEmpty) {

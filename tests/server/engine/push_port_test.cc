@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -10,6 +12,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/resolve.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -143,6 +146,77 @@ TEST_F(PushPortTest, BadBlocksNameTheFieldAndCountForNothing) {
   EXPECT_EQ(field(block), "markers");
   EXPECT_EQ(Progress(c).received, 0);
   EXPECT_EQ(Progress(c).next_record, 0);
+}
+
+TEST_F(PushPortTest, MarkersComeInTheOrderOfTheirRecordsWhicheverBlockBringsThem) {
+  std::mt19937 random(::octavo::testing::FreshSeed());
+  port_.Want(120);
+  const int64_t c = port_.Connect();
+  std::vector<int64_t> expected;
+  for (uint64_t first = 0; first < 120; first += 40) {
+    PushBlock block = Block(first, 40);
+    for (int i = 0; i < 20; ++i) {
+      const int64_t record = std::uniform_int_distribution<int64_t>(0, 119)(random);
+      block.marks.push_back({.name = absl::StrCat("m", record), .record = record});
+      expected.push_back(record);
+    }
+    EXPECT_THAT(port_.Offer(c, std::move(block)), IsOk());
+  }
+  std::sort(expected.begin(), expected.end());
+  std::vector<int64_t> told;
+  for (const int64_t before : {17, 17, 63, 120}) {
+    for (const auto& mark : port_.TakeMarks(before)) {
+      EXPECT_LT(mark.record, before);
+      EXPECT_EQ(mark.name, absl::StrCat("m", mark.record));
+      told.push_back(mark.record);
+    }
+  }
+  EXPECT_EQ(told, expected);
+  EXPECT_EQ(port_.Counts().ignored_markers, 0);
+}
+
+TEST_F(PushPortTest, AMarkerBeyondTheScanIsRefusedOrCounted) {
+  const int64_t c = port_.Connect();
+  const auto offer = [&](PushBlock block, int64_t record) {
+    block.marks = {{.name = "flash", .record = record}};
+    return port_.Offer(c, std::move(block));
+  };
+  EXPECT_THAT(offer(Block(0, 20), std::numeric_limits<int64_t>::max()), IsError(absl::StatusCode::kInvalidArgument, "is 9223372036854775807"))
+      << "no scan is so long, not even a continuous one";
+  port_.Want(100);
+  for (const int64_t record : {int64_t{100}, int64_t{101}, int64_t{1} << 40, int64_t{-1}}) {
+    const absl::Status status = offer(Block(0, 20), record);
+    EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument, absl::StrCat("is ", record, " (marker 'flash'); allowed 0 to 99")));
+    EXPECT_EQ(InfoOf(status).field, "markers.record");
+  }
+  EXPECT_EQ(Progress(c).received, 0) << "the block is not taken";
+  EXPECT_THAT(offer(Block(0, 20), 10), IsOk());
+  EXPECT_THAT(offer(Block(0, 20), 10), IsOk());
+  EXPECT_EQ(port_.Counts().ignored_markers, 1) << "it came again with its block";
+  EXPECT_THAT(offer(Block(0, 20), 99), IsOk());
+  EXPECT_EQ(port_.Counts().ignored_markers, 1) << "a record that is still to come";
+  EXPECT_THAT(offer(Block(100, 20), 110), IsOk());
+  EXPECT_THAT(offer(Block(90, 20), 105), IsOk());
+  EXPECT_EQ(port_.Counts().ignored_markers, 3) << "surplus, as their records";
+  EXPECT_EQ(port_.TakeMarks(90).size(), 1u);
+  port_.Close();
+  EXPECT_EQ(port_.Counts().ignored_markers, 4) << "its record never came";
+}
+
+TEST_F(PushPortTest, MarkersThatWaitAreBounded) {
+  port_.Want(1'000'000);
+  const int64_t c = port_.Connect();
+  const auto offer = [&] {
+    PushBlock block = Block(0, 1);
+    block.marks.assign(64, {.name = "far", .record = 999'999});
+    return port_.Offer(c, std::move(block));
+  };
+  for (int i = 0; i < 64; ++i) ASSERT_THAT(offer(), IsOk());
+  const absl::Status status = offer();
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "4096 markers wait"));
+  EXPECT_EQ(InfoOf(status).reason, "MARKERS_WAITING");
+  EXPECT_EQ(port_.TakeMarks(1'000'000).size(), 4096u) << "none of those that were taken is lost";
+  EXPECT_THAT(offer(), IsOk());
 }
 
 TEST_F(PushPortTest, ANewConnectionTakesOverAndIsToldWhereToGoOn) {

@@ -45,9 +45,11 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(s.processing.fft_length, 1024);
   EXPECT_EQ(s.processing.depth, 512);
   EXPECT_EQ(s.processing.value, ValueKind::kDb);
-  EXPECT_EQ(s.processing.dtype, DType::kU8);
+  EXPECT_EQ(s.acquisition.adc_bits, 12);
+  EXPECT_EQ(s.processing.dtype, DType::kU16);
   EXPECT_TRUE(s.processing.has_levels);
-  EXPECT_LT(s.processing.level_lo, s.processing.level_hi);
+  EXPECT_EQ(s.processing.level_lo, -300);
+  EXPECT_EQ(s.processing.level_hi, 93);  // of 65535 counts: half of it by the window, 1.25 times by the interpolation
   EXPECT_EQ(s.processing.refractive_index, 1);
   EXPECT_EQ(s.products.preview_rate_hz, 10);
   EXPECT_EQ(s.retention.mode, RetentionMode::kCapture);
@@ -59,12 +61,12 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(scan.shape[0], 50);
   EXPECT_EQ(scan.shape[1], 100);
   EXPECT_EQ(scan.shape[2], 512);
-  EXPECT_EQ(scan.volume_bytes, 50 * 100 * 512);
+  EXPECT_EQ(scan.volume_bytes, 50 * 100 * 512 * 2);
   EXPECT_NEAR(scan.spacing_um[0], 1, 1e-12);
   EXPECT_NEAR(scan.spacing_um[1], 1, 1e-12);
   EXPECT_NEAR(scan.spacing_um[2], 3.738, 1e-3);  // π / (k span · 1024/1023), 793 to 887 nm
-  EXPECT_EQ(scan.display_lo, 0);
-  EXPECT_EQ(scan.display_hi, 255);
+  EXPECT_EQ(scan.display_lo, std::round((20 * std::log10(4095.0 / 60) - 52 + 300) / 393 * 65535));
+  EXPECT_EQ(scan.display_hi, std::round((20 * std::log10(4095.0 / 60) + 300) / 393 * 65535));
   EXPECT_THAT(SpectralProcessor::Validate(scan.chain), IsOk());
 }
 
@@ -96,6 +98,9 @@ TEST(ResolveTest, WhatWasResolvedResolvesToItself) {
     EXPECT_EQ(twice.spec.acquisition.record_rate_hz, once.spec.acquisition.record_rate_hz);
     EXPECT_EQ(twice.spec.acquisition.records_per_block, once.spec.acquisition.records_per_block);
     EXPECT_EQ(twice.spec.processing.level_lo, once.spec.processing.level_lo);
+    EXPECT_EQ(twice.spec.acquisition.adc_bits, once.spec.acquisition.adc_bits);
+    EXPECT_EQ(twice.display_lo, once.display_lo);
+    EXPECT_EQ(twice.display_hi, once.display_hi);
     EXPECT_EQ(twice.chain.slab_begin, once.chain.slab_begin);
     EXPECT_EQ(twice.chain.k_index, once.chain.k_index);
     EXPECT_EQ(twice.chain.window, once.chain.window);
@@ -215,8 +220,8 @@ TEST(ResolveTest, ValuesChooseTypeLevelsAndWhatIsShown) {
   const ResolvedScan real = resolved(ValueKind::kReal, DType::kI8, true);
   EXPECT_TRUE(real.chain.has_levels);
   EXPECT_EQ(real.chain.level_lo, -real.chain.level_hi);
-  EXPECT_EQ(real.display_lo, -128);
-  EXPECT_EQ(real.display_hi, 127);
+  EXPECT_LT(real.display_lo, 0);
+  EXPECT_GT(real.display_hi, 0);
   const ResolvedScan half = resolved(ValueKind::kDb, DType::kF16, true);
   EXPECT_FALSE(half.chain.has_levels);
   EXPECT_LT(half.display_lo, half.display_hi);
@@ -265,7 +270,7 @@ TEST(ResolveUpdateTest, KeepsShapeAndType) {
   shorter.depth = 100;
   EXPECT_THAT(ResolveUpdate(scan, shorter), IsError(absl::StatusCode::kInvalidArgument, "processing.depth"));
   Processing wider;
-  wider.dtype = DType::kU16;
+  wider.dtype = DType::kF32;
   wider.dtype_given = true;
   EXPECT_THAT(ResolveUpdate(scan, wider), IsError(absl::StatusCode::kInvalidArgument, "processing.dtype"));
   Processing wrong;

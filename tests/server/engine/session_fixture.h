@@ -81,6 +81,11 @@ inline ResolvedScan ResolvedKnown(Pattern pattern, const std::function<void(Scan
   spec.processing.background = BackgroundMode::kNone;
   spec.processing.k_mode = KMode::kNone;
   spec.processing.dispersion_a2 = 1e-3;
+  spec.processing.dtype = DType::kU8;
+  spec.processing.dtype_given = true;
+  spec.processing.has_levels = true;  // some voxels are clipped at either end
+  spec.processing.level_lo = 12;
+  spec.processing.level_hi = 35;
   spec.products.aip = true;
   spec.products.preview_rate_hz = -1;
   if (change) change(spec);
@@ -180,6 +185,8 @@ inline void ExpectSame(const RunOutcome& got, const RunOutcome& wanted) {
     EXPECT_TRUE(got.voxels[v] == wanted.voxels[v]) << "voxels of volume " << v;
     EXPECT_TRUE(got.mips[v] == wanted.mips[v]) << "MIP of volume " << v;
     EXPECT_EQ(got.volumes[v].missing_ascans, wanted.volumes[v].missing_ascans);
+    EXPECT_EQ(got.volumes[v].clipped_below, wanted.volumes[v].clipped_below);
+    EXPECT_EQ(got.volumes[v].clipped_above, wanted.volumes[v].clipped_above);
   }
   EXPECT_TRUE(got.aips == wanted.aips);
 }

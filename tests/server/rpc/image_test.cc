@@ -293,6 +293,43 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
 
+// Who asks for no contrast sees the picture stretched by what is in it; Frame.display is there for those who compare pictures.
+TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
+  v1::SubscribeRequest request;
+  for (const v1::Encoding encoding : {v1::PNG, v1::JPEG}) {
+    request.set_encoding(encoding);
+    request.clear_image();
+    for (const bool empty : {false, true}) {
+      if (empty) request.mutable_image();
+      const auto decoded = DecodeSubscribe(request);
+      ASSERT_THAT(decoded, IsOk());
+      EXPECT_EQ(decoded->image->contrast, Contrast::kPercentiles);
+      EXPECT_EQ(decoded->image->lo, 1);
+      EXPECT_EQ(decoded->image->hi, 99.8f);
+    }
+    request.mutable_image()->set_display_levels(true);
+    const auto fixed = DecodeSubscribe(request);
+    ASSERT_THAT(fixed, IsOk());
+    EXPECT_EQ(fixed->image->contrast, Contrast::kDisplay);
+  }
+}
+
+// In a live preview most of a volume is what no record has reached: it must not be what the dark end is chosen by.
+TEST(ImageTest, PreviewsAreStretchedByWhatCame) {
+  for (const DType dtype : {DType::kU16, DType::kF32}) {
+    std::vector<uint16_t> integers(1000, 0);
+    std::vector<float> floats(1000, kNan);
+    for (size_t i = 0; i < 200; ++i) integers[i] = static_cast<uint16_t>(30000 + i), floats[i] = static_cast<float>(integers[i]);
+    auto frame = dtype == DType::kU16 ? FrameOf<uint16_t>(dtype, 10, 100, integers) : FrameOf<float>(dtype, 10, 100, floats);
+    frame.complete = false;
+    const ImageOptions options{.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99};
+    EXPECT_NEAR(Made(frame, options).display_lo, 30001.99, 1e-2);
+    EXPECT_NEAR(Made(frame, options).display_hi, 30197.01, 1e-2);
+    frame.complete = true;
+    EXPECT_EQ(Made(frame, options).display_lo == 0, dtype == DType::kU16) << "of a complete volume zeros are values";
+  }
+}
+
 TEST(ImageTest, WrongOptionsNameTheField) {
   const auto check = [](const char* field, const std::function<void(v1::SubscribeRequest*)>& change) {
     v1::SubscribeRequest request;
@@ -316,6 +353,14 @@ TEST(ImageTest, WrongOptionsNameTheField) {
       r->mutable_image()->mutable_percentiles()->set_hi(hi);
     });
   }
+  check("image.display_levels", [](auto* r) {
+    r->mutable_image()->set_display_levels(true);
+    r->mutable_image()->mutable_percentiles()->set_hi(1);
+  });
+  check("image.display_levels", [](auto* r) {
+    r->mutable_image()->set_display_levels(true);
+    r->mutable_image()->mutable_levels()->set_hi(1);
+  });
   check("image.max_width", [](auto* r) { r->mutable_image()->set_max_width(65501); });
   check("image.max_height", [](auto* r) { r->mutable_image()->set_max_height(0xFFFFFFFF); });
   check("image.jpeg_quality", [](auto* r) { r->mutable_image()->set_jpeg_quality(101); });
@@ -337,6 +382,7 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   raw("image.colour_map", [](auto* i) { i->set_colour_map(v1::HOT); });
   raw("image.levels", [](auto* i) { i->mutable_levels()->set_hi(3); });
   raw("image.percentiles", [](auto* i) { i->mutable_percentiles()->set_hi(3); });
+  raw("image.display_levels", [](auto* i) { i->set_display_levels(true); });
   raw("image.scale_bar", [](auto* i) { i->set_scale_bar(true); });
   raw("image.jpeg_quality", [](auto* i) { i->set_jpeg_quality(3); });
   check("encoding", [](auto* r) { r->set_encoding(static_cast<v1::Encoding>(77)); });

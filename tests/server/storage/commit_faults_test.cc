@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 
+#include "gpu/base/failpoint.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/manifest.h"
@@ -39,10 +40,22 @@ class CommitFaultTest : public StorageTest {
   }
 };
 
-class CommitFault : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {
+/// A format, and whether it is the folder of files that TIFF may be.
+struct Way {
+  Format format;
+  bool stack = false;
+};
+std::string NameOf(const Way& way) { return absl::StrCat(FormatName(way.format), way.stack ? "_stack" : ""); }
+std::vector<Way> Ways() {
+  std::vector<Way> out = {{.format = Format::kOmeTiff, .stack = true}};
+  for (const Format format : kFormats) out.push_back({.format = format});
+  return out;
+}
+
+class CommitFault : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<const char*, Way>> {
  protected:
   const char* point() const { return std::get<0>(GetParam()); }
-  WriterOptions options() const { return {.format = std::get<1>(GetParam())}; }
+  WriterOptions options() const { return {.format = std::get<1>(GetParam()).format, .tiff_stack = std::get<1>(GetParam()).stack}; }
 };
 
 TEST_P(CommitFault, AnErrorLeavesNothingAndTheNextCommitWorks) {
@@ -69,14 +82,14 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   CommitAndBeKilled(point(), "deep/er/x", meta, data, options());
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
-  const std::string final = root() + "/deep/er/x" + Extension(options().format);
+  const std::string final = WithExtension(root() + "/deep/er/x", options());
   const std::set<std::string> complete = {"manifest_written", "before_rename", "after_rename", "parent_synced"};
   EXPECT_EQ(std::filesystem::exists(final), complete.contains(point())) << report_[0];
   for (const std::string& name : Files()) {
     if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
   }
   if (std::filesystem::exists(final)) {
-    if (IsSingleFile(options().format)) {
+    if (IsSingleFile(options())) {
       const auto file = ReadFile(final);
       if (options().format == Format::kNpy || options().format == Format::kBin) {
         EXPECT_EQ(std::vector<uint8_t>(file.end() - static_cast<int64_t>(data.size()), file.end()), data);
@@ -95,8 +108,8 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(kFormats)),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(Ways())),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
 
 class RootAway : public CommitFault {};
 
@@ -130,20 +143,20 @@ TEST_P(RootAway, WhatIsOnItWaitsForIt) {
 
 INSTANTIATE_TEST_SUITE_P(Points, RootAway,
                          ::testing::Combine(::testing::Values("chunk_written", "before_rename", "after_rename"),
-                                            ::testing::Values(Format::kOmeZarr05, Format::kNpy)),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+                                            ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy}, Way{Format::kOmeTiff, true})),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
 
-class Damage : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<const char*, Format>> {};
+class Damage : public CommitFault {};
 
 // A byte that changed on the disk between the crash and the start: never published, never deleted.
 TEST_P(Damage, GoesToQuarantine) {
-  const auto [point, format] = GetParam();
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
-  CommitAndBeKilled(point, "x", meta, data, {.format = format});
+  CommitAndBeKilled(point(), "x", meta, data, options());
+  const std::string final = WithExtension("x", options());
   std::string victim;
   for (const std::string& name : Files()) {
-    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name == absl::StrCat("x", Extension(format)))
+    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name.ends_with("slice_00003.tif") || name == final)
       victim = root() + "/" + name;
   }
   ASSERT_FALSE(victim.empty());
@@ -157,12 +170,12 @@ TEST_P(Damage, GoesToQuarantine) {
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
   EXPECT_NE(report_[0].find("quarantine"), std::string::npos) << report_[0];
-  EXPECT_FALSE(std::filesystem::exists(absl::StrCat(root(), "/x", Extension(format))));
+  EXPECT_FALSE(std::filesystem::exists(absl::StrCat(root(), "/", final)));
   EXPECT_FALSE(std::filesystem::is_empty(root() + "/.octavo-quarantine"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, Damage, ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(kFormats)),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", FormatName(std::get<1>(item.param))); });
+INSTANTIATE_TEST_SUITE_P(Points, Damage, ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(Ways())),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
 
 TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
   VolumeMeta meta;

@@ -1,14 +1,17 @@
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
 #include <zlib.h>
 
+#include "gpu/base/failpoint.h"
 #include "server/storage/chunk_codec.h"
 #include "server/storage/convert.h"
 #include "server/storage/deflate.h"
 #include "server/storage/downsample.h"
 #include "server/storage/meta_json.h"
+#include "server/storage/publish.h"
 #include "server/storage/stored_volume.h"
 #include "tests/server/storage/storage_test_base.h"
 
@@ -64,7 +67,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
       if (codec != Codec::kDefault) EXPECT_LT(encoded.size(), chunk.size() * 3 / 4);
       ChunkCodec named = which;
       if (codec != Codec::kDefault) {
-        ASSERT_OK_AND_ASSIGN(named, ChunkCodec::FromJson(which.ToJson()));
+        ASSERT_OK_AND_ASSIGN(named, ChunkCodec::Named(which.ToJson()["name"]));
       }
       std::string back(chunk.size(), '\0');
       ASSERT_THAT(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size())), IsOk());
@@ -74,6 +77,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
                     IsError(absl::StatusCode::kDataLoss, ""));
       }
       EXPECT_FALSE(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size()) - 4).ok()) << "another size than the chunk's";
+      EXPECT_FALSE(coder.Decode(named, encoded + "x", back.data(), static_cast<int64_t>(back.size())).ok()) << "something behind its end";
       for (int i = 0; i < 200; ++i) {  // must come back, whatever it says
         std::string damaged = encoded;
         damaged[random() % damaged.size()] ^= static_cast<char>(1 << random() % 8);
@@ -81,7 +85,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
       }
     }
   }
-  EXPECT_THAT(ChunkCodec::FromJson({{"name", "lzma"}}), IsError(absl::StatusCode::kUnimplemented, "lzma"));
+  EXPECT_THAT(ChunkCodec::Named("lzma"), IsError(absl::StatusCode::kUnimplemented, "lzma"));
 }
 
 TEST(Downsample, RoundsToTheNearestEven) {
@@ -129,6 +133,52 @@ TEST_F(StorageTest, MetadataSurviveTheirText) {
   EXPECT_THAT(MetaFromJson(broken), IsError(absl::StatusCode::kDataLoss, "spacing_um"));
 }
 
+TEST_F(StorageTest, AxesAreXYAndZEachOnce) {
+  VolumeMeta meta;
+  MakeVolume(&meta, 3, 4, 5, DType::kU8);
+  EXPECT_EQ(MetaJson(meta)["axes"], nlohmann::json({"y", "x", "z"}));
+  for (const auto& axes : {std::array{"z", "y", "x"}, {"x", "z", "y"}}) {
+    std::copy(axes.begin(), axes.end(), meta.axes);
+    ASSERT_OK_AND_ASSIGN(const VolumeMeta back, MetaFromJson(nlohmann::json::parse(MetaText(meta))));
+    EXPECT_TRUE(std::equal(axes.begin(), axes.end(), back.axes));
+    EXPECT_EQ(back.axes[AxisAt(back, 'y')], "y");
+    EXPECT_THAT(ResolveOptions({}, meta), IsOk());
+  }
+  for (const auto& axes : {std::array{"z", "y", "y"}, {"", "zy", "x"}, {"z", "y", "t"}}) {
+    std::copy(axes.begin(), axes.end(), meta.axes);
+    EXPECT_THAT(MetaFromJson(MetaJson(meta)), IsError(absl::StatusCode::kDataLoss, "axes"));
+    EXPECT_THAT(ResolveOptions({}, meta), IsError(absl::StatusCode::kInvalidArgument, "axes"));
+  }
+}
+
+TEST_F(StorageTest, PagesAreThePlanesAcrossTheFirstAxisUnlessSaidOtherwise) {
+  VolumeMeta meta;
+  MakeVolume(&meta, 3, 4, 5, DType::kU8);
+  const auto plane = [&](std::array<const char*, 3> axes, TiffPlane asked) {
+    std::copy(axes.begin(), axes.end(), meta.axes);
+    return ResolveOptions({.format = Format::kOmeTiff, .tiff_plane = asked}, meta);
+  };
+  EXPECT_EQ(plane({"y", "x", "z"}, TiffPlane::kDefault)->tiff_plane, TiffPlane::kBscan);
+  EXPECT_EQ(plane({"y", "x", "z"}, TiffPlane::kEnFace)->tiff_plane, TiffPlane::kEnFace);
+  EXPECT_EQ(plane({"z", "y", "x"}, TiffPlane::kDefault)->tiff_plane, TiffPlane::kEnFace);
+  EXPECT_EQ(plane({"z", "y", "x"}, TiffPlane::kBscan)->tiff_plane, TiffPlane::kBscan);
+  EXPECT_EQ(plane({"x", "y", "z"}, TiffPlane::kDefault)->tiff_plane, TiffPlane::kDefault);
+  EXPECT_THAT(plane({"x", "y", "z"}, TiffPlane::kBscan), IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
+  EXPECT_THAT(plane({"y", "x", "z"}, static_cast<TiffPlane>(3)), IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
+}
+
+// What a journal said before commits could be folders of TIFF files.
+TEST(CommitPaths, OfAnEarlierJournalAreFilesUnlessZarr) {
+  for (const Format format : kFormats) {
+    CommitPaths paths{
+        .key = "k", .id = "i", .volume = "volumes/1", .final = "/a", .temporary = "/.octavo-i.tmp", .format = format, .folder = true, .made = {}};
+    nlohmann::json record = paths.ToJson("begin");
+    EXPECT_TRUE(CommitPaths::FromJson(record).folder);
+    record.erase("folder");
+    EXPECT_EQ(CommitPaths::FromJson(record).folder, format == Format::kOmeZarr05) << FormatName(format);
+  }
+}
+
 TEST_F(StorageTest, ResolvedOptionsResolveToThemselves) {
   VolumeMeta meta;
   MakeVolume(&meta, 30, 20, 40, DType::kU16);
@@ -137,8 +187,8 @@ TEST_F(StorageTest, ResolvedOptionsResolveToThemselves) {
       ASSERT_OK_AND_ASSIGN(const WriterOptions once, ResolveOptions({.format = format, .compress = compress}, meta));
       ASSERT_OK_AND_ASSIGN(const WriterOptions twice, ResolveOptions(once, meta));
       EXPECT_EQ(std::memcmp(once.chunk, twice.chunk, sizeof once.chunk), 0);
-      EXPECT_EQ(std::tie(once.codec, once.level, once.compress, once.nifti_version),
-                std::tie(twice.codec, twice.level, twice.compress, twice.nifti_version));
+      EXPECT_EQ(std::tie(once.codec, once.level, once.compress, once.nifti_version, once.tiff_plane),
+                std::tie(twice.codec, twice.level, twice.compress, twice.nifti_version, twice.tiff_plane));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
@@ -114,14 +115,13 @@ class ProjectionInputTest : public ::testing::Test {
   }
 
   void ZarrJson(const std::string& name, const std::string& shape, const std::string& chunk, const std::string& type, const std::string& more = "") {
+    const std::string fill = absl::StrContains(type, "complex") ? "[7,0]" : "7";
+    const std::string codecs = absl::StrContains(more, "codecs") ? "" : R"(,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}])";
     std::filesystem::create_directories(folder_ / name);
-    folder_.Write(
-        name + "/zarr.json",
-        absl::StrCat(
-            R"({"zarr_format":3,"node_type":"array","shape":)", shape, R"(,"data_type":")", type,
-            R"(","chunk_grid":{"name":"regular","configuration":{"chunk_shape":)", chunk,
-            R"(}},"chunk_key_encoding":{"name":"default","configuration":{"separator":"."}},"fill_value":7,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}])",
-            more, "}"));
+    folder_.Write(name + "/zarr.json", absl::StrCat(R"({"zarr_format":3,"node_type":"array","shape":)", shape, R"(,"data_type":")", type,
+                                                    R"(","chunk_grid":{"name":"regular","configuration":{"chunk_shape":)", chunk,
+                                                    R"(}},"chunk_key_encoding":{"name":"default","configuration":{"separator":"."}},"fill_value":)",
+                                                    fill, codecs, more, "}"));
   }
   std::string ZarrGroup() {
     const std::string path = folder_ / "scan.zarr";

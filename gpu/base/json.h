@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace octavo {
+
+/// How much of a JSON text is taken. Depth bounds the stack of everything that walks through the values later (copies, comparisons and
+/// dumps recurse); bytes and values bound memory: a value costs some 100 bytes, however short its text is.
+struct JsonLimits {
+  size_t bytes = 16 << 20;
+  size_t depth = 64;        // of arrays and objects in each other
+  size_t values = 1 << 20;  // of every kind, arrays and objects themselves included
+};
+
+/// Parses one JSON text, the whole of it. The only way by which JSON comes into the server. InvalidArgument, for a sentence that begins with the name
+/// of the text: "is no JSON: …", "has 20 bytes; allowed …", "names the member 'x' twice"; no exception but std::bad_alloc.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
+
+}  // namespace octavo

@@ -1,0 +1,128 @@
+#include "server/engine/tomography_plausible.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/status.h"
+#include "gpu/dtype.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
+constexpr double kWideGap = 20 * kDegree;  // of a half turn: a smaller one does little harm
+constexpr size_t kFewAngles = 8;           // fewer say nothing about their unit
+
+struct Span {
+  double least = 0, most = 0, step = 0;  // step: the mean distance of neighbours
+  double width() const { return most - least; }
+  /// Whether a scan over `whole` has these angles: its last one is left out, or not.
+  bool Covers(double whole) const { return width() > whole - 1.5 * step && width() < whole + 0.5 * step; }
+};
+
+Span SpanOf(const std::vector<double>& angles) {
+  const auto [least, most] = std::minmax_element(angles.begin(), angles.end());
+  return {.least = *least, .most = *most, .step = (*most - *least) / static_cast<double>(std::max<size_t>(angles.size() - 1, 1))};
+}
+
+/// The widest part of a half turn without any angle: projections half a turn apart say the same.
+double WidestGap(std::vector<double> angles) {
+  for (double& angle : angles) angle -= kPi * std::floor(angle / kPi);
+  std::sort(angles.begin(), angles.end());
+  double gap = angles.front() + kPi - angles.back();
+  for (size_t i = 1; i < angles.size(); ++i) gap = std::max(gap, angles[i] - angles[i - 1]);
+  return gap;
+}
+
+void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  const auto* file = std::get_if<ProjectionFileSpec>(&spec.input);
+  const bool given = !spec.angles_rad.empty();
+  const std::vector<double>& angles = info.angles_rad;
+  if (angles.size() < 2) return;
+  const Span span = SpanOf(angles);
+  if (span.width() <= 0) {
+    out->refusal = InvalidField(given ? "tomography.angles_rad" : "tomography.input",
+                                absl::StrCat("has ", angles.size(), " angles, all ", span.least, " rad; a reconstruction needs different ones"));
+    return;
+  }
+  if (angles.size() >= kFewAngles) {
+    const bool whole_degrees = span.Covers(180) || span.Covers(360);
+    if (whole_degrees && (given || file != nullptr)) {
+      out->refusal = InvalidField(
+          given ? "tomography.angles_rad" : "tomography.file.angle_unit",
+          absl::StrFormat("makes the angles %g to %g radians, %.1f turns; these look like degrees. Allowed are radians: multiply degrees by pi / 180",
+                          span.least, span.most, span.width() / (2 * kPi)));
+      return;
+    }
+    if (span.width() > 4 * kPi) {
+      out->warnings.push_back(absl::StrFormat("The angles cover %g to %g radians, %.1f turns. If they are degrees, multiply them by pi / 180.",
+                                              span.least, span.most, span.width() / (2 * kPi)));
+    }
+    const Span degrees = {.least = span.least / kDegree, .most = span.most / kDegree, .step = span.step / kDegree};
+    if (degrees.Covers(kPi) || degrees.Covers(2 * kPi)) {
+      if (info.angle_unit_assumed) {
+        out->refusal = InvalidField("tomography.file.angle_unit",
+                                    absl::StrFormat("is not given, and the file declares none: the angles %g to %g, taken as degrees, look like "
+                                                    "radians. Allowed are RADIANS and DEGREES",
+                                                    degrees.least, degrees.most));
+        return;
+      }
+      out->warnings.push_back(absl::StrFormat("The angles cover only %g to %g degrees; these look like radians.", degrees.least, degrees.most));
+      return;
+    }
+  }
+  const double gap = WidestGap(angles);
+  if (gap > kWideGap && gap > 3 * kPi / static_cast<double>(angles.size())) {
+    out->warnings.push_back(
+        absl::StrFormat("The angles leave a gap of %.1f degrees in the half turn that a complete reconstruction needs.", gap / kDegree));
+  }
+}
+
+// Half a column beyond either end, the axis is beside the detector.
+std::optional<absl::Status> BesideDetector(const char* field, double axis, int64_t columns) {
+  if (axis >= -0.5 && axis <= static_cast<double>(columns) - 0.5) return std::nullopt;
+  return InvalidField(field, absl::StrCat("is ", axis, "; allowed -0.5 to ", static_cast<double>(columns) - 0.5, ", the columns of the detector"));
+}
+
+void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  const auto look = [&](const char* field, double axis) {
+    if (!out->refusal.ok()) return;
+    if (auto beside = BesideDetector(field, axis, info.columns)) out->refusal = *std::move(beside);
+  };
+  for (const double axis : spec.center.pixels) look("tomography.center.pixels", axis);
+  if (spec.try_centers.has_value()) {
+    look("tomography.try_centers.begin", spec.try_centers->begin);
+    look("tomography.try_centers.end", spec.try_centers->end);
+  }
+}
+
+void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  const PreparationSpec& p = spec.preparation;
+  if (!p.config.minus_log || p.ignore_fields || info.flats > 0) return;
+  if (info.dtype == DType::kF32) {
+    out->warnings.push_back("The input has no flat fields: its values are taken as transmissions, 0 to 1, before the logarithm.");
+    return;
+  }
+  out->refusal = InvalidField(
+      "tomography.preparation.ignore_fields",
+      absl::StrCat("is not set, and the input holds counts (", Info(info.dtype).name,
+                   ") without flat fields: transmissions need them. Allowed are "
+                   "flat fields in the input, already_sinograms, no_logarithm, or ignore_fields, which takes the counts as transmissions"));
+}
+
+}  // namespace
+
+Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info) {
+  Implausible out;
+  LookAtAxis(spec, info, &out);
+  if (out.refusal.ok()) LookAtAngles(spec, info, &out);
+  if (out.refusal.ok()) LookAtFlats(spec, info, &out);
+  return out;
+}
+
+}  // namespace octavo::engine

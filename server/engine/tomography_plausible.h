@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "server/engine/tomography_spec.h"
+#include "server/storage/projection_input.h"
+
+// Mistakes that give a reconstruction without an error: degrees given as radians, an axis beside the detector, counts without flat fields.
+namespace octavo::engine {
+
+/// What speaks against an input and the way it is to be reconstructed.
+struct Implausible {
+  absl::Status refusal;               // not OK: it cannot be meant; InvalidArgument names the field, the value and what is allowed
+  std::vector<std::string> warnings;  // what might be a mistake, one sentence each
+};
+
+/// Looks at the specification and at what the input says of itself; reads no frames.
+Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info);
+
+}  // namespace octavo::engine

@@ -1,0 +1,40 @@
+#pragma once
+
+// The values of the labels of the page: each series is there, at 0, from the first scrape on, or the first failure would be no increase.
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace octavo::metrics {
+
+using LabelValues = std::vector<std::string>;
+
+/// What an enumeration's values are called: those from 0 to 31 that have a name.
+template <class Enum>
+LabelValues NamesOf(const char* (*name)(Enum)) {
+  LabelValues names;
+  for (int value = 0; value < 32; ++value) {
+    if (const std::string text = name(static_cast<Enum>(value)); text != "?") names.push_back(text);
+  }
+  return names;
+}
+
+/// Reasons are of an open set: what the lists below do not name is counted under this value, so that no series is born later.
+inline constexpr char kOther[] = "OTHER";
+
+/// Why scans end.
+const LabelValues& ScanEnds();
+/// Why scans are refused.
+const LabelValues& ScanRejections();
+/// Why commits fail.
+const LabelValues& CommitErrors();
+const LabelValues& JobKinds();
+/// Why jobs end.
+const LabelValues& JobEnds();
+/// Why memory is not handed over.
+const LabelValues& ExportRefusals();
+/// Why calls of BufferService are refused.
+const LabelValues& BufferRefusals();
+
+}  // namespace octavo::metrics

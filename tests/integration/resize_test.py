@@ -1,0 +1,112 @@
+"""Resize against SciPy's definition, scipy.ndimage.gaussian_filter and zoom, and against scikit-image where this machine has it."""
+
+import os
+import unittest
+
+import numpy as np
+
+from harness import DaemonTest, octavo
+
+try:
+    from scipy import ndimage
+except ImportError:
+    ndimage = None
+SEED = int(os.environ.get("OCTAVO_SEED", np.random.SeedSequence().entropy % (1 << 32)))
+TYPES = ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4", "<f8", "<c8", "<c16")
+
+
+def reference(array, shape, *, nearest, corner_aligned, smooth, mode):
+    """By SciPy, in double precision."""
+    values = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    if smooth:
+        values = ndimage.gaussian_filter(values, [max(0, (n / m - 1) / 2) for n, m in zip(array.shape, shape)], mode=mode)
+    factors = [m / n for n, m in zip(array.shape, shape)]
+    out = ndimage.zoom(values, factors, order=0 if nearest else 1, mode=mode, grid_mode=not corner_aligned)
+    assert out.shape == tuple(shape), (out.shape, shape)
+    return out
+
+
+def without_ties(shape, got, wanted, corner_aligned=False):
+    """What lies nearer to one sample than to another: in the middle between two SciPy's rounding decides."""
+    keep = []
+    for n, m in zip(shape, got.shape):
+        i = np.arange(m)
+        at = i * (n - 1) / max(m - 1, 1) if corner_aligned else (i + 0.5) * n / m - 0.5
+        keep.append((np.abs(at % 1 - 0.5) > 1e-9) if n != m else np.ones(m, bool))
+    return got[np.ix_(*keep)], wanted[np.ix_(*keep)]
+
+
+class Resize(DaemonTest):
+    def resized(self, array, shape, **fields):
+        buffer = self.client.buffers.put(array)
+        made = self.client.buffers.apply(buffer.name, {"resize": {"shape": shape, **fields}})
+        out = self.client.buffers.read(made.name)
+        for name in (buffer.name, made.name):
+            self.client.buffers.destroy(name)
+        return out
+
+    def random(self, shape, dtype, random):
+        dtype = np.dtype(dtype)
+        if dtype.kind in "iu":
+            return random.integers(max(np.iinfo(dtype).min, -(1 << 20)), min(np.iinfo(dtype).max, 1 << 20), shape, dtype, endpoint=True)
+        array = random.normal(0, 50, shape)
+        return (array + 1j * random.normal(0, 50, shape)).astype(dtype) if dtype.kind == "c" else array.astype(dtype)
+
+    def check(self, got, wanted, what):
+        if not got.size:
+            return
+        scale = max(1.0, float(np.abs(wanted).max()))
+        precision = {"f2": 2e-3, "f4": 1e-6, "c8": 1e-6, "f8": 1e-12, "c16": 1e-12}.get(got.dtype.str[1:], 0.5 / scale + 1e-6)
+        self.assertLessEqual(float(np.abs(got.astype(wanted.dtype) - wanted).max()), precision * scale, what)
+
+    @unittest.skipIf(ndimage is None, "no SciPy for this Python")
+    def test_as_scipy_defines_it(self):
+        print("seed", SEED)
+        random = np.random.default_rng(SEED)
+        shapes = [((9, 20, 8), (4, 33, 26)), ((1, 7, 2), (5, 1, 9)), ((2, 3, 31), (1, 2, 2)), ((64,), (7,)), ((7, 64), (64, 7)), ((1, 1), (3, 1))]
+        shapes += [(tuple(random.integers(1, 24, 3).tolist()), tuple(random.integers(1, 24, 3).tolist())) for _ in range(4)]
+        cases = [(dtype, nearest, corners, smooth, edge) for dtype in TYPES for nearest in (False, True) for corners in (False, True) for smooth in (False, True)
+                 for edge in ("", "mirror", "reflect")]
+        for i, (dtype, nearest, corners, smooth, edge) in enumerate(cases):
+            shape, to = shapes[i % len(shapes)]
+            what = dict(shape=shape, to=to, dtype=dtype, nearest=nearest, corner_aligned=corners, smooth=smooth, edge=edge)
+            with self.subTest(**what):
+                array = self.random(shape, dtype, random)
+                mode = edge or ("reflect" if corners else "mirror")
+                wanted = reference(array, to, nearest=nearest, corner_aligned=corners, smooth=smooth, mode=mode)
+                got = self.resized(array, to, nearest=nearest, corner_aligned=corners, no_anti_aliasing=not smooth, **({"edge": edge} if edge else {}))
+                self.assertEqual((got.shape, got.dtype), (to, array.dtype))
+                if nearest:
+                    got, wanted = without_ties(shape, got, wanted, corners)
+                self.check(got, wanted, what)
+
+    def test_the_defaults_are_scikit_images(self):
+        try:
+            from skimage.transform import resize
+        except ImportError:
+            self.skipTest("no scikit-image for this Python")
+        print("seed", SEED)
+        random = np.random.default_rng(SEED)
+        for dtype in ("u1", "<u2", "<f4", "<f8"):
+            for _ in range(12):
+                shape, to = tuple(random.integers(2, 40, 3).tolist()), tuple(random.integers(1, 40, 3).tolist())
+                for order in (0, 1):
+                    with self.subTest(shape=shape, to=to, dtype=dtype, order=order):
+                        array = self.random(shape, dtype, random)
+                        wanted = resize(array.astype(np.float64), to, order=order, anti_aliasing=True, preserve_range=True)
+                        pairs = [(self.resized(array, to, nearest=order == 0), wanted)]
+                        symmetric = resize(array.astype(np.float64), to, order=order, mode="symmetric", anti_aliasing=True, preserve_range=True)
+                        pairs.append((self.resized(array, to, nearest=order == 0, edge="reflect"), symmetric))
+                        for got, peer in pairs:
+                            self.check(*(without_ties(shape, got, peer) if order == 0 else (got, peer)), (shape, to, dtype, order))
+
+    def test_refusals(self):
+        buffer = self.client.buffers.put(np.zeros((4, 4), np.float32))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.buffers.apply(buffer.name, {"resize": {"shape": [2, 2], "edge": 7}})
+        self.assertIn("resize.edge", caught.exception.message)
+        self.client.buffers.destroy(buffer.name)
+
+
+if __name__ == "__main__":
+    unittest.main()

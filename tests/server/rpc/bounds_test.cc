@@ -1,0 +1,188 @@
+// The table of bounds is complete (against the descriptors of all services), and each of its lines holds, in the table and over the wire.
+
+#include "server/rpc/bounds.h"
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor_database.h"
+#include "google/protobuf/dynamic_message.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+
+#include "octavo/v1/types.pb.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device.h"
+#include "server/engine/engine.h"
+#include "server/rpc/rpc_server.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::rpc {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::DescriptorPool;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MessageFactory;
+using google::protobuf::MethodDescriptor;
+
+// The methods of all services of the package, as linked in.
+std::vector<const MethodDescriptor*> Methods() {
+  std::vector<std::string> files;
+  DescriptorPool::internal_generated_database()->FindAllFileNames(&files);
+  std::vector<const MethodDescriptor*> methods;
+  for (const std::string& name : files) {
+    const auto* file = DescriptorPool::generated_pool()->FindFileByName(name);
+    if (file == nullptr || file->package() != "octavo.v1") continue;
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) methods.push_back(file->service(s)->method(m));
+    }
+  }
+  return methods;
+}
+
+bool NeedsBound(const FieldDescriptor* field) { return field->is_repeated() || field->cpp_type() == FieldDescriptor::CPPTYPE_STRING; }
+std::string NameOf(const FieldDescriptor* field) { return std::string(absl::StripPrefix(field->full_name(), "octavo.v1.")); }
+
+using Path = std::vector<const FieldDescriptor*>;
+// All fields that need a bound, by the way that leads there; no message within itself.
+void Walk(const Descriptor* message, Path* path, std::set<const Descriptor*>* above, const std::function<void(const Path&)>& visit) {
+  if (!above->insert(message).second) return;
+  for (int i = 0; i < message->field_count(); ++i) {
+    path->push_back(message->field(i));
+    if (NeedsBound(message->field(i))) visit(*path);
+    if (message->field(i)->message_type() != nullptr) Walk(message->field(i)->message_type(), path, above, visit);
+    path->pop_back();
+  }
+  above->erase(message);
+}
+void WalkRequest(const Descriptor* request, const std::function<void(const Path&)>& visit) {
+  Path path;
+  std::set<const Descriptor*> above;
+  Walk(request, &path, &above, visit);
+}
+
+const Bound* Find(const std::string& name) {
+  for (const Bound& bound : Bounds()) {
+    if (bound.field == name) return &bound;
+  }
+  return nullptr;
+}
+
+// Elements that are not refused for themselves where that is cheap to say.
+void Add(Message* message, const FieldDescriptor* field, int64_t i) {
+  const auto* r = message->GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE: r->AddDouble(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_FLOAT: r->AddFloat(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_INT32: r->AddInt32(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_INT64: r->AddInt64(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_UINT32: r->AddUInt32(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_UINT64: r->AddUInt64(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_BOOL: r->AddBool(message, field, true); break;
+    case FieldDescriptor::CPPTYPE_ENUM: r->AddEnumValue(message, field, 1); break;
+    case FieldDescriptor::CPPTYPE_STRING: r->AddString(message, field, "x"); break;
+    case FieldDescriptor::CPPTYPE_MESSAGE: {
+      Message* element = r->AddMessage(message, field);
+      if (field->is_map()) element->GetReflection()->SetString(element, element->GetDescriptor()->FindFieldByNumber(1), absl::StrCat("k", i));
+      break;
+    }
+  }
+}
+
+struct Case {
+  std::unique_ptr<Message> at, above;
+  std::string field;    // as errors name it
+  std::string allowed;  // what they say
+};
+
+// A request with the field of the path filled to its bound, and to one more.
+Case MakeCase(const Descriptor* request, const Path& path, const Bound& bound, bool of_text) {
+  Case out;
+  for (std::unique_ptr<Message>* made : {&out.at, &out.above}) {
+    const int64_t more = made == &out.above ? 1 : 0;
+    made->reset(MessageFactory::generated_factory()->GetPrototype(request)->New());
+    Message* message = made->get();
+    out.field.clear();
+    for (size_t i = 0; i + 1 < path.size(); ++i) {
+      absl::StrAppend(&out.field, out.field.empty() ? "" : ".", path[i]->name(), path[i]->is_repeated() ? "[0]" : "");
+      const auto* r = message->GetReflection();
+      message = path[i]->is_repeated() ? r->AddMessage(message, path[i]) : r->MutableMessage(message, path[i]);
+    }
+    const FieldDescriptor* field = path.back();
+    absl::StrAppend(&out.field, out.field.empty() ? "" : ".", field->name());
+    if (of_text) {
+      const std::string text(static_cast<size_t>(bound.bytes + more), 'x');
+      if (field->is_repeated()) {
+        message->GetReflection()->AddString(message, field, text);
+        out.field += "[0]";
+      } else {
+        message->GetReflection()->SetString(message, field, text);
+      }
+      out.allowed = absl::StrCat("has ", bound.bytes + 1, " bytes; allowed ", bound.bytes);
+    } else {
+      for (int64_t i = 0; i < bound.count + more; ++i) Add(message, field, i);
+      out.allowed = absl::StrCat("has ", bound.count + 1, " entries; allowed ", bound.count);
+    }
+  }
+  return out;
+}
+
+// One way to each line of the table is enough where methods share messages; each method has its own.
+void ForEachCase(const std::function<void(const MethodDescriptor*, const Case&)>& visit) {
+  for (const MethodDescriptor* method : Methods()) {
+    std::set<std::string> seen;
+    WalkRequest(method->input_type(), [&](const Path& path) {
+      const Bound* bound = Find(NameOf(path.back()));
+      if (bound == nullptr || !seen.insert(bound->field).second) return;
+      if (path.back()->is_repeated()) visit(method, MakeCase(method->input_type(), path, *bound, false));
+      if (path.back()->cpp_type() == FieldDescriptor::CPPTYPE_STRING) visit(method, MakeCase(method->input_type(), path, *bound, true));
+    });
+  }
+}
+
+TEST(BoundsTest, EveryFieldOfEveryRequestHasALine) {
+  std::set<std::string> reached;
+  const auto methods = Methods();
+  EXPECT_GE(methods.size(), 50u);
+  for (const MethodDescriptor* method : methods) {
+    WalkRequest(method->input_type(), [&](const Path& path) {
+      const FieldDescriptor* field = path.back();
+      const Bound* bound = Find(NameOf(field));
+      reached.insert(NameOf(field));
+      ASSERT_NE(bound, nullptr) << NameOf(field) << " has no line in server/rpc/bounds.cc: how much of it makes sense?";
+      EXPECT_EQ(bound->count > 0, field->is_repeated()) << NameOf(field);
+      EXPECT_EQ(bound->bytes > 0, field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) << NameOf(field);
+    });
+  }
+  std::set<std::string> lines;
+  for (const Bound& bound : Bounds()) {
+    EXPECT_TRUE(lines.insert(bound.field).second) << bound.field << " has two lines";
+    EXPECT_TRUE(reached.contains(bound.field)) << bound.field << " is in no request";
+  }
+}
+
+TEST(BoundsTest, EachLineHolds) {
+  int cases = 0;
+  ForEachCase([&](const MethodDescriptor* method, const Case& c) {
+    ++cases;
+    EXPECT_TRUE(CheckBounds(*c.at).ok()) << method->full_name() << " " << c.field << ": " << CheckBounds(*c.at);
+    const absl::Status refused = CheckBounds(*c.above);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << method->full_name() << " " << c.field;
+    EXPECT_EQ(InfoOf(refused).field, c.field);
+    EXPECT_TRUE(absl::StrContains(refused.message(), c.allowed)) << refused;
+  });
+  EXPECT_GE(cases, 150);
+}
+
+}  // namespace
+}  // namespace octavo::rpc
