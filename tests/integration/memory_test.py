@@ -175,7 +175,7 @@ time.sleep(1000)
         self.client.wait(scan.name)
         volumes = [volume.name for volume in self.client.volumes(scan.name)]
         self.assertEqual(len(volumes), 2 * rounds)
-        other = octavo.connect(self.daemon.address)
+        other = octavo.Client(self.daemon.address)
         self.addCleanup(other.close)
         answers, start = {}, threading.Barrier(2)
 
