@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral.h"
 #include "gpu/spectral_design.h"
@@ -272,7 +273,7 @@ class Bench {
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), volume.data(), volume_.data(), std::ssize(volume)));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(compute_.ref(), mip.data(), mip_.data(), std::ssize(mip)));
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
-    if (storage::Failpoint("measured_output") != 0) volume[0] = static_cast<uint8_t>(volume[0] ^ 64);
+    if (Failpoint("measured_output") != 0) volume[0] = static_cast<uint8_t>(volume[0] ^ 64);
     for (const int64_t r : checked_) {
       const auto model = ReferenceAscan(config, records_.data() + r * spec_.samples);
       for (int64_t z = 0; z < config.depth; ++z) {

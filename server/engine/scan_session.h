@@ -157,6 +157,9 @@ class ScanSession {
   absl::Status AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
   absl::Status AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots);
   absl::Status AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots);
+  enum class Gate : uint8_t { kClosed, kOpen, kNever };
+  void MakeThreads();
+  void OpenGate(Gate gate);
   void Begin();
   absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
 
@@ -348,6 +351,7 @@ class ScanSession {
   std::atomic<bool> all_acquired_{false};  // the source has come to the end of a counted scan
   std::atomic<int64_t> next_record_{0};    // the first record that was not processed yet
   std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0}, out_of_range_records_{0};
+  std::atomic<Gate> gate_{Gate::kClosed};  // the threads wait for it
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };
 

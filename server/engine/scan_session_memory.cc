@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/shareable.h"
 #include "server/engine/pattern/plan.h"
@@ -338,6 +339,7 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
     MutexLock lock(status_mutex_);
     status_.plan = processor_->Describe() + DescribeMemory(scan_, VolumeSlots(scan_));
   }
+  (void)Failpoint("scan_allocated");
   context_.publisher->ScanStarted(name_, scan_.spec.labels,
                                   {.extents = {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
                                    .has_aip = scan_.spec.products.aip,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/scan_session.h"
@@ -62,7 +63,7 @@ void ScanSession::Retire() {
         context_.publisher->Lost(name_, pending.key, pending.yielded ? Publisher::Loss::kYielded : Publisher::Loss::kNoMemory);
       } else {
         pending.frame.stages = stages;
-        if (storage::Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
+        if (Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
         context_.publisher->Publish(pending.key, std::move(pending.frame));
       }
     }

@@ -1,57 +1,115 @@
 #pragma once
 
+// The reactors of the forms in handler.h.
+
 #include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/support/server_callback.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/status.h"
+#include "server/engine/without_throwing.h"
 #include "server/rpc/status.h"
 
 namespace octavo::rpc {
 
-/// Runs `work` (short, returns absl::Status) and finishes a unary call with what it says. Exceptions become INTERNAL.
-template <class F>
-grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, F work) {
-  auto* reactor = context->DefaultReactor();
-  grpc::Status status;
-  try {
-    status = ToGrpc(work());
-  } catch (const std::exception& e) {
-    status = ToGrpc(absl::InternalError(e.what()));
-  }
-  reactor->Finish(status);
-  return reactor;
+/// A method, by the type of its requests: each has its own.
+using Method = const google::protobuf::Descriptor*;
+template <class Request>
+Method MethodOf() {
+  return Request::descriptor();
+}
+
+/// A failpoint of the method.
+inline void PassPoint(Method method, const char* where) {
+  if (FailpointArmed()) [[unlikely]]
+    (void)Failpoint(absl::StrCat(method->name(), where).c_str());
+}
+
+/// Runs a piece of work for a call (returns absl::Status); what it throws becomes the answer.
+template <class Work>
+absl::Status Guarded(Work&& work) noexcept {
+  const FailpointScope scope;
+  return engine::WithoutThrowing(work);
 }
 
 /// A unary call whose answer comes later, from any thread, or never: a client that goes away, or a server that stops, ends it too.
 class LateReply final : public grpc::ServerUnaryReactor {
  public:
+  explicit LateReply(Method method) : method_(method) {}
   /// Keeps itself alive until OnDone.
-  static std::shared_ptr<LateReply> Make() {
-    auto reply = std::make_shared<LateReply>();
+  static std::shared_ptr<LateReply> Make(Method method) {
+    (void)Failpoint("reply_made");
+    auto reply = std::make_shared<LateReply>(method);
     reply->self_ = reply;
     return reply;
   }
-  /// Runs `answer` (which may fill in the response) and finishes with what it says, unless the call is over already.
+  /// Runs `answer` (returns absl::Status; may fill in the response) and finishes with what it says, unless the call is over already.
+  /// Whether the client gets the answer: false if the call was over, or the answer could not be made.
   template <class F>
-  void Complete(F answer) {
-    if (!over_.exchange(true)) Finish(answer());
+  bool Complete(F&& answer) {
+    if (over_.exchange(true)) return false;
+    const absl::Status status = Guarded([&]() -> absl::Status {
+      PassPoint(method_, ".answer");
+      return answer();
+    });
+    Finish(ToGrpc(status));
+    return status.ok();
   }
   /// Whether it was answered or has ended.
   bool over() const { return over_; }
+  /// Called (once) when the client has gone away; at once if it has.
+  void OnCancelled(std::function<void()> cancelled) {
+    {
+      MutexLock lock(mutex_);
+      if (!gone_) {
+        cancelled_ = std::move(cancelled);
+        return;
+      }
+    }
+    cancelled();
+  }
   void OnCancel() override {
-    Complete([] { return grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"); });
+    std::function<void()> cancelled;
+    {
+      MutexLock lock(mutex_);
+      gone_ = true;
+      cancelled = std::move(cancelled_);
+    }
+    if (!over_.exchange(true)) Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
+    if (cancelled) (void)Guarded([&] { return cancelled(), absl::OkStatus(); });
   }
   void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
 
  private:
+  const Method method_;
   std::atomic<bool> over_{false};
+  Mutex mutex_;
+  bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> cancelled_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<LateReply> self_;
+};
+
+/// A stream that has ended before it began.
+template <class Reactor>
+class Ended final : public Reactor {
+ public:
+  /// Null where there is no memory for it either: then gRPC ends the call by itself.
+  static Reactor* Make(const grpc::Status& status) {
+    auto* stream = new (std::nothrow) Ended;
+    if (stream != nullptr) stream->Finish(status);
+    return stream;
+  }
+  void OnDone() override { delete this; }
 };
 
 /// A server stream fed from any thread: Push queues, End finishes after the queue is written. The writer lives until gRPC is
@@ -59,11 +117,23 @@ class LateReply final : public grpc::ServerUnaryReactor {
 template <class Message>
 class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enable_shared_from_this<QueuedWriter<Message>> {
  public:
+  explicit QueuedWriter(Method method) : method_(method) {}
   /// Keeps itself alive until OnDone.
-  static std::shared_ptr<QueuedWriter> Make() {
-    auto writer = std::make_shared<QueuedWriter>();
+  static std::shared_ptr<QueuedWriter> Make(Method method) {
+    (void)Failpoint("stream_made");
+    auto writer = std::make_shared<QueuedWriter>(method);
     writer->self_ = writer;
     return writer;
+  }
+
+  /// Runs `work`, which makes messages and pushes them, from whatever thread has news; what it throws ends the stream.
+  template <class F>
+  void Feed(F&& work) {
+    const absl::Status status = Guarded([&] {
+      PassPoint(method_, ".message");
+      return work(), absl::OkStatus();
+    });
+    if (!status.ok()) End(ToGrpc(status));
   }
 
   /// `replace`: the message takes the place of a waiting one (progress, of which only the newest matters).
@@ -113,7 +183,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
         ended_ = true;
       }
     }
-    if (then) then();
+    if (then) Feed(then);
     Advance();
   }
   void OnCancel() override {
@@ -153,9 +223,10 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
       MutexLock lock(mutex_);
       over = std::exchange(over_, nullptr);
     }
-    if (over) over();
+    if (over) (void)Guarded([&] { return over(), absl::OkStatus(); });
   }
 
+  const Method method_;
   Mutex mutex_;
   std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
   Message current_;

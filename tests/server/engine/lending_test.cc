@@ -17,7 +17,7 @@ using octavo::testing::IsOk;
 class LendingTest : public ::testing::Test {
  protected:
   LendingTest() {
-    store_.SetMapped([this] { return mapped_; });
+    store_.SetProtections({.mapped = [this] { return mapped_; }});
   }
   std::shared_ptr<VolumeSlot> Slot(const std::string& owner) {
     auto slot = std::make_shared<VolumeSlot>();
