@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 
 #include "gpu/spectral_design.h"
@@ -283,6 +284,29 @@ TEST_P(SpectralTest, CosineByHand) {
     EXPECT_NEAR(got[static_cast<size_t>(k)], k == 512 ? 500 : 250, 1e-3);
     for (int64_t z = 1; z < 513; ++z) {
       if (z != k) EXPECT_LT(got[static_cast<size_t>(z)], 2e-3) << z;
+    }
+  }
+}
+
+// Large numbers of a deep A-scan, whose sum is far beyond what a float counts in whole numbers.
+TEST_P(SpectralTest, MeansOfDeepAscansAreExact) {
+  for (const auto& [fft, depth] : std::vector<std::pair<int64_t, int64_t>>{{4099, 2049}, {65537, 30011}, {131072, 65536}}) {
+    SpectralConfig c = BaseConfig(600);
+    c.fft_length = fft;
+    c.depth = depth;
+    c.output = DType::kU16, c.has_levels = true, c.level_lo = -1000, c.level_hi = 1;
+    ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
+    MakeRecords(c, 5, 21);
+    const DeviceBuffer raw = Upload(bytes_), volume = Poisoned(5 * depth * 2), aip = Poisoned(5 * 4);
+    ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 5, {.raster = {5, 1, 0, false}, .first_record = 0},
+                                   {.volume = volume.data(), .volume_ascans = 5, .aip = aip.as<float>()}),
+                IsOk());
+    const auto got = Download<uint16_t>(volume, static_cast<size_t>(5 * depth));
+    const auto means = Download<float>(aip, 5);
+    for (int64_t a = 0; a < 5; ++a) {
+      const auto begin = got.begin() + a * depth;
+      const double mean = std::accumulate(begin, begin + depth, 0.0) / static_cast<double>(depth);
+      EXPECT_NEAR(static_cast<double>(means[static_cast<size_t>(a)]), mean, 1e-6 * mean) << depth << " depth samples";
     }
   }
 }
