@@ -76,8 +76,11 @@ void BufferStore::Housekeep() {
     MutexLock turn(turn_mutex_);
     auto guard = context_.leases->Enter(name, LeaseMode::kExclusive, "", 0, "expiry");
     if (!guard.ok()) continue;
-    (void)Remove(name, "expired", "its time to live was over", [&](const Buffer& buffer) {  // somebody may have prolonged it since
-      return buffer.expires_ns != 0 && buffer.expires_ns <= now ? absl::OkStatus() : absl::AbortedError("it lives on");
+    (void)Remove(name, "expired", "its time to live was over", [&](const Buffer& buffer) {
+      // Somebody may have prolonged it since, or writes to it under a lease that has ended.
+      const bool written =
+          std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == BufferState::kWriting; });
+      return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
     });
   }
 }

@@ -67,22 +67,17 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   absl::Status computed = status;
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
-    planned(result);
-    computed = WithoutThrowing([&] { return Compute(work, device, &result); });
-    if (computed.ok()) {
-      PinnedBuffer word;
-      auto stream = device.NewStream(StreamPriority::kLow);
-      computed = stream.status();
-      if (computed.ok()) {
-        computed = [&]() -> absl::Status {
-          OCTAVO_ASSIGN_OR_RETURN(word, device.AllocatePinned(8));
-          OCTAVO_RETURN_IF_ERROR(device.Digest(stream->ref(), work.slot->volume.data(), result.bytes, work.slot->digest.as<uint64_t>()));
-          OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream->ref(), word.data(), work.slot->digest.data(), 8));
-          return stream->ref().Synchronize();
-        }();
-      }
-      if (computed.ok()) result.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
-    }
+    computed = WithoutThrowing([&]() -> absl::Status {
+      planned(result);
+      OCTAVO_RETURN_IF_ERROR(Compute(work, device, &result));
+      OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device.AllocatePinned(8));
+      OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
+      OCTAVO_RETURN_IF_ERROR(device.Digest(stream.ref(), work.slot->volume.data(), result.bytes, work.slot->digest.as<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream.ref(), word.data(), work.slot->digest.data(), 8));
+      OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+      result.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
+      return absl::OkStatus();
+    });
     work.slot = nullptr;
     if (computed.ok()) {
       context_.volumes->Seal(result, /*kept=*/true);

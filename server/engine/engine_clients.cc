@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -41,10 +43,6 @@ void EngineImpl::Housekeep() {
       scan->Stop("SESSION_EXPIRED", absl::StrCat(scan->client_session(), " has ended; the scan's volumes are scratch"));
     }
   }
-  // A lease may have been granted for a session that was found just before it ended.
-  for (const auto& [session, leases] : leases_.CountBySession()) {
-    if (!session.empty() && sessions_of_clients_.Gone(session)) ended.insert(session);
-  }
   if (!ended.empty()) leases_.EndSessions(ended);
   {
     MutexLock lock(mutex_);
@@ -70,6 +68,16 @@ void EngineImpl::MoveAway(const ExportStore::Overdue& what) {
   buffers_->Post([this, what, done] { done(buffers_->Relocate(what)); });
 }
 
+uint64_t EngineImpl::AcquireLease(const LeaseRequest& request, const Caller& caller, std::function<void(absl::StatusOr<Lease>)> done) {
+  if (absl::StartsWith(request.resource, "buffers/")) return buffers_->AcquireLease(request, caller, std::move(done));
+  if (absl::StartsWith(request.resource, "volumes/")) {
+    done(volumes_.AcquireLease(request));  // shared ones never wait
+  } else {
+    done(InvalidField("resource", absl::StrCat("is '", request.resource, "'; allowed volumes/... and buffers/...")));
+  }
+  return 0;
+}
+
 std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
   std::map<std::string, SessionStatus*> of;
   for (SessionStatus& session : sessions) of[session.name] = &session;
@@ -92,21 +100,33 @@ void EngineImpl::TellExpiring(const VolumeStatus& volume) {
 
 void EngineImpl::TakeCareOf(const VolumeStatus& volume) {
   const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+  const absl::Status done = DoOrphanPolicy(volume, retention);
+  if (InfoOf(done).reason == "LEASED") return volumes_.TellOrphanAgain(volume.name);  // since it was told; when the lease has ended
+  Log(LogLevel::kInfo, "volume orphaned",
+      {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}, {"result", done.ToString()}});
+}
+
+absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention) {
+  const ClientVerb asked{.detach_exports = true, .of_orphans = true};
   switch (retention.orphan) {
-    case Orphan::kSpillDisk:
-      buffers_->exports().Detach(volume.name);                                                // the end of the session ends its claim
-      spiller_->Spill(volume.name, Tier::kDisk, [](const absl::StatusOr<VolumeStatus>&) {});  // a failure is logged; the volume stays held
-      break;
+    case Orphan::kSpillDisk: {
+      buffers_->exports().Detach(volume.name);  // the end of the session ends its claim
+      // What is told at once; what goes wrong later is logged, and the volume stays held.
+      auto begun = std::make_shared<absl::Status>();
+      const auto done = [begun, here = std::this_thread::get_id()](const absl::StatusOr<VolumeStatus>& spilled) {
+        if (std::this_thread::get_id() == here) *begun = spilled.status();
+      };
+      spiller_->Spill(volume.name, Tier::kDisk, done, &asked);
+      return *begun;
+    }
     case Orphan::kCommitDefault: {
       CommitOptions options = retention.auto_commit;
       if (options.destination.empty()) options.destination = "orphaned/{scan}_{index:05}";
-      AutoCommit(volume.name, options);
-      break;
+      return AutoCommit(volume.name, options, &asked);
     }
-    case Orphan::kDiscard: (void)volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended")); break;
-    default: break;
+    case Orphan::kDiscard: return volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"), &asked).status();
+    default: return absl::OkStatus();
   }
-  Log(LogLevel::kInfo, "volume orphaned", {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}});
 }
 
 }  // namespace octavo::engine

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 
@@ -48,8 +49,17 @@ bool LeaseTable::Fits(const Resource& resource, LeaseMode mode) {
   return mode == LeaseMode::kShared && resource.held.front().mode == LeaseMode::kShared;
 }
 
+absl::Status LeaseTable::CheckAlive(const std::string& session) const {
+  if (session.empty() || gone_ == nullptr || !gone_(session)) return absl::OkStatus();
+  return WithInfo(absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
+                  {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
+}
+
 absl::Status LeaseTable::Conflict(const Resource& resource, const std::string& name, bool waited) {
-  const Lease* lease = resource.held.empty() ? nullptr : &resource.held.front();
+  return ConflictWith(resource.held.empty() ? nullptr : &resource.held.front(), resource, name, waited);
+}
+
+absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resource, const std::string& name, bool waited) {
   const double left = lease == nullptr || lease->expires_ns == 0 ? -1 : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
   const std::string who = lease == nullptr          ? "somebody who waits"
                           : !lease->holder.empty()  ? lease->holder
@@ -79,8 +89,10 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
               .granted_ns = clock_->Now().monotonic_ns,
               .expires_ns = 0};
   if (request.seconds > 0) lease.expires_ns = lease.granted_ns + Nanoseconds(request.seconds);
-  resource.held.push_back(lease);
-  resource_of_[lease.token] = request.resource;
+  std::list<Lease> one{lease};
+  (void)Failpoint("lease_granted");
+  resource_of_.emplace(lease.token, request.resource);
+  resource.held.splice(resource.held.end(), one);  // in both lists or in neither
   ++totals_.granted;
   return lease;
 }
@@ -138,6 +150,7 @@ absl::Status LeaseTable::CheckRoom() {
 }
 
 absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
+  OCTAVO_RETURN_IF_ERROR(CheckAlive(request.session));
   OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Resource& resource = resources_[request.resource];
   if (!resource.waiting.empty() || !Fits(resource, request.mode)) {
@@ -161,34 +174,42 @@ absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
 }
 
 uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done) {
-  if (absl::Status status = CheckRequest(request); !status.ok()) {
-    done(status);
-    return 0;
-  }
-  if (request.wait_seconds == 0) {
-    done(TryAcquire(request));
-    return 0;
-  }
   Told told;
-  uint64_t place = 0;
-  {
-    MutexLock lock(mutex_);
-    SettleOne(request.resource, &told);
-    const absl::Status room = CheckRoom();
-    if (!room.ok()) {
-      told.emplace_back(std::move(done), room);
-    } else if (Resource& resource = resources_[request.resource]; resource.waiting.empty() && Fits(resource, request.mode)) {
-      told.emplace_back(std::move(done), Grant(resource, request));
-    } else {
-      ++waiting_;
-      const int64_t now = clock_->Now().monotonic_ns;
-      place = ++last_place_;
-      ++totals_.waits;
-      resource.waiting.push_back(
-          {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
-    }
-  }
+  const uint64_t place = Acquire(request, std::move(done), &told);
   Tell(told);
+  return place;
+}
+
+uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told) {
+  if (absl::Status status = CheckRequest(request); !status.ok()) {
+    told->emplace_back(std::move(done), status);
+    return 0;
+  }
+  MutexLock lock(mutex_);
+  SettleOne(request.resource, told);
+  if (request.wait_seconds == 0) {
+    told->emplace_back(std::move(done), TryLocked(request));
+    return 0;
+  }
+  if (const absl::Status alive = CheckAlive(request.session); !alive.ok()) {
+    told->emplace_back(std::move(done), alive);
+    return 0;
+  }
+  if (const absl::Status room = CheckRoom(); !room.ok()) {
+    told->emplace_back(std::move(done), room);
+    return 0;
+  }
+  Resource& resource = resources_[request.resource];
+  if (resource.waiting.empty() && Fits(resource, request.mode)) {
+    told->emplace_back(std::move(done), Grant(resource, request));
+    return 0;
+  }
+  const int64_t now = clock_->Now().monotonic_ns;
+  const uint64_t place = ++last_place_;
+  ++totals_.waits;
+  resource.waiting.push_back(
+      {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
+  ++waiting_;
   return place;
 }
 
@@ -280,10 +301,53 @@ absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource,
                                                     const std::string& holder) {
   if (!token.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode));
-    return Guard(nullptr, std::move(lease));
+    return Guard(this, std::move(lease), /*own=*/false);
   }
   OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}));
-  return Guard(this, std::move(lease));
+  return Guard(this, std::move(lease), /*own=*/true);
+}
+
+absl::Status LeaseTable::Guard::Stands() const {
+  if (asked_ == nullptr || table_ != nullptr) return absl::OkStatus();  // one of its own has no end but its own
+  MutexLock lock(asked_->mutex_);
+  const auto resource = asked_->resources_.find(lease_.resource);
+  if (resource != asked_->resources_.end()) {
+    const int64_t now = asked_->clock_->Now().monotonic_ns;
+    for (const Lease& lease : resource->second.held) {
+      if (lease.token == lease_.token && (lease.expires_ns == 0 || lease.expires_ns > now)) return absl::OkStatus();
+    }
+  }
+  return Lost("it ended while the operation waited for its turn");
+}
+
+absl::Status LeaseTable::CheckNobodyElse(const std::string& name, const std::string& own) {
+  MutexLock lock(mutex_);
+  const Resource none;
+  const auto it = resources_.find(name);
+  const Resource& resource = it == resources_.end() ? none : it->second;
+  const int64_t now = clock_->Now().monotonic_ns;
+  const Lease* other = nullptr;
+  bool has_own = own.empty();
+  for (const Lease& lease : resource.held) {
+    if (lease.expires_ns != 0 && lease.expires_ns <= now) continue;
+    if (!own.empty() && lease.token == own) {
+      has_own = true;
+    } else if (other == nullptr) {
+      other = &lease;
+    }
+  }
+  if (!has_own) return Lost(absl::StrCat("it expired, was given back, or is none of ", name));
+  if (other == nullptr) return absl::OkStatus();
+  ++totals_.refused;
+  return ConflictWith(other, resource, name, /*waited=*/false);
+}
+
+bool LeaseTable::Leased(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto it = resources_.find(name);
+  const int64_t now = clock_->Now().monotonic_ns;
+  return it != resources_.end() &&
+         std::any_of(it->second.held.begin(), it->second.held.end(), [&](const Lease& l) { return l.expires_ns == 0 || l.expires_ns > now; });
 }
 
 void LeaseTable::Guard::Done() {
@@ -308,7 +372,9 @@ void LeaseTable::Forget(const std::string& name) {
 }
 
 void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
-  const auto ended = [&](const std::string& session) { return !session.empty() && sessions.count(session) > 0; };
+  const auto ended = [&](const std::string& session) {
+    return !session.empty() && sessions.count(session) > 0 && (gone_ == nullptr || gone_(session));
+  };
   Told told;
   {
     MutexLock lock(mutex_);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 #include "server/engine/scan_session_parts.h"
@@ -45,24 +46,40 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
 
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
                                                                  const std::vector<Ledger::ChargeId>& charges, SessionContext context) {
-  Ledger* const ledger = context.ledger;
   SlotCache* const cache = context.slot_cache;
-  const std::vector<SessionPeer> peers = context.peers;
+  // Declared before the session: memory is freed first, then the charges end.
+  ChargeHolder held(context.ledger, [cache](Ledger::ChargeId id) {
+    if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
+  });
+  held.Add(charges);
+  for (const SessionPeer& peer : context.peers) held.Add(peer.charges);
   std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
-  if (absl::Status status = session->Allocate(charges); !status.ok()) {
-    session.reset();  // frees first, then the charges end
-    for (const auto id : charges) {
-      if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
-      ledger->Release(id);
-    }
-    for (const SessionPeer& peer : peers) {
-      for (const auto id : peer.charges) ledger->Release(id);
-    }
-    return status;
-  }
+  session->MakeThreads();
+  OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
+  (void)held.Keep();
   return session;
+}
+
+// Threads are reserved with the scan, like its memory: where none can start any more the scan is refused, and none is missing later.
+void ScanSession::MakeThreads() {
+  const auto make = [this](const char* name, std::function<void(std::stop_token)> body) {
+    (void)Failpoint("thread_started");
+    return NamedThread(name, [this, body = std::move(body)](const std::stop_token& stop) {
+      gate_.wait(Gate::kClosed);
+      if (gate_ == Gate::kOpen) body(stop);
+    });
+  };
+  copy_thread_ = make("oct-copy", [this](const std::stop_token& stop) { CopyVolumes(stop); });
+  retire_thread_ = make("oct-retire", [this](const std::stop_token&) { Retire(); });
+  acquire_thread_ = make("oct-acquire", [this](const std::stop_token& stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
+  compute_thread_ = make("oct-compute", [this](const std::stop_token&) { Compute(); });
+}
+
+void ScanSession::OpenGate(Gate gate) {
+  gate_ = gate;
+  gate_.notify_all();
 }
 
 void ScanSession::Start() {
@@ -77,13 +94,11 @@ void ScanSession::Begin() {
     volumes_rate_.Add(status_.started.monotonic_ns, 0);
   }
   if (!abort_.stop_requested()) SetState(ScanState::kRunning);
-  copy_thread_ = NamedThread("oct-copy", [this](std::stop_token stop) { CopyVolumes(stop); });
-  retire_thread_ = NamedThread("oct-retire", [this](std::stop_token) { Retire(); });
-  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
-  compute_thread_ = NamedThread("oct-compute", [this](std::stop_token) { Compute(); });
+  OpenGate(Gate::kOpen);
 }
 
 ScanSession::~ScanSession() {
+  if (!allocated_) OpenGate(Gate::kNever);
   if (!ended_ && allocated_) Cancel();
   if (compute_thread_.joinable()) compute_thread_.join();
   if (retire_thread_.joinable()) retire_thread_.join();
@@ -202,15 +217,9 @@ absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(con
       auto charges,
       context_.ledger->Reserve(index, name_, scan.spec.title,
                                {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1}}, nullptr));
-  auto created = SpectralProcessor::Create(scan.chain, device);
-  if (!created.ok()) {
-    for (const auto id : charges) context_.ledger->Release(id);
-    return created.status();
-  }
-  return std::shared_ptr<SpectralProcessor>(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
-    delete p;
-    for (const auto id : charges) ledger->Release(id);
-  });
+  const auto held = std::make_shared<ChargeHolder>(context_.ledger, std::move(charges));
+  OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created, SpectralProcessor::Create(scan.chain, device));
+  return std::shared_ptr<SpectralProcessor>(created.release(), [held](SpectralProcessor* p) { delete p; });
 }
 
 absl::Status ScanSession::CanUpdate() {

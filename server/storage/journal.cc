@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/json.h"
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/json.h"
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
