@@ -16,6 +16,7 @@
 #include "gpu/base/unique_fd.h"
 #include "server/engine/buffer_store.h"
 #include "server/metrics/label_values.h"
+#include "server/metrics/process_metrics.h"
 
 namespace octavo::metrics {
 namespace {
@@ -42,7 +43,7 @@ class Page final : public prometheus::Collectable {
 
   std::vector<MetricFamily> Collect() const override {
     const engine::Stats stats = source_.engine->Snapshot();
-    std::vector<MetricFamily> page;
+    std::vector<MetricFamily> page = ProcessMetrics();
     const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
       page.push_back({.name = name, .help = help, .type = type, .metric = {}});
       return page.back();
