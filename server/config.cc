@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <sstream>
 #include <unistd.h>
@@ -15,10 +16,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "toml++/toml.h"
 
 #include "gpu/base/status.h"
+#include "server/config_text.h"
 #include "server/listen_address.h"
+#include "server/toml.h"
 
 namespace octavo {
 namespace {
@@ -164,6 +166,13 @@ const std::vector<Key>& Keys() {
              0.1, 3600),
       Number("session.expiry_seconds", "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
              &Config::session_expiry_seconds, 0.2, 86400),
+      Integer("session.most", "sessions that may be open at once; as many that have ended are remembered, 1 to 10000000", &Config::session_most, 1,
+              10'000'000),
+      Integer("lease.most", "leases that may be held or waited for at once, 1 to 10000000", &Config::lease_most, 1, 10'000'000),
+      Integer("history.scans", "ended scans that stay listed, 1 to 1000000; one with volumes in memory always does", &Config::history_scans, 1,
+              1'000'000),
+      Integer("history.bytes", "host memory that ended scans may take while they stay listed, bytes", &Config::history_bytes, 1 << 20,
+              int64_t{1} << 40),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
            CheckInterface),
@@ -293,10 +302,22 @@ absl::Status ApplyFile(Config* config, const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
   if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return ApplyText(config, text, path);
+}
+
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path) {
+  if (absl::Status fit = CheckConfigText(text); !fit.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ", ", fit.message()));
   try {
-    return ApplyTable(config, toml::parse_file(path), "", path);
+    return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
     return absl::InvalidArgumentError(absl::StrCat(path, ", line ", e.source().begin.line, ": ", std::string(e.description())));
+  } catch (const std::logic_error&) {  // where is not known
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
   }
 }
 

@@ -35,6 +35,10 @@ struct Config {
   int64_t spill_threads = 2;                                                  // 1 ... 64
   double session_heartbeat_seconds = 10;                                      // 0.1 ... 3600
   double session_expiry_seconds = 60;                                         // 0.2 ... 86400; at least twice the heartbeat
+  int64_t session_most = 10'000;                                              // 1 ... 10^7
+  int64_t lease_most = 65'536;                                                // 1 ... 10^7
+  int64_t history_scans = 1000;                                               // 1 ... 10^6
+  int64_t history_bytes = int64_t{256} << 20;                                 // 1 MiB ... 1 TiB
   bool security_insecure = false;                                             // other hosts may reach us, without TLS and login
   std::string log_level = "info";                                             // debug, info, warning, error
   std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
@@ -67,6 +71,8 @@ absl::Status ApplySetting(Config* config, const std::string& key, const std::str
 
 /// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the nearest known one.
 absl::Status ApplyFile(Config* config, const std::string& path);
+/// The same with the file's text; `path` is for messages.
+absl::Status ApplyText(Config* config, const std::string& text, const std::string& path);
 
 /// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section but are none go to
 /// `unknown`; no error, because container platforms put names of their own there (OCTAVO_METRICS_PORT).

@@ -187,7 +187,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.spill_threads = static_cast<int>(config.spill_threads);
   engine_config.spill_folder = daemon->spill_.get();
   engine_config.spilled = std::move(spilled);
-  engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds};
+  engine_config.sessions = {
+      .heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds, .most = config.session_most};
+  engine_config.most_leases = config.lease_most;
+  engine_config.history_entries = config.history_scans;
+  engine_config.history_bytes = config.history_bytes;
   engine_config.software = absl::StrCat("octavo ", kVersion);
   engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));

@@ -113,6 +113,11 @@ void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
 void AddVolumeCommands(CLI::App& app, Session& session) {
   auto* volume = app.add_subcommand("volume", "look at, read, keep or drop volumes")->require_subcommand(1);
   auto name = std::make_shared<std::string>();
+  auto lease = std::make_shared<std::string>();
+  const auto add_lease = [lease](CLI::App* command) {
+    command->add_option("--lease", *lease, "token of your own lease of the volume; others' leases are in the way");
+    return command;
+  };
 
   auto* list = volume->add_subcommand("list", "volumes in device memory, oldest first");
   auto scan = std::make_shared<std::string>();
@@ -139,43 +144,48 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
       v1::Volume answer;
       if (Check(session, call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer))) PrintVolume(session, answer);
     });
+    return command;
   };
   unary("show", "one volume", [](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
     v1::GetVolumeRequest request;
     request.set_name(which);
     return stub.GetVolume(s.Context().get(), request, answer);
   });
-  unary("discard", "free its memory; the data is gone", [](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
+  const auto discard = [lease](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
     v1::DiscardVolumeRequest request;
     request.set_name(which);
+    request.set_lease_token(*lease);
     return stub.DiscardVolume(s.Context().get(), request, answer);
-  });
+  };
+  add_lease(unary("discard", "free its memory; the data is gone", discard));
   unary("restore", "move its bytes back to its device", [](v1::VolumeService::Stub& stub, Session&, const std::string& which, v1::Volume* answer) {
     v1::RestoreVolumeRequest request;
     request.set_name(which);
     grpc::ClientContext context;  // as long as it takes
     return stub.RestoreVolume(&context, request, answer);
   });
-  auto* hold = volume->add_subcommand("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends");
+  auto* hold = add_lease(volume->add_subcommand("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends"));
   auto release = std::make_shared<bool>(false);
   hold->add_option("volume", *name, "volumes/...")->required();
   hold->add_flag("--release", *release, "take the mark back");
-  hold->callback([&session, name, release] {
+  hold->callback([&session, name, release, lease] {
     v1::HoldVolumeRequest request;
     request.set_name(*name);
+    request.set_lease_token(*lease);
     request.set_release(*release);
     v1::Volume answer;
     if (Check(session, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &answer))) {
       PrintVolume(session, answer);
     }
   });
-  auto* spill = volume->add_subcommand("spill", "move its bytes out of device memory; it stays held and can be read and committed");
+  auto* spill = add_lease(volume->add_subcommand("spill", "move its bytes out of device memory; it stays held and can be read and committed"));
   auto tier = std::make_shared<std::string>("disk");
   spill->add_option("volume", *name, "volumes/...")->required();
   spill->add_option("--tier", *tier, "host | disk (default)")->check(CLI::IsMember({"host", "disk"}));
-  spill->callback([&session, name, tier] {
+  spill->callback([&session, name, tier, lease] {
     v1::SpillVolumeRequest request;
     request.set_name(*name);
+    request.set_lease_token(*lease);
     request.set_tier(*tier == "host" ? v1::HOST : v1::DISK);
     v1::Volume answer;
     grpc::ClientContext context;  // as long as it takes
@@ -224,7 +234,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     if (Check(session, v1::VolumeService::NewStub(session.channel())->DeriveVolume(&context, request, &answer))) PrintVolume(session, answer);
   });
 
-  auto* commit = volume->add_subcommand("commit", "write it to the server's storage and free its memory");
+  auto* commit = add_lease(volume->add_subcommand("commit", "write it to the server's storage and free its memory"));
   auto flags = std::make_shared<FormatFlags>();
   auto destination = std::make_shared<std::string>("{title}_{index:05}");
   auto request_id = std::make_shared<std::string>();
@@ -232,9 +242,10 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   commit->add_option("destination", *destination, "path below the server's storage root, with {scan} {index:05} {title} {date}");
   flags->AddTo(commit);
   commit->add_option("--request-id", *request_id, "a retry with the same id returns the first result");
-  commit->callback([&session, name, flags, destination, request_id] {
+  commit->callback([&session, name, flags, destination, request_id, lease] {
     v1::CommitVolumeRequest message;
     message.set_name(*name);
+    message.set_lease_token(*lease);
     message.set_request_id(*request_id);
     message.mutable_options()->set_destination(*destination);
     flags->Fill(message.mutable_options());

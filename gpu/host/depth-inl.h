@@ -176,7 +176,7 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
   constexpr bool kInteger = IsInteger(kType);
   const V top = hn::Set(d, t.top), bottom = hn::Set(d, t.bottom);
   const bool want_aip = targets[0].aip != nullptr, want_mip = targets[0].mip != nullptr;
-  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), sum = hn::Zero(d);
+  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), part = hn::Zero(d), sum = hn::Zero(d), lost = hn::Zero(d);
   Clipping clipping{hn::Zero(di), hn::Zero(di)};
   alignas(64) uint32_t words[16] = {};
   alignas(64) float imaginary[16] = {};
@@ -204,16 +204,26 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
       }
       if (z + i >= t.slab_begin && z + i < t.slab_end) {
         most = hn::Max(v, most);  // in this order a NaN leaves `most` as it is
-        if (want_aip) sum = hn::Add(sum, v);
+        if (want_aip) part = hn::Add(part, v);
       }
     }
     return word;
+  };
+  // What adding a part to the sum rounds away goes to the next part: thousands of large numbers would lose their last digits.
+  const auto add_part = [&]() HWY_ATTR {
+    if (!want_aip) return;
+    const V more = hn::Sub(part, lost), total = hn::Add(sum, more);
+    const V rounded = hn::Sub(hn::Sub(total, sum), more);
+    lost = hn::IfThenElseZero(hn::Eq(rounded, rounded), rounded);  // infinity loses nothing
+    sum = total;
+    part = hn::Zero(d);
   };
   int64_t z = 0;
   if constexpr (kType != DType::kC64) {  // a vector of neighbouring depth samples at a time for each lane
     for (; lanes == kLanes && z + kPer * kLanes <= t.depth; z += kPer * kLanes) {
       VI rows[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) rows[i] = word_of(z + i * kPer, kPer);
+      add_part();
       Transpose(rows);
       for (int64_t lane = 0; lane < records; ++lane) {
         if (targets[lane].volume == nullptr) continue;
@@ -224,6 +234,7 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
   for (; z < t.depth; z += kPer) {
     const int64_t count = HWY_MIN(kPer, t.depth - z);
     const auto word = word_of(z, count);
+    add_part();
     hn::Store(word, di, reinterpret_cast<int32_t*>(words));
     for (int64_t lane = 0; lane < records; ++lane) {
       if (targets[lane].volume == nullptr) continue;

@@ -165,6 +165,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     guards.push_back(std::move(guard));
   }
   MutexLock lock(mutex_);
+  for (const LeaseTable::Guard& guard : guards) OCTAVO_RETURN_IF_ERROR(guard.Stands());
   // Where they are now: one may have moved meanwhile, out of memory that a process keeps. The devices are the same.
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (absl::StartsWith(inputs[i], "volumes/")) continue;
@@ -219,11 +220,9 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   output->status.sequence = ++sequence_;
   ++totals_.operations;
   TouchLocked(*output);
-  if (spec.output.empty()) {
-    buffers_.push_back(output);
-    by_name_[output->status.name] = output;
-  }
-  return StatusLocked(*output);
+  BufferStatus status = StatusLocked(*output);
+  if (spec.output.empty()) ListLocked(output);
+  return status;
 }
 
 }  // namespace octavo::engine

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -110,6 +111,11 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
   const std::string owner = caller.client;
   const int64_t bytes = type.bytes(), all = bytes * static_cast<int64_t>(devices.size());
   OCTAVO_RETURN_IF_ERROR(CheckQuota(owner, all));
+  absl::Cleanup made_or_not = [&] {
+    MutexLock lock(mutex_);
+    const auto owned = owned_bytes_.find(owner);
+    if ((owned->second -= all) == 0) owned_bytes_.erase(owned);
+  };
   auto buffer = std::make_shared<Buffer>();
   const absl::Status made = [&]() -> absl::Status {
     for (const int d : devices) {
@@ -135,10 +141,7 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
     }
     return absl::OkStatus();
   }();
-  {
-    MutexLock lock(mutex_);
-    if ((owned_bytes_[owner] -= all) == 0) owned_bytes_.erase(owner);
-  }
+  std::move(made_or_not).Invoke();
   OCTAVO_RETURN_IF_ERROR(Annotate(made, absl::StrCat("while making a buffer of ", type.Text())));
   buffer->status.name = name;
   buffer->status.type = type;
@@ -163,14 +166,20 @@ absl::StatusOr<BufferStatus> BufferStore::CreateNow(const BufferSpec& spec, cons
     buffer->key = spec.is_private ? caller.key : "";
     buffer->ttl_seconds = spec.ttl_seconds;
     MutexLock lock(mutex_);
-    buffers_.push_back(buffer);
-    by_name_[buffer->status.name] = buffer;
     TouchLocked(*buffer);
-    return StatusLocked(*buffer);
+    BufferStatus status = StatusLocked(*buffer);
+    ListLocked(buffer);
+    return status;
   });
   EndRequest(spec.request_id, created.ok() ? created->name : "");
   if (created.ok()) Tell(BufferEventKind::kCreated, *created, caller.key, "");
   return created;
+}
+
+void BufferStore::ListLocked(const BufferPtr& buffer) {
+  std::list<BufferPtr> one{buffer};
+  by_name_.emplace(buffer->status.name, buffer);
+  buffers_.splice(buffers_.end(), one);  // in both lists or in neither
 }
 
 absl::Status BufferStore::Remove(const std::string& name, const std::string& reason, const std::string& text,
@@ -186,7 +195,8 @@ absl::Status BufferStore::Remove(const std::string& name, const std::string& rea
     status = StatusLocked(*gone);
     by_name_.erase(it);
     buffers_.remove(gone);
-    tombstones_[name] = {.text = text, .gone_ns = context_.clock->Now().monotonic_ns};
+    tombstones_[name] = text;  // the housekeeping forgets the oldest
+    gone_order_.emplace_back(context_.clock->Now().monotonic_ns, name);
     ++totals_.gone[reason];
   }
   exports_.Gone(name);
@@ -205,8 +215,29 @@ absl::Status BufferStore::DestroyNow(const std::string& name, const std::string&
   }
   MutexLock turn(turn_mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(name, LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
-  if (!detach) OCTAVO_RETURN_IF_ERROR(exports_.CheckFree(name));
-  return Remove(name, "destroyed", "destroyed by a client", unchanged);
+  return Remove(name, "destroyed", "destroyed by a client", [&](const Buffer& buffer) -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
+    OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    for (const auto& replica : buffer.replicas) {
+      if (replica->state == BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
+    }
+    return detach ? absl::OkStatus() : exports_.CheckFree(name);
+  });
+}
+
+uint64_t BufferStore::AcquireLease(const LeaseRequest& request, const Caller& caller, LeaseTable::Done done) {
+  LeaseTable::Told told;
+  uint64_t place = 0;
+  {
+    MutexLock lock(mutex_);
+    if (const absl::Status found = FindLocked(request.resource, caller).status(); found.ok()) {
+      place = context_.leases->Acquire(request, std::move(done), &told);
+    } else {
+      told.emplace_back(std::move(done), found);
+    }
+  }
+  LeaseTable::Tell(told);
+  return place;
 }
 
 }  // namespace octavo::engine

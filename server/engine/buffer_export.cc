@@ -34,9 +34,10 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
   }
   ExportedMemory memory;
   SharedEvent last_write;
+  LeaseTable::Guard guard;
   {
     MutexLock turn(turn_mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
+    OCTAVO_ASSIGN_OR_RETURN(guard, context_.leases->Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
     const size_t count = buffer->replicas.size();
@@ -59,7 +60,17 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
   }
   // Here, on a worker: whoever maps it needs no event of ours.
   if (last_write != nullptr) OCTAVO_RETURN_IF_ERROR(last_write->Synchronize());
-  return exports_.Issue(std::move(memory), peer);
+  const std::shared_ptr<const void> replica = memory.keep;
+  return exports_.Issue(std::move(memory), peer, [&](const std::function<absl::Status()>& make) -> absl::Status {
+    MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
+    if (buffer->replicas[spec.replica] != replica) {
+      return WithInfo(absl::AbortedError(absl::StrCat(spec.name, " has moved to other memory meanwhile; ask again")),
+                      {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+    }
+    return make();
+  });
 }
 
 absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {

@@ -257,6 +257,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
     }
     OCTAVO_ASSIGN_OR_RETURN(guard, context_.leases->Enter(spec.name, LeaseMode::kShared, spec.lease_token, spec.lease_fence, "ReadBuffer"));
     MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(guard.Stands());
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
     type = buffer->status.type;
     OCTAVO_ASSIGN_OR_RETURN(indices, ReplicasToRead(*buffer, spec));

@@ -118,7 +118,7 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string
     auto gone = tombstones_.find(name);
     return WithInfo(
         absl::NotFoundError(gone == tombstones_.end() ? absl::StrCat("no buffer ", name, " (one that is gone is remembered for ten minutes)")
-                                                      : absl::StrCat(name, " is gone: ", gone->second.text)),
+                                                      : absl::StrCat(name, " is gone: ", gone->second)),
         {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
   }
   if (it->second->status.is_private && it->second->key != caller.key) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -43,6 +44,31 @@ struct BufferReplica {
   uint64_t version = 0;
   BufferState state = BufferState::kUninitialized;
 };
+
+// Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes, moves or ends under an exclusive one: the
+// caller's, by its token, or one of its own for as long as it works (LeaseTable::Guard), so that verbs exclude each other as leases do.
+// What a verb does it does under the store's lock, where it asks first whether the lease still stands (Guard::Stands) and what the buffer is
+// now; leases are granted to clients under the same lock (AcquireLease). So of two that exclude each other one succeeds, and the other one is
+// told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
+//
+//                      shared lease   exclusive lease   export           being written
+//                      of another     of another
+//   AcquireLease       with SHARED    LEASED            -                -
+//   ReadBuffer         -              LEASED            -                PARTIAL
+//   ApplyOp, input     -              LEASED            -                PARTIAL
+//   ApplyOp, output    LEASED         LEASED            - (1)            PARTIAL
+//   WriteBuffer        LEASED         LEASED            - (1)            LEASED
+//   SyncReplicas       LEASED         LEASED            - (1)            LEASED
+//   Export             needs the caller's exclusive lease                PARTIAL
+//   DestroyBuffer      LEASED         LEASED            EXPORTED (2)     LEASED
+//   UpdateBuffer       -              -                 -                -
+//   end of ttl_seconds waits          waits             - (3)            waits
+//   relocation         waits          waits             what it is for   waits
+//
+//   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless detach_exports. (3) The memory is in limbo.
+//
+// Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). The turn is what lets verbs that come at once have their own
+// leases one after the other instead of refusing each other.
 
 /// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take milliseconds and are meant for worker
 /// threads (Post); none waits for a device, but Read and Write through their own objects.
@@ -90,6 +116,9 @@ class BufferStore {
   absl::StatusOr<BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
                                     const Caller& caller);
   absl::StatusOr<BufferStatus> Apply(const BufferApplySpec& spec, const Caller& caller);
+  /// As LeaseTable::Acquire, for a buffer that is there when it is granted; NotFound (NO_BUFFER), PermissionDenied (NOT_OWNER). `done` is
+  /// called without locks.
+  uint64_t AcquireLease(const LeaseRequest& request, const Caller& caller, LeaseTable::Done done);
   /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far is through.
   absl::Status Wait(const std::string& name, const Caller& caller, std::function<void(absl::StatusOr<BufferStatus>)> done);
 
@@ -170,10 +199,6 @@ class BufferStore {
   };
   using BufferPtr = std::shared_ptr<Buffer>;
   struct ReadPlace;
-  struct Tombstone {
-    std::string text;
-    int64_t gone_ns = 0;
-  };
 
   absl::StatusOr<BufferStatus> CreateNow(const BufferSpec& spec, const Caller& caller);
   absl::StatusOr<BufferStatus> ChangeNow(const Update& update, const Caller& caller);
@@ -218,6 +243,7 @@ class BufferStore {
   absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3], int64_t element_bytes, const Box3& box,
                                                 const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
+  void ListLocked(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Unless `may` refuses, as the buffer is then.
   absl::Status Remove(const std::string& name, const std::string& reason, const std::string& text,
                       const std::function<absl::Status(const Buffer&)>& may);
@@ -230,7 +256,8 @@ class BufferStore {
   Mutex mutex_;
   std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Tombstone> tombstones_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);           // why it went, by name
+  std::deque<std::pair<int64_t, std::string>> gone_order_ ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
   RequestIds requests_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -44,6 +44,7 @@ absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint3
   BufferStatus status;
   {
     MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(guard.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(name, caller));
     const size_t count = buffer->replicas.size();
     if (source >= count) return BadReplica("source", source, count);

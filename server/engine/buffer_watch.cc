@@ -10,6 +10,7 @@ namespace octavo::engine {
 namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
+constexpr size_t kMostTombstones = 10'000;
 
 }  // namespace
 
@@ -63,7 +64,10 @@ void BufferStore::Housekeep() {
         warnings.emplace_back(StatusLocked(*buffer), buffer->key);
       }
     }
-    std::erase_if(tombstones_, [&](const auto& t) { return now - t.second.gone_ns > kTombstoneNs; });
+    while (!gone_order_.empty() && (now - gone_order_.front().first > kTombstoneNs || gone_order_.size() > kMostTombstones)) {
+      tombstones_.erase(gone_order_.front().second);
+      gone_order_.pop_front();
+    }
   }
   for (const auto& reader : readers) reader->CutIfSlow(now);
   for (const auto& [status, key] : warnings) Tell(BufferEventKind::kExpiring, status, key, "its time to live ends");
@@ -72,8 +76,11 @@ void BufferStore::Housekeep() {
     MutexLock turn(turn_mutex_);
     auto guard = context_.leases->Enter(name, LeaseMode::kExclusive, "", 0, "expiry");
     if (!guard.ok()) continue;
-    (void)Remove(name, "expired", "its time to live was over", [&](const Buffer& buffer) {  // somebody may have prolonged it since
-      return buffer.expires_ns != 0 && buffer.expires_ns <= now ? absl::OkStatus() : absl::AbortedError("it lives on");
+    (void)Remove(name, "expired", "its time to live was over", [&](const Buffer& buffer) {
+      // Somebody may have prolonged it since, or writes to it under a lease that has ended.
+      const bool written =
+          std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == BufferState::kWriting; });
+      return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
     });
   }
 }

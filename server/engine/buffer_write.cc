@@ -109,9 +109,15 @@ class BufferWriter final : public BufferStore::Writer {
   /// The replicas are this write's from here on.
   absl::Status Start() {
     MutexLock lock(store_->mutex_);
+    // The client took its time: its lease may have ended since, somebody else may have one now, and write, or have destroyed the buffer.
+    OCTAVO_RETURN_IF_ERROR(guard_.Stands());
+    if (!store_->by_name_.contains(spec_.name)) {
+      return WithInfo(absl::NotFoundError(absl::StrCat(spec_.name, " is gone")), {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
+    }
     std::vector<Forwarder::Stop> stops;
     for (const size_t target : targets_) {
       BufferReplica& replica = *buffer_->replicas[target];
+      if (replica.state == BufferState::kWriting) return BeingWritten(spec_.name);
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, store_->order_.Begin(replica.device));
       OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica.order));
       streams_.push_back(stream);
@@ -195,6 +201,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
   std::vector<size_t> targets;
   {
     MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(guard.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(spec.name, caller));
     const ArrayType& type = buffer->status.type;
     const size_t count = buffer->replicas.size();

@@ -1,6 +1,7 @@
 #include "server/engine/client_sessions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -27,109 +28,128 @@ SessionStatus ClientSessions::StatusOf(const Session& session) const {
 
 void ClientSessions::EndOverdue() {
   const int64_t now = clock_->Now().monotonic_ns;
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    Session& session = it->second;
-    if (session.ended_ns == 0 && session.status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) <= now) {
-      session.ended_ns = now;
-      ++expired_;
-    }
-    if (session.ended_ns != 0 && session.told && now - session.ended_ns > kRememberNs) {
-      name_of_.erase(session.secret);
-      it = sessions_.erase(it);
-    } else {
-      ++it;
-    }
+  while (!alive_.empty() && alive_.front().status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) <= now) {
+    alive_.front().ended_ns = now;
+    ++expired_;
+    ended_.splice(ended_.end(), alive_, alive_.begin());
+  }
+  while (!told_.empty() && (now - told_.front().ended_ns > kRememberNs || std::ssize(told_) > config_.most)) {
+    by_secret_.erase(told_.front().secret);
+    by_name_.erase(told_.front().status.name);
+    told_.pop_front();
   }
 }
 
-absl::StatusOr<ClientSessions::Session*> ClientSessions::FindLocked(const std::string& secret) {
+absl::Status ClientSessions::CheckRoom() {
+  if (std::ssize(alive_) < config_.most) return absl::OkStatus();
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
+                  {.reason = "SESSIONS", .field = "", .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
+}
+
+void ClientSessions::Touch(Sessions::iterator session) {
+  session->status.seen = clock_->Now();
+  alive_.splice(alive_.end(), alive_, session);
+}
+
+absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(const std::string& secret) {
   EndOverdue();
-  const auto it = name_of_.find(secret);
-  if (it == name_of_.end()) {
-    return WithInfo(absl::NotFoundError("no session has this secret; open one (they are forgotten a day after their end, and with the server)"),
-                    {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
+  const auto it = by_secret_.find(secret);
+  if (it == by_secret_.end()) {
+    return WithInfo(
+        absl::NotFoundError("no session has this secret; open one (they are forgotten a day after their end at the latest, and with the server)"),
+        {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
   }
-  return &sessions_.at(it->second);
+  return it->second;
 }
 
-ClientSessions::Opened ClientSessions::Open(const std::string& client) {
+absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& client) {
   MutexLock lock(mutex_);
   EndOverdue();
+  OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Session session;
+  session.number = ++opened_;
   session.status.name = absl::StrCat("sessions/", NewId(server_id_));
   session.status.client = client;
   session.status.opened = session.status.seen = clock_->Now();
   session.secret = NewId("").substr(1);
-  name_of_[session.secret] = session.status.name;
-  Opened opened{.session = StatusOf(session), .secret = session.secret};
-  sessions_[session.status.name] = std::move(session);
-  return opened;
+  alive_.push_back(session);
+  by_secret_[session.secret] = by_name_[session.status.name] = std::prev(alive_.end());
+  return Opened{.session = StatusOf(session), .secret = session.secret};
 }
 
 absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::string& secret) {
   MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(Session * session, FindLocked(secret));
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
   Alive alive;
   alive.revived = session->ended_ns != 0;
-  session->ended_ns = 0;
-  session->told = false;
-  session->status.seen = clock_->Now();
+  if (alive.revived) {
+    OCTAVO_RETURN_IF_ERROR(CheckRoom());
+    session->ended_ns = 0;
+    alive_.splice(alive_.end(), std::exchange(session->told, false) ? told_ : ended_, session);
+  }
+  Touch(session);
   alive.session = StatusOf(*session);
   return alive;
 }
 
 absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret) {
   MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(Session * session, FindLocked(secret));
-  if (session->ended_ns == 0) session->ended_ns = clock_->Now().monotonic_ns;
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  if (session->ended_ns == 0) {
+    session->ended_ns = clock_->Now().monotonic_ns;
+    ended_.splice(ended_.end(), alive_, session);
+  }
   return StatusOf(*session);
 }
 
 absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
   MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(Session * session, FindLocked(secret));
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
   if (session->ended_ns != 0) {
     return WithInfo(absl::NotFoundError(absl::StrCat(session->status.name, " has expired; KeepAlive revives it")),
                     {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session->status.name}}});
   }
-  session->status.seen = clock_->Now();
+  Touch(session);
   return StatusOf(*session);
 }
 
 std::vector<SessionStatus> ClientSessions::List() {
   MutexLock lock(mutex_);
   EndOverdue();
+  std::vector<const Session*> all;
+  for (const Sessions* part : {&alive_, &ended_, &told_}) {
+    for (const Session& session : *part) all.push_back(&session);
+  }
+  std::sort(all.begin(), all.end(), [](const Session* a, const Session* b) { return a->number < b->number; });
   std::vector<SessionStatus> list;
-  for (const auto& [name, session] : sessions_) list.push_back(StatusOf(session));
-  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.opened.monotonic_ns < b.opened.monotonic_ns; });
+  list.reserve(all.size());
+  for (const Session* session : all) list.push_back(StatusOf(*session));
   return list;
 }
 
 bool ClientSessions::Gone(const std::string& name) {
   MutexLock lock(mutex_);
   EndOverdue();
-  const auto it = sessions_.find(name);
-  return it == sessions_.end() || it->second.ended_ns != 0;
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() || it->second->ended_ns != 0;
 }
 
 std::vector<std::string> ClientSessions::Expire() {
   MutexLock lock(mutex_);
   EndOverdue();
   std::vector<std::string> ended;
-  for (auto& [name, session] : sessions_) {
-    if (session.ended_ns == 0 || session.told) continue;
+  for (Session& session : ended_) {
     session.told = true;
-    ended.push_back(name);
+    ended.push_back(session.status.name);
   }
+  told_.splice(told_.end(), ended_);
   return ended;
 }
 
 ClientSessions::Counts ClientSessions::Count() {
   MutexLock lock(mutex_);
   EndOverdue();
-  Counts counts{.alive = 0, .expired = expired_};
-  for (const auto& [name, session] : sessions_) counts.alive += session.ended_ns == 0;
-  return counts;
+  return {.alive = std::ssize(alive_), .expired = expired_};
 }
 
 }  // namespace octavo::engine

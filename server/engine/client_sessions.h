@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,10 +26,12 @@ struct SessionStatus {
 struct SessionConfig {
   double heartbeat_seconds = 10;  // what clients are told
   double expiry_seconds = 60;     // without a sign of life
+  int64_t most = 10'000;          // alive at once; of the ended ones so many are remembered, too
 };
 
-/// Clients that the server notices the end of. Expired sessions are remembered for a day: whoever has the secret revives them.
-/// Thread-safe; no callbacks: the housekeeping asks Expire.
+/// Clients that the server notices the end of. Expired sessions are remembered for a day, the newest config.most of them: whoever has the secret
+/// revives them. Thread-safe; no callbacks: the housekeeping asks Expire. Every call but List takes time that does not grow with the number of
+/// sessions.
 class ClientSessions {
  public:
   ClientSessions(const Clock* clock, SessionConfig config, std::string server_id)
@@ -38,8 +41,9 @@ class ClientSessions {
     SessionStatus session;
     std::string secret;  // 32 hex digits
   };
-  Opened Open(const std::string& client);
-  /// A sign of life. `revived`: it had expired. NotFound (NO_SESSION).
+  /// ResourceExhausted (SESSIONS) while config.most are alive.
+  absl::StatusOr<Opened> Open(const std::string& client);
+  /// A sign of life. `revived`: it had expired. NotFound (NO_SESSION); ResourceExhausted (SESSIONS) for one to be revived, as Open.
   struct Alive {
     SessionStatus session;
     bool revived = false;
@@ -64,19 +68,26 @@ class ClientSessions {
   struct Session {
     SessionStatus status;
     std::string secret;
+    uint64_t number = 0;   // in the order they were opened
     int64_t ended_ns = 0;  // 0 = alive
     bool told = false;     // by Expire
   };
+  // A session is in one of three: alive, the one that was seen longest ago first; ended and not told by Expire; ended and told, the one that ended
+  // first first.
+  using Sessions = std::list<Session>;
   SessionStatus StatusOf(const Session& session) const;
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Session*> FindLocked(const std::string& secret) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Touch(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Sessions::iterator> FindLocked(const std::string& secret) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   const SessionConfig config_;
   const std::string server_id_;
   Mutex mutex_;
-  std::map<std::string, Session> sessions_ ABSL_GUARDED_BY(mutex_);     // by name
-  std::map<std::string, std::string> name_of_ ABSL_GUARDED_BY(mutex_);  // by secret
+  Sessions alive_ ABSL_GUARDED_BY(mutex_), ended_ ABSL_GUARDED_BY(mutex_), told_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Sessions::iterator> by_name_ ABSL_GUARDED_BY(mutex_), by_secret_ ABSL_GUARDED_BY(mutex_);
+  uint64_t opened_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -136,7 +136,7 @@ Committer::Committer(Context context, int threads) : context_(std::move(context)
 Committer::~Committer() { CancelAll(); }
 
 absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
-                                                          CommitCallbacks callbacks) {
+                                                          CommitCallbacks callbacks, const ClientVerb* asked) {
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
   if (earlier != nullptr) return Join(earlier, std::move(callbacks));
   auto job = std::make_shared<Job>();
@@ -155,7 +155,15 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> meanwhile, Earlier(name, request_id, job));
   if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
   // From here on nobody else can take or discard it.
-  if (const absl::Status begun = context_.volumes->BeginCommit(name).status(); !begun.ok()) {
+  bool committing = false;
+  const absl::Status begun = WithoutThrowing([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(context_.volumes->BeginCommit(name, asked).status());
+    committing = true;
+    pool_.Post([this, job] { Run(job); });
+    return absl::OkStatus();
+  });
+  if (!begun.ok()) {
+    if (committing) context_.volumes->EndCommit(name, begun);
     {
       MutexLock lock(mutex_);
       jobs_.remove(job);
@@ -164,7 +172,6 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
     job->End(begun);   // somebody may have joined it
     return begun;
   }
-  pool_.Post([this, job] { Run(job); });
   return handle;
 }
 

@@ -40,9 +40,9 @@ class Committer {
   Committer(Context context, int threads);
   ~Committer();
 
-  /// As Engine::CommitVolume.
+  /// As Engine::CommitVolume; `asked`: by a client (VolumeStore::BeginCommit).
   absl::StatusOr<std::shared_ptr<Handle>> Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
-                                                 CommitCallbacks callbacks);
+                                                 CommitCallbacks callbacks, const ClientVerb* asked = nullptr);
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
   void CancelAll();

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+
 #include "gpu/base/status.h"
 #include "server/engine/deriver_parts.h"
 #include "server/engine/without_throwing.h"
@@ -34,6 +36,9 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
     OCTAVO_ASSIGN_OR_RETURN(answered, requests_.Begin(spec.request_id, spec.request_digest));
     if (answered.empty()) ++pending_;
   }
+  absl::Cleanup not_begun = [&] {
+    if (answered.empty()) Finish(spec, absl::AbortedError(""));
+  };
   if (!answered.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(VolumeStatus volume, context_.volumes->Get(answered));
     done(std::move(volume));
@@ -64,6 +69,7 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
   } else {
     context_.workers->Post(std::move(task));
   }
+  std::move(not_begun).Cancel();
   return absl::OkStatus();
 }
 

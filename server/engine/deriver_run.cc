@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -30,6 +31,9 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   std::vector<AdmissionReport::Item> needs;
   if (work.slot == nullptr) needs.push_back({.what = "derived volume", .bytes = ClientMemory::Bytes(result.bytes) + 256, .count = 1});
   if (!work.granted) needs.push_back({.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1});
+  const absl::Cleanup charged = [&] {
+    for (const auto id : work.charges) context_.ledger->Release(id);
+  };
   if (!needs.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(work.charges, context_.ledger->Reserve(work.source.device, source.scan, source.title, needs, nullptr));
   }
@@ -67,22 +71,17 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   absl::Status computed = status;
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
-    planned(result);
-    computed = WithoutThrowing([&] { return Compute(work, device, &result); });
-    if (computed.ok()) {
-      PinnedBuffer word;
-      auto stream = device.NewStream(StreamPriority::kLow);
-      computed = stream.status();
-      if (computed.ok()) {
-        computed = [&]() -> absl::Status {
-          OCTAVO_ASSIGN_OR_RETURN(word, device.AllocatePinned(8));
-          OCTAVO_RETURN_IF_ERROR(device.Digest(stream->ref(), work.slot->volume.data(), result.bytes, work.slot->digest.as<uint64_t>()));
-          OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream->ref(), word.data(), work.slot->digest.data(), 8));
-          return stream->ref().Synchronize();
-        }();
-      }
-      if (computed.ok()) result.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
-    }
+    computed = WithoutThrowing([&]() -> absl::Status {
+      planned(result);
+      OCTAVO_RETURN_IF_ERROR(Compute(work, device, &result));
+      OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device.AllocatePinned(8));
+      OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
+      OCTAVO_RETURN_IF_ERROR(device.Digest(stream.ref(), work.slot->volume.data(), result.bytes, work.slot->digest.as<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream.ref(), word.data(), work.slot->digest.data(), 8));
+      OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+      result.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
+      return absl::OkStatus();
+    });
     work.slot = nullptr;
     if (computed.ok()) {
       context_.volumes->Seal(result, /*kept=*/true);
@@ -90,7 +89,6 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
       context_.volumes->Fail(result.name, std::string(computed.message()));
     }
   }
-  for (const auto id : work.charges) context_.ledger->Release(id);
   OCTAVO_RETURN_IF_ERROR(Annotate(computed, absl::StrCat("while deriving from ", source.name)));
   return context_.volumes->Get(result.name);
 }

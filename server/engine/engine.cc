@@ -52,7 +52,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       read_streams_(std::move(read_streams)),
       ledger_(std::move(budgets)),
       slot_cache_(&ledger_, config_.slot_cache_bytes),
-      leases_(clock_),
+      leases_(clock_, config_.most_leases),
       sessions_of_clients_(clock_, config_.sessions, config_.server_id),
       publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,
@@ -125,7 +125,10 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                                                                   return session->finished();
                                                                 },
                                                                 .spare_slots = SpareSlots});
-  volumes_.SetMapped([this] { return buffers_->exports().Mapped(); });
+  leases_.SetGone([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
+  volumes_.SetProtections({.leases = &leases_,
+                           .mapped = [this] { return buffers_->exports().Mapped(); },
+                           .unmapped = [this](const std::string& volume) { return buffers_->exports().CheckFree(volume); }});
   publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   ready_ = true;
   keeper_ = std::jthread([this](const std::stop_token& stop) {

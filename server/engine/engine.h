@@ -12,6 +12,7 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/device.h"
+#include "server/engine/buffer_types.h"
 #include "server/engine/camera.h"
 #include "server/engine/client_sessions.h"
 #include "server/engine/deriver.h"
@@ -53,7 +54,10 @@ struct EngineConfig {
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
   std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
   SessionConfig sessions;
-  handoff::FdSocket* handoff = nullptr;  // null = no descriptors are handed over; must be stopped before the engine ends
+  int64_t most_leases = 65'536;                // held and waited for
+  int64_t history_entries = 1000;              // ended scans that stay listed
+  int64_t history_bytes = int64_t{256} << 20;  // of host memory that they take
+  handoff::FdSocket* handoff = nullptr;        // null = no descriptors are handed over; must be stopped before the engine ends
 };
 
 class BufferStore;
@@ -128,13 +132,15 @@ class Engine {
   virtual std::vector<VolumeStatus> ListVolumes(const VolumeQuery& query = {}) = 0;  // oldest first; gone ones for ten minutes
   virtual absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                                    const std::vector<int64_t>& count) = 0;
+  // `lease_token`: of the caller's own lease of the volume; others' are in the way (LEASED). The table in volume_store.h says of what.
   /// Marks a volume, or (`release`) takes the mark back.
-  virtual absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) = 0;
+  virtual absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release, const std::string& lease_token = "") = 0;
   /// Moves a held volume's bytes out of device memory, or back. `done` is called once, at once or from an engine thread.
-  virtual void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
+  virtual void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done,
+                           const std::string& lease_token = "") = 0;
   virtual void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
   /// `detach_exports`: also if other processes map it. Where it is refused (LEASED, VOLUME_STATE) the exports stay what they are.
-  virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports = false) = 0;
+  virtual absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports = false, const std::string& lease_token = "") = 0;
   /// Makes a new held volume of a held one; `done` is called once, from an engine thread. Errors that can be told at once are
   /// returned instead.
   virtual absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) = 0;
@@ -145,10 +151,11 @@ class Engine {
   /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors that can be told at once are returned;
   /// later ones go to on_done. Destroying the handle does not cancel; Cancel does.
   virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
-                                                               CommitCallbacks callbacks) = 0;
+                                                               CommitCallbacks callbacks, const std::string& lease_token = "") = 0;
 
   // -- clients
-  virtual ClientSessions::Opened OpenSession(const std::string& client) = 0;
+  /// ResourceExhausted (SESSIONS).
+  virtual absl::StatusOr<ClientSessions::Opened> OpenSession(const std::string& client) = 0;
   /// A sign of life; revives an expired session. NotFound (NO_SESSION).
   virtual absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) = 0;
   virtual absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) = 0;
@@ -156,6 +163,9 @@ class Engine {
   virtual ClientSessions& sessions() = 0;
   /// The leases of volumes and client buffers. Scans never ask for any.
   virtual LeaseTable& leases() = 0;
+  /// A lease of a volume or a buffer, granted under the lock of the store that owns it. As LeaseTable::Acquire; NotFound and FailedPrecondition
+  /// (VOLUME_STATE) if it is not there to be leased.
+  virtual uint64_t AcquireLease(const LeaseRequest& request, const Caller& caller, std::function<void(absl::StatusOr<Lease>)> done) = 0;
 
   // -- jobs
   /// On refusal for memory `report` (may be null) tells why.

@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -29,20 +33,20 @@ absl::StatusOr<SessionStatus> EngineImpl::CloseSession(const std::string& secret
 void EngineImpl::Housekeep() {
   MutexLock one_at_a_time(housekeeping_mutex_);
   leases_.Expire();
-  for (const std::string& session : sessions_of_clients_.Expire()) {
-    leases_.EndSession(session);
-    Log(LogLevel::kInfo, "session ended", {{"session", session}});
+  const std::vector<std::string> expired = sessions_of_clients_.Expire();
+  std::set<std::string> ended(expired.begin(), expired.end());
+  for (const std::string& session : ended) Log(LogLevel::kInfo, "session ended", {{"session", session}});
+  if (!ended.empty()) {
     // Scratch: nobody will look at what would come.
     for (const auto& scan : Sessions()) {
-      const ScanSpec spec = scan->Resolved().spec;
-      if (spec.session == session && spec.retention.orphan == Orphan::kDiscard && !scan->finished()) {
-        scan->Stop("SESSION_EXPIRED", absl::StrCat(session, " has ended; the scan's volumes are scratch"));
-      }
+      if (ended.count(scan->client_session()) == 0 || scan->finished() || scan->Resolved().spec.retention.orphan != Orphan::kDiscard) continue;
+      scan->Stop("SESSION_EXPIRED", absl::StrCat(scan->client_session(), " has ended; the scan's volumes are scratch"));
     }
   }
-  // A lease may have been granted for a session that was found just before it ended.
-  for (const Lease& lease : leases_.List()) {
-    if (!lease.session.empty() && sessions_of_clients_.Gone(lease.session)) leases_.EndSession(lease.session);
+  if (!ended.empty()) leases_.EndSessions(ended);
+  {
+    MutexLock lock(mutex_);
+    ForgetOldScans();
   }
   const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
   for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
@@ -64,17 +68,25 @@ void EngineImpl::MoveAway(const ExportStore::Overdue& what) {
   buffers_->Post([this, what, done] { done(buffers_->Relocate(what)); });
 }
 
-std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
-  const MemoryStatus memory = GetMemory();
-  const auto volumes = volumes_.List({.in_memory = true});
-  const auto leases = leases_.List();
-  for (SessionStatus& session : sessions) {
-    session.volumes = std::count_if(volumes.begin(), volumes.end(), [&](const VolumeStatus& v) { return v.session == session.name; });
-    session.leases = std::count_if(leases.begin(), leases.end(), [&](const Lease& lease) { return lease.session == session.name; });
-    for (const auto& holder : memory.holders) {
-      if (holder.session == session.name) session.bytes += holder.what.bytes;
-    }
+uint64_t EngineImpl::AcquireLease(const LeaseRequest& request, const Caller& caller, std::function<void(absl::StatusOr<Lease>)> done) {
+  if (absl::StartsWith(request.resource, "buffers/")) return buffers_->AcquireLease(request, caller, std::move(done));
+  if (absl::StartsWith(request.resource, "volumes/")) {
+    done(volumes_.AcquireLease(request));  // shared ones never wait
+  } else {
+    done(InvalidField("resource", absl::StrCat("is '", request.resource, "'; allowed volumes/... and buffers/...")));
   }
+  return 0;
+}
+
+std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
+  std::map<std::string, SessionStatus*> of;
+  for (SessionStatus& session : sessions) of[session.name] = &session;
+  const auto add = [&](const std::string& session, int64_t SessionStatus::*what, int64_t amount) {
+    if (const auto it = of.find(session); it != of.end()) it->second->*what += amount;
+  };
+  for (const VolumeStatus& volume : volumes_.List({.in_memory = true})) add(volume.session, &SessionStatus::volumes, 1);
+  for (const auto& [session, count] : leases_.CountBySession()) add(session, &SessionStatus::leases, count);
+  for (const auto& holder : GetMemory().holders) add(holder.session, &SessionStatus::bytes, holder.what.bytes);
   return sessions;
 }
 
@@ -88,21 +100,33 @@ void EngineImpl::TellExpiring(const VolumeStatus& volume) {
 
 void EngineImpl::TakeCareOf(const VolumeStatus& volume) {
   const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+  const absl::Status done = DoOrphanPolicy(volume, retention);
+  if (InfoOf(done).reason == "LEASED") return volumes_.TellOrphanAgain(volume.name);  // since it was told; when the lease has ended
+  Log(LogLevel::kInfo, "volume orphaned",
+      {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}, {"result", done.ToString()}});
+}
+
+absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention) {
+  const ClientVerb asked{.detach_exports = true, .of_orphans = true};
   switch (retention.orphan) {
-    case Orphan::kSpillDisk:
-      buffers_->exports().Detach(volume.name);                                                // the end of the session ends its claim
-      spiller_->Spill(volume.name, Tier::kDisk, [](const absl::StatusOr<VolumeStatus>&) {});  // a failure is logged; the volume stays held
-      break;
+    case Orphan::kSpillDisk: {
+      buffers_->exports().Detach(volume.name);  // the end of the session ends its claim
+      // What is told at once; what goes wrong later is logged, and the volume stays held.
+      auto begun = std::make_shared<absl::Status>();
+      const auto done = [begun, here = std::this_thread::get_id()](const absl::StatusOr<VolumeStatus>& spilled) {
+        if (std::this_thread::get_id() == here) *begun = spilled.status();
+      };
+      spiller_->Spill(volume.name, Tier::kDisk, done, &asked);
+      return *begun;
+    }
     case Orphan::kCommitDefault: {
       CommitOptions options = retention.auto_commit;
       if (options.destination.empty()) options.destination = "orphaned/{scan}_{index:05}";
-      AutoCommit(volume.name, options);
-      break;
+      return AutoCommit(volume.name, options, &asked);
     }
-    case Orphan::kDiscard: (void)volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended")); break;
-    default: break;
+    case Orphan::kDiscard: return volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"), &asked).status();
+    default: return absl::OkStatus();
   }
-  Log(LogLevel::kInfo, "volume orphaned", {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}});
 }
 
 }  // namespace octavo::engine

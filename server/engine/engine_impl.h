@@ -64,23 +64,25 @@ class EngineImpl final : public Engine {
   std::vector<VolumeStatus> ListVolumes(const VolumeQuery& query) override;
   absl::StatusOr<std::shared_ptr<VolumeReader>> ReadVolume(const std::string& name, const std::vector<int64_t>& start,
                                                            const std::vector<int64_t>& count) override;
-  absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release) override;
-  void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
+  absl::StatusOr<VolumeStatus> HoldVolume(const std::string& name, bool release, const std::string& lease_token) override;
+  void SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done,
+                   const std::string& lease_token) override;
   void RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
-  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports) override;
+  absl::StatusOr<VolumeStatus> DiscardVolume(const std::string& name, bool detach_exports, const std::string& lease_token) override;
   absl::Status DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) override;
   absl::Status WaitVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done, std::function<bool()> over) override;
   BufferStore& buffers() override { return *buffers_; }
   absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
-                                                       CommitCallbacks callbacks) override;
+                                                       CommitCallbacks callbacks, const std::string& lease_token) override;
 
   // -- clients
-  ClientSessions::Opened OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }
+  absl::StatusOr<ClientSessions::Opened> OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }
   absl::StatusOr<SessionStatus> KeepAlive(const std::string& secret) override;
   absl::StatusOr<SessionStatus> CloseSession(const std::string& secret) override;
   std::vector<SessionStatus> ListSessions() override { return WithHoldings(sessions_of_clients_.List()); }
   ClientSessions& sessions() override { return sessions_of_clients_; }
   LeaseTable& leases() override { return leases_; }
+  uint64_t AcquireLease(const LeaseRequest& request, const Caller& caller, std::function<void(absl::StatusOr<Lease>)> done) override;
 
   // -- jobs
   absl::StatusOr<JobStatus> SubmitJob(const JobSpec& spec, AdmissionReport* report) override;
@@ -119,23 +121,25 @@ class EngineImpl final : public Engine {
   ScanStatus StatusOf(ScanSession& session);
   absl::StatusOr<std::shared_ptr<ScanSession>> Find(const std::string& name);
   std::vector<std::shared_ptr<ScanSession>> Sessions();
-  absl::StatusOr<ScanStatus> SubmitNow(const ScanSpec& spec, AdmissionReport* report);
+  absl::StatusOr<ScanStatus> SubmitNow(const ScanSpec& spec, AdmissionReport* report, RequestClaim* claim);
   absl::StatusOr<std::shared_ptr<ScanSession>> Admit(const ScanSpec& spec, AdmissionReport* report);
-  // What a spread scan needs on its further devices; all of them or nothing, what the home device was charged included.
+  ChargeHolder HoldForScan();
+  // What a spread scan needs on its further devices; `held` has it, too.
   absl::StatusOr<std::vector<SessionPeer>> ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
-                                                        const std::vector<Ledger::ChargeId>& home, AdmissionReport* report);
+                                                        ChargeHolder* held, AdmissionReport* report);
   // A scan that wants a tier must not find out in its middle that there is none.
   absl::Status CheckSpill(const Retention& retention);
   int64_t SpillFree(const ResolvedScan& scan);
   // Chains are checked before the scan starts, on what its volumes will be like.
   absl::Status CheckChains(const ResolvedScan& scan) const;
-  // Ended scans stay listed, the oldest go when there are very many; what they counted is kept.
+  // Ended scans stay listed, the oldest go when there are more, or they take more memory, than the configuration allows; what they counted is kept.
   void ForgetOldScans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // -- engine_volumes.cc
   VolumeStatus WithLeases(VolumeStatus volume);
   storage::VolumeMeta Meta(const VolumeStatus& volume);
-  void AutoCommit(const std::string& volume, const CommitOptions& options);
+  // `asked`: leases are in the way. Whether it has begun; if not, it is logged.
+  absl::Status AutoCommit(const std::string& volume, const CommitOptions& options, const ClientVerb* asked = nullptr);
   // What the scan wants made of each of its volumes: planned here, computed beside the scan.
   void MakeChains(const VolumeStatus& volume);
   void PublishVolumeEvent(const VolumeStatus& volume);
@@ -149,6 +153,7 @@ class EngineImpl final : public Engine {
   void MoveAway(const ExportStore::Overdue& what);
   // A held volume whose client is gone.
   void TakeCareOf(const VolumeStatus& volume);
+  absl::Status DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention);
 
   // -- engine_devices.cc
   // The devices that a scan would run on now, home first.

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/admission.h"
@@ -14,22 +16,17 @@
 #include "server/engine/volume_operation.h"
 
 namespace octavo::engine {
-namespace {
-
-constexpr size_t kEndedScansKept = 1000;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, AdmissionReport* report) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, requests_.Begin(spec.request_id, spec.request_digest));
   if (!answered.empty()) return GetScan(answered);
-  auto submitted = SubmitNow(spec, report);
-  requests_.End(spec.request_id, submitted.ok() ? submitted->name : "");
-  return submitted;
+  RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS { requests_.End(spec.request_id, name); });
+  return SubmitNow(spec, report, &claim);
 }
 
-absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, AdmissionReport* report) {
+absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, AdmissionReport* report, RequestClaim* claim) {
   if (draining_) return Draining();
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
@@ -39,6 +36,7 @@ absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, Admission
     return admitted.status();
   }
   const std::shared_ptr<ScanSession> session = *std::move(admitted);
+  claim->Made(session->name());
   ++scans_admitted_;
   const ScanStatus status = StatusOf(*session);
   Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started",
@@ -93,8 +91,14 @@ absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string&
 
 absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const Processing& processing) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
-  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan updated, ResolveUpdate(session->Resolved(), processing));
-  OCTAVO_RETURN_IF_ERROR(session->Update(updated));
+  OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
+  const auto updated = ResolveUpdate(session->Resolved(), processing);
+  // A scan that has ended meanwhile has let go of what would be resolved.
+  if (!updated.ok()) {
+    OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
+    return updated.status();
+  }
+  OCTAVO_RETURN_IF_ERROR(session->Update(*updated));
   return session->Status();
 }
 
@@ -179,7 +183,9 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
   AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, grant->charges, report));
+  ChargeHolder charges = HoldForScan();
+  charges.Add(grant->charges);
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, &charges, report));
   scan.spec.device = DeviceName(index);
   scan.spec.spread = {.given = !peers.empty(), .striped = striped};
   for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(DeviceName(chosen[i]));
@@ -192,7 +198,7 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
                          .frames = frames_[At(index)],
                          .clock = clock_,
                          .server_id = config_.server_id,
-                         .auto_commit = [this](const std::string& volume, const CommitOptions& options) { AutoCommit(volume, options); },
+                         .auto_commit = [this](const std::string& volume, const CommitOptions& options) { (void)AutoCommit(volume, options); },
                          .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
                          .slot_cache = &slot_cache_,
                          .spill = [this](const std::string& s, Tier tier) { return spiller_->Request(s, tier); },
@@ -200,6 +206,7 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
                          .changed = [this] { watches_.Wake(); },
                          .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
   const QueueOptions queue = scan.spec.queue;
+  (void)charges.Keep();  // the session's from here on, or they end with it
   auto created = ScanSession::Create(name, std::move(scan), std::move(source), grant->charges, std::move(context));
   if (!created.ok()) {
     MutexLock lock(mutex_);
@@ -207,6 +214,11 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
     return Annotate(created.status(), absl::StrCat("while allocating for the scan on ", DeviceName(index)));
   }
   std::shared_ptr<ScanSession> session = *std::move(created);
+  absl::Cleanup unlisted = [&] {  // then it ends with its last reference
+    MutexLock lock(mutex_);
+    sessions_.erase(name);
+    std::erase(order_, name);
+  };
   {
     MutexLock lock(mutex_);
     sessions_[name] = session;
@@ -214,28 +226,29 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
     ForgetOldScans();
   }
   queues_.Add(session, queue);
+  (void)Failpoint("scan_begun");
+  std::move(unlisted).Cancel();
   if (draining_) session->Stop("DRAINED", "the server is draining");  // it may have begun since this scan was let in
   return session;
 }
 
+ChargeHolder EngineImpl::HoldForScan() {
+  // A slot of the cache that was to be used by the scan is freed.
+  return ChargeHolder(&ledger_, [this](Ledger::ChargeId id) { (void)slot_cache_.Take(id); });
+}
+
 absl::StatusOr<std::vector<SessionPeer>> EngineImpl::ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
-                                                                  const std::vector<Ledger::ChargeId>& home, AdmissionReport* report) {
+                                                                  ChargeHolder* held, AdmissionReport* report) {
   std::vector<SessionPeer> peers;
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = *devices_[At(chosen[i])];
     AdmissionReport of_peer;
     auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, ScanSession::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
-      for (const auto id : home) {
-        (void)slot_cache_.Take(id);  // freed: it was to be used by this scan
-        ledger_.Release(id);
-      }
-      for (const SessionPeer& peer : peers) {
-        for (const auto id : peer.charges) ledger_.Release(id);
-      }
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();
     }
+    held->Add(*charges);
     peers.push_back({.device = &device, .index = chosen[i], .charges = *std::move(charges)});
   }
   return peers;
@@ -259,9 +272,15 @@ int64_t EngineImpl::SpillFree(const ResolvedScan& scan) {
 }
 
 void EngineImpl::ForgetOldScans() {
-  for (auto it = order_.begin(); order_.size() > kEndedScansKept && it != order_.end();) {
+  int64_t bytes = 0;
+  for (const auto& [name, session] : sessions_) bytes += session->finished() ? session->ListedBytes() : 0;
+  const auto too_many = [&] { return std::ssize(order_) > config_.history_entries || bytes > config_.history_bytes; };
+  if (!too_many()) return;
+  const std::set<std::string> needed = volumes_.ScansInMemory();
+  for (auto it = order_.begin(); too_many() && it != order_.end();) {
     auto session = sessions_.find(*it);
-    if (session != sessions_.end() && session->second->finished() && volumes_.CountOf(*it).in_memory.empty()) {
+    if (session != sessions_.end() && session->second->finished() && needed.count(*it) == 0) {
+      bytes -= session->second->ListedBytes();
       AddSession(*session->second, session->second->Status(), &past_);
       volumes_.ForgetScan(*it);
       spiller_->ForgetScan(*it);

@@ -56,15 +56,14 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> EngineImpl::ReadVolume(const std::
   return MakeVolumeReader(std::move(pinned), std::move(cursor), start, count, devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
 }
 
-absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, bool release) {
+absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, bool release, const std::string& lease_token) {
   OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, volumes_.Get(name));
   const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
   const bool live = retention.mode == RetentionMode::kLive;
   if (release) {
-    // The ring would run short of a slot for as long as somebody maps it.
-    if (live) OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
     const auto session = Find(volume.scan);
-    return volumes_.Unmark(name, live && session.ok() && !(*session)->finished());
+    const ClientVerb asked{.lease_token = lease_token};
+    return volumes_.Unmark(name, live && session.ok() && !(*session)->finished(), live ? &asked : nullptr);
   }
   const int64_t limit = retention.hold_slots;
   auto held = volumes_.Keep(name, limit);
@@ -76,25 +75,19 @@ absl::StatusOr<VolumeStatus> EngineImpl::HoldVolume(const std::string& name, boo
   return WithLeases(*std::move(held));
 }
 
-void EngineImpl::SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
-  // It would win no memory, and pull it from under those who look at it.
-  if (const absl::Status status = buffers_->exports().CheckFree(name); !status.ok()) return done(status);
-  spiller_->Spill(name, tier, std::move(done));
+void EngineImpl::SpillVolume(const std::string& name, Tier tier, std::function<void(absl::StatusOr<VolumeStatus>)> done,
+                             const std::string& lease_token) {
+  const ClientVerb asked{.lease_token = lease_token};
+  spiller_->Spill(name, tier, std::move(done), &asked);
 }
 
 void EngineImpl::RestoreVolume(const std::string& name, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
   spiller_->Restore(name, std::move(done));
 }
 
-absl::StatusOr<VolumeStatus> EngineImpl::DiscardVolume(const std::string& name, bool detach_exports) {
-  // An exclusive lease is never granted of a volume: whoever holds a shared one is in the way of somebody who wants to be alone.
-  if (const auto leases = leases_.List(name); !leases.empty()) {
-    const std::string who = leases[0].holder.empty() ? leases[0].session : leases[0].holder;
-    return WithInfo(absl::AbortedError(absl::StrCat(name, " is leased (SHARED) by ", who, "; it can be discarded when the lease is given back")),
-                    {.reason = "LEASED", .field = "name", .numbers = {{"mode", "SHARED"}, {"holder", who}, {"leases", absl::StrCat(leases.size())}}});
-  }
-  if (!detach_exports) OCTAVO_RETURN_IF_ERROR(buffers_->exports().CheckFree(name));
-  return volumes_.Discard(name, "discarded by a client");
+absl::StatusOr<VolumeStatus> EngineImpl::DiscardVolume(const std::string& name, bool detach_exports, const std::string& lease_token) {
+  const ClientVerb asked{.lease_token = lease_token, .detach_exports = detach_exports};
+  return volumes_.Discard(name, "discarded by a client", &asked);
 }
 
 absl::Status EngineImpl::DeriveVolume(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
@@ -108,8 +101,9 @@ absl::Status EngineImpl::WaitVolume(const std::string& name, std::function<void(
 }
 
 absl::StatusOr<std::shared_ptr<Handle>> EngineImpl::CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
-                                                                 CommitCallbacks callbacks) {
-  return committer_.Commit(name, options, request_id, std::move(callbacks));
+                                                                 CommitCallbacks callbacks, const std::string& lease_token) {
+  const ClientVerb asked{.lease_token = lease_token};
+  return committer_.Commit(name, options, request_id, std::move(callbacks), &asked);
 }
 
 absl::StatusOr<std::shared_ptr<Subscription>> EngineImpl::Subscribe(const SubscribeSpec& spec, std::function<void()> notify) {
@@ -121,12 +115,13 @@ VolumeStatus EngineImpl::WithLeases(VolumeStatus volume) {
   return volume;
 }
 
-void EngineImpl::AutoCommit(const std::string& volume, const CommitOptions& options) {
-  const auto handle = committer_.Commit(volume, options, "", {});
+absl::Status EngineImpl::AutoCommit(const std::string& volume, const CommitOptions& options, const ClientVerb* asked) {
+  const auto handle = committer_.Commit(volume, options, "", {}, asked);
   if (!handle.ok()) {
     Log(LogLevel::kError, "automatic commit not possible; the volume stays held",
         {{"volume", volume}, {"error", std::string(handle.status().message())}});
   }
+  return handle.status();
 }
 
 storage::VolumeMeta EngineImpl::Meta(const VolumeStatus& volume) {

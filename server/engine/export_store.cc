@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -137,14 +138,12 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                           absl::StrCat(name, " was spilled (tier ", Name(pinned->status.tier), "); restore it to its device first (RestoreVolume)"),
                           {{"tier", Name(pinned->status.tier)}}));
   }
-  if (!pinned->status.kept || (!borrowed && context_.volumes->IsLent(name))) {
-    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_HELD",
-                          absl::StrCat(name, " is a volume of a LIVE scan's ring, which may overwrite it; hold it first (HoldVolume)")));
-  }
   if (replica != 0) {
     return WithInfo(absl::OutOfRangeError(absl::StrCat("replica: is ", replica, "; a volume has replica 0")),
                     {.reason = "BAD_REPLICA", .field = "replica", .numbers = {{"replicas", "1"}}});
   }
+  // Said before anything is made for it; WhileMappable has the last word.
+  if (const absl::Status may = context_.volumes->WhileMappable(*pinned, borrowed, [] { return absl::OkStatus(); }); !may.ok()) return Refuse(may);
   const VolumeStatus& status = pinned->status;
   ExportedMemory out{.name = name,
                      .scan = status.scan,
@@ -156,34 +155,35 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                      .version = 1,
                      .digest = status.digest,
                      .charge = pinned->slot->charge,
-                     .keep = pinned->slot};
+                     .keep = pinned->slot,
+                     .pinned = *pinned};
   if (const absl::Status described = Describe(pinned->slot->volume, &out); !described.ok()) return Refuse(described);
   return out;
 }
 
-ExportStore::Entry& ExportStore::AddLocked(ExportedMemory memory, const ExportPeer& peer) {
+ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemory memory, const ExportPeer& peer) {
   Use& use = uses_[memory.memory.id];
   if (use.of != memory.name || use.version != memory.version || use.generation == 0) {
     use = {.of = memory.name, .version = memory.version, .generation = use.generation + 1};
   }
-  const uint64_t number = next_++;
-  Entry& entry = entries_[number];
-  entry.status = {.name = absl::StrCat("exports/", NewId(context_.server_id)),
-                  .of = memory.name,
-                  .replica = memory.replica,
-                  .device = DeviceName(memory.device),
-                  .uid = peer.uid,
-                  .client = peer.client,
-                  .mapped_bytes = memory.memory.mapped_bytes,
-                  .created = context_.clock->Now(),
-                  .memory = memory.memory.id,
-                  .generation = use.generation};
-  entry.memory = std::move(memory);
+  Entry made;
+  made.status = {.name = name,
+                 .of = memory.name,
+                 .replica = memory.replica,
+                 .device = DeviceName(memory.device),
+                 .uid = peer.uid,
+                 .client = peer.client,
+                 .mapped_bytes = memory.memory.mapped_bytes,
+                 .created = context_.clock->Now(),
+                 .memory = memory.memory.id,
+                 .generation = use.generation};
+  made.memory = std::move(memory);
+  Entry& entry = entries_.emplace(next_++, std::move(made)).first->second;
   ++counts_.granted;
   if (uses_.size() > kMostUses) {
     // Of memory that nobody maps; a generation that begins anew belongs to an id that nobody has cached in earnest.
     std::set<uint64_t> mapped;
-    for (const auto& [name, other] : entries_) mapped.insert(other.status.memory);
+    for (const auto& [number_of, other] : entries_) mapped.insert(other.status.memory);
     std::erase_if(uses_, [&](const auto& item) { return mapped.count(item.first) == 0; });
   }
   return entry;
@@ -196,37 +196,29 @@ absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::G
   return ticket;
 }
 
-absl::Status ExportStore::StaysHere(const std::string& of, const std::string& export_name) {
-  if (!absl::StartsWith(of, "volumes/")) return absl::OkStatus();
-  const auto volume = context_.volumes->Get(of);
-  if (!volume.ok() || volume->moving != "SPILLING") return absl::OkStatus();
-  (void)End(export_name);
-  return Refuse(WithInfo(absl::FailedPreconditionError(absl::StrCat(of, " is being moved off its device; ask again")),
-                         {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}}));
-}
-
-absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const ExportPeer& peer) {
+absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const ExportPeer& peer, const Under& under) {
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
     return Refuse(Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
                           absl::StrCat("the memory of ", memory.name, " is of the ", memory.backend, " backend; the client accepts ",
                                        absl::StrJoin(peer.accept, ", "))));
   }
+  const PinnedVolume pinned = std::exchange(memory.pinned, {});
   ExportTicket out;
   out.memory = memory;
-  std::shared_ptr<Port> port;
-  {
+  const std::string name = absl::StrCat("exports/", NewId(context_.server_id));
+  const auto port = std::make_shared<Port>(this, name, peer);
+  absl::Cleanup ended = [&] { (void)End(name); };
+  const auto make = [&]() -> absl::Status {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(AdmitLocked(peer));
-    const Entry& entry = AddLocked(std::move(memory), peer);
-    out.status = entry.status;
-    port = std::make_shared<Port>(this, entry.status.name, peer);
-  }
-  OCTAVO_RETURN_IF_ERROR(StaysHere(out.status.of, out.status.name));
+    out.status = AddLocked(name, std::move(memory), peer).status;
+    return absl::OkStatus();
+  };
+  const absl::Status made = under != nullptr ? under(make) : context_.volumes->WhileMappable(pinned, peer.borrows, make);
+  if (!made.ok()) return Refuse(made);
   auto ticket = socket_.load()->Issue(port, peer.uid);
-  if (!ticket.ok()) {
-    (void)End(out.status.name);
-    return Refuse(ticket.status());
-  }
+  if (!ticket.ok()) return Refuse(ticket.status());
+  std::move(ended).Cancel();
   out.ticket = *std::move(ticket);
   return out;
 }
@@ -274,7 +266,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name, const
 }
 
 absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const ExportPeer& peer, const handoff::Peer& who, const json& request,
-                                                  std::shared_ptr<handoff::Link> link, std::string* name) {
+                                                  std::shared_ptr<handoff::Link> link, std::string* name, int64_t most_slots) {
   if (!absl::StartsWith(of, "volumes/")) {
     return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
                    absl::StrCat("take: '", of, "' is no volume; buffers need a lease, and a ticket each"));
@@ -285,18 +277,26 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
     return Refuse(
         Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND", absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
   }
+  const PinnedVolume pinned = std::exchange(memory.pinned, {});
+  *name = absl::StrCat("exports/", NewId(context_.server_id));
+  absl::Cleanup ended = [&] { (void)End(*name); };
   handoff::Answer answer;
-  {
+  const absl::Status made = context_.volumes->WhileMappable(pinned, peer.borrows, [&]() -> absl::Status {
     MutexLock lock(mutex_);
-    Entry& entry = AddLocked(std::move(memory), peer);
+    if (SlotsLocked(memory.scan) >= most_slots) {
+      return Refusal(absl::StatusCode::kResourceExhausted, "SLOTS",
+                     absl::StrCat("all of the ", most_slots, " slots of ", memory.scan, " are mapped"));
+    }
+    Entry& entry = AddLocked(*name, std::move(memory), peer);
     entry.status.state = ExportState::kOpen;
     entry.status.uid = who.uid;
     entry.status.pid = who.pid;
     entry.link = std::move(link);
-    *name = entry.status.name;
     answer = AnswerLocked(entry, request);
-  }
-  OCTAVO_RETURN_IF_ERROR(StaysHere(of, *name));
+    return absl::OkStatus();
+  });
+  if (!made.ok()) return Refuse(made);
+  std::move(ended).Cancel();
   return answer;
 }
 
@@ -386,6 +386,10 @@ std::set<std::string> ExportStore::Mapped() {
 
 int64_t ExportStore::SlotsOf(const std::string& scan) {
   MutexLock lock(mutex_);
+  return SlotsLocked(scan);
+}
+
+int64_t ExportStore::SlotsLocked(const std::string& scan) {
   std::set<Ledger::ChargeId> slots;
   for (const auto& [number, entry] : entries_) {
     if (entry.memory.scan == scan) slots.insert(entry.memory.charge);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,6 +38,7 @@ struct ExportedMemory {
   std::string digest;  // of volumes
   Ledger::ChargeId charge = 0;
   std::shared_ptr<const void> keep;
+  PinnedVolume pinned;  // of a volume
 };
 
 /// Who asks for an export.
@@ -117,12 +119,17 @@ class ExportStore {
   absl::StatusOr<handoff::Ticket> IssueFor(std::shared_ptr<handoff::Grant> grant, const ExportPeer& peer);
   /// The memory of a held volume, for a client that is connected: an export that is open, what the client is to be told of it (`request`:
   /// what it said, for "have") and its name. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING).
+  /// `most_slots`: of its scan that may be mapped at once, this one included (as SlotsOf counts); ResourceExhausted (SLOTS) beyond.
   absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer, const handoff::Peer& who, const nlohmann::json& request,
-                                       std::shared_ptr<handoff::Link> link, std::string* name);
+                                       std::shared_ptr<handoff::Link> link, std::string* name,
+                                       int64_t most_slots = std::numeric_limits<int64_t>::max());
   /// An export that Take has made ends. False if it has ended.
   bool End(const std::string& name);
-  /// A ticket for it. Unimplemented (EXPORT_KIND: the peer does not accept this backend's memory), ResourceExhausted (TICKETS).
-  absl::StatusOr<ExportTicket> Issue(ExportedMemory memory, const ExportPeer& peer);
+  /// Runs what makes the export, which never waits, under the lock of the store that owns the memory, if it still is what it was.
+  using Under = std::function<absl::Status(const std::function<absl::Status()>& make)>;
+  /// A ticket for it; `under` is that of a buffer (volumes: the VolumeStore's, by itself). Unimplemented (EXPORT_KIND: the peer does not accept
+  /// this backend's memory), ResourceExhausted (TICKETS); what `under` and, of volumes, VolumeStore::WhileMappable refuse.
+  absl::StatusOr<ExportTicket> Issue(ExportedMemory memory, const ExportPeer& peer, const Under& under = nullptr);
 
   /// exports/..., or all of volumes/... or buffers/...: who has not presented its ticket loses it, who has it is told. Returns how many.
   /// NotFound (NO_EXPORT).
@@ -172,12 +179,11 @@ class ExportStore {
     std::shared_ptr<handoff::Link> link;  // once open
   };
   using Entries = std::map<uint64_t, Entry>;  // by order of making
-  Entry& AddLocked(ExportedMemory memory, const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry& AddLocked(const std::string& name, ExportedMemory memory, const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer, const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
-  /// FailedPrecondition (MOVING) if the volume leaves the memory that was just exported; then the export has ended.
-  absl::Status StaysHere(const std::string& of, const std::string& export_name);
+  int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(absl::Status status);
   bool IsOverdue(const Entry& entry) const { return entry.due_ns > 0 && context_.clock->Now().monotonic_ns > entry.due_ns; }

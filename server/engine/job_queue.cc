@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/shareable.h"
@@ -39,7 +40,7 @@ size_t BytesOf(const JobSpec& spec) {
           return work.encoded.size();
         } else if constexpr (requires { work.processing; }) {
           const Processing& p = work.processing;
-          return 4 * (p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
+          return 4 * (p.background_spectrum.size() + 2 * p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
                  8 * (p.k_polynomial.size() + p.k_wavelength_nm.size());
         } else {
           return 0;
@@ -183,8 +184,11 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
       context_.publisher->ScanStarted(status.name, spec.labels, {.extents = {extents[0], extents[1], extents[2]}, .bscan_axis = plan.bscan_axis});
     }
     for (const std::string& warning : warnings) Warn(*entry, warning);
-    entries_.push_back(entry);
-    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_[spec.request_id] = {spec.request_digest, status.name};
+    Entries one{entry};
+    answer = StatusLocked(*entry);
+    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_.emplace(spec.request_id, std::pair(spec.request_digest, status.name));
+    entries_.splice(entries_.end(), one);  // with its id, or not at all
+    (void)Failpoint("job_queued");
     ForgetOldLocked();
     DispatchLocked();
     answer = StatusLocked(*entry);

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/job_queue_parts.h"
 #include "server/engine/names.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -91,7 +93,12 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::ReturningLocked() {
 // Gives the devices that are free to jobs as long as one can be had. True if anything changed.
 bool JobQueue::DispatchLocked() {
   bool changed = false;
-  while (!ends_ && DispatchOneLocked(&changed)) changed = true;
+  // What broke off is tried again by Tick.
+  const absl::Status status = WithoutThrowing([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    while (!ends_ && DispatchOneLocked(&changed)) changed = true;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) Log(LogLevel::kError, "jobs could not be given devices", {{"error", status.ToString()}});
   return changed;
 }
 
@@ -130,20 +137,28 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
     healthy = true;
     Lane& lane = lanes_[static_cast<size_t>(d)];
     if (lane.turn != nullptr) continue;
+    Worker* worker = nullptr;
+    const absl::Status found = WithoutThrowing([&] { return worker = &WorkerOfLocked(d), absl::OkStatus(); });
+    if (!found.ok()) {
+      code = "WAITING_FOR_THREAD";
+      reason = std::string(found.message());
+      continue;
+    }
     auto charges = context_.ledger->Reserve(d, status.name, status.spec.title, NeedsOf(plan->second), nullptr);
     if (!charges.ok()) {
       code = "WAITING_FOR_MEMORY";
       reason = std::string(charges.status().message());
       continue;
     }
-    entry->charges = *std::move(charges);
+    ChargeHolder held(context_.ledger, *std::move(charges));
     entry->device = d;
     status.device = DeviceName(d);
     status.plan = plan->second.text;
     status.memory_bytes = plan->second.bytes();
     SetStateLocked(*entry, JobState::kRunning, "", "");
+    entry->charges = held.Keep();
     lane.turn = entry;
-    WorkerOfLocked(d).entry = entry;
+    worker->entry = entry;
     next_device_ = (d + 1) % context_.devices;
     served_[status.spec.group] = ++turn_;
     cv_.NotifyAll();
@@ -186,12 +201,15 @@ JobQueue::Worker& JobQueue::WorkerOfLocked(int device) {
   for (const auto& worker : workers) {
     if (worker->entry == nullptr) return *worker;
   }
-  workers.push_back(std::make_unique<Worker>());
-  Worker& worker = *workers.back();
+  workers.reserve(workers.size() + 1);
+  auto made = std::make_unique<Worker>();
+  Worker& worker = *made;
+  (void)Failpoint("thread_started");
   worker.thread = std::jthread([this, device, &worker] {
     pthread_setname_np(pthread_self(), "oct-job");
     Work(device, worker);
   });
+  workers.push_back(std::move(made));
   return worker;
 }
 

@@ -1,11 +1,11 @@
 // What a worker does with a job: runs it, hands out what it made, says how it ended.
 
-#include <new>
 #include <utility>
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/job_queue_parts.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
@@ -43,22 +43,18 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
   }
   {
     Running run(*this, entry, *context_.device_of(device), stream.ref());
-    if (status.ok()) status = run.Begin();
     if (status.ok()) {
-      try {
-        status = entry->work->Run(run, entry->stop.get_token());
-      } catch (const std::bad_alloc&) {
-        status = absl::ResourceExhaustedError("no host memory left for the job");
-      } catch (const std::exception& e) {
-        status = absl::InternalError(e.what());
-      }
+      status = WithoutThrowing([&]() -> absl::Status {
+        OCTAVO_RETURN_IF_ERROR(run.Begin());
+        return entry->work->Run(run, entry->stop.get_token());
+      });
     }
     // Whatever the job enqueued is over before anything of it is freed.
     if (stream) {
       const absl::Status over = stream.ref().Synchronize();
       if (status.ok()) status = over;
     }
-    if (status.ok() && !entry->stop.stop_requested()) status = run.Finish();
+    if (status.ok() && !entry->stop.stop_requested()) status = WithoutThrowing([&] { return run.Finish(); });
     bool held = false;
     {
       MutexLock lock(mutex_);

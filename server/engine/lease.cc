@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 
@@ -48,8 +49,17 @@ bool LeaseTable::Fits(const Resource& resource, LeaseMode mode) {
   return mode == LeaseMode::kShared && resource.held.front().mode == LeaseMode::kShared;
 }
 
+absl::Status LeaseTable::CheckAlive(const std::string& session) const {
+  if (session.empty() || gone_ == nullptr || !gone_(session)) return absl::OkStatus();
+  return WithInfo(absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
+                  {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
+}
+
 absl::Status LeaseTable::Conflict(const Resource& resource, const std::string& name, bool waited) {
-  const Lease* lease = resource.held.empty() ? nullptr : &resource.held.front();
+  return ConflictWith(resource.held.empty() ? nullptr : &resource.held.front(), resource, name, waited);
+}
+
+absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resource, const std::string& name, bool waited) {
   const double left = lease == nullptr || lease->expires_ns == 0 ? -1 : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
   const std::string who = lease == nullptr          ? "somebody who waits"
                           : !lease->holder.empty()  ? lease->holder
@@ -79,8 +89,10 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
               .granted_ns = clock_->Now().monotonic_ns,
               .expires_ns = 0};
   if (request.seconds > 0) lease.expires_ns = lease.granted_ns + Nanoseconds(request.seconds);
-  resource.held.push_back(lease);
-  resource_of_[lease.token] = request.resource;
+  std::list<Lease> one{lease};
+  (void)Failpoint("lease_granted");
+  resource_of_.emplace(lease.token, request.resource);
+  resource.held.splice(resource.held.end(), one);  // in both lists or in neither
   ++totals_.granted;
   return lease;
 }
@@ -101,6 +113,7 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
   while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
     Waiter waiter = std::move(resource.waiting.front());
     resource.waiting.pop_front();
+    --waiting_;
     totals_.wait_seconds += static_cast<double>(now - waiter.since_ns) * 1e-9;
     told->emplace_back(std::move(waiter.done), Grant(resource, waiter.request));
   }
@@ -111,6 +124,7 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
     }
     Done done = std::move(waiter->done);
     waiter = resource.waiting.erase(waiter);
+    --waiting_;
     ++totals_.waits_timed_out;
     told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
   }
@@ -127,7 +141,17 @@ void LeaseTable::Tell(const Told& told) {
   for (const auto& [done, answer] : told) done(answer);
 }
 
+absl::Status LeaseTable::CheckRoom() {
+  if (std::ssize(resource_of_) + waiting_ < most_) return absl::OkStatus();
+  ++totals_.refused;
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_, " wait for one; allowed lease.most = ", most_)),
+                  {.reason = "LEASES", .field = "", .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
+}
+
 absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
+  OCTAVO_RETURN_IF_ERROR(CheckAlive(request.session));
+  OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Resource& resource = resources_[request.resource];
   if (!resource.waiting.empty() || !Fits(resource, request.mode)) {
     ++totals_.refused;
@@ -150,31 +174,42 @@ absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
 }
 
 uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done) {
-  if (absl::Status status = CheckRequest(request); !status.ok()) {
-    done(status);
-    return 0;
-  }
-  if (request.wait_seconds == 0) {
-    done(TryAcquire(request));
-    return 0;
-  }
   Told told;
-  uint64_t place = 0;
-  {
-    MutexLock lock(mutex_);
-    SettleOne(request.resource, &told);
-    Resource& resource = resources_[request.resource];
-    if (resource.waiting.empty() && Fits(resource, request.mode)) {
-      told.emplace_back(std::move(done), Grant(resource, request));
-    } else {
-      const int64_t now = clock_->Now().monotonic_ns;
-      place = ++last_place_;
-      ++totals_.waits;
-      resource.waiting.push_back(
-          {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
-    }
-  }
+  const uint64_t place = Acquire(request, std::move(done), &told);
   Tell(told);
+  return place;
+}
+
+uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told) {
+  if (absl::Status status = CheckRequest(request); !status.ok()) {
+    told->emplace_back(std::move(done), status);
+    return 0;
+  }
+  MutexLock lock(mutex_);
+  SettleOne(request.resource, told);
+  if (request.wait_seconds == 0) {
+    told->emplace_back(std::move(done), TryLocked(request));
+    return 0;
+  }
+  if (const absl::Status alive = CheckAlive(request.session); !alive.ok()) {
+    told->emplace_back(std::move(done), alive);
+    return 0;
+  }
+  if (const absl::Status room = CheckRoom(); !room.ok()) {
+    told->emplace_back(std::move(done), room);
+    return 0;
+  }
+  Resource& resource = resources_[request.resource];
+  if (resource.waiting.empty() && Fits(resource, request.mode)) {
+    told->emplace_back(std::move(done), Grant(resource, request));
+    return 0;
+  }
+  const int64_t now = clock_->Now().monotonic_ns;
+  const uint64_t place = ++last_place_;
+  ++totals_.waits;
+  resource.waiting.push_back(
+      {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
+  ++waiting_;
   return place;
 }
 
@@ -188,6 +223,7 @@ void LeaseTable::Withdraw(uint64_t place) {
       if (waiter == waiting.end()) continue;
       told.emplace_back(std::move(waiter->done), absl::CancelledError("the wait for the lease was given up"));
       waiting.erase(waiter);
+      --waiting_;
       Settle(it, &told);
       break;
     }
@@ -265,10 +301,53 @@ absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource,
                                                     const std::string& holder) {
   if (!token.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode));
-    return Guard(nullptr, std::move(lease));
+    return Guard(this, std::move(lease), /*own=*/false);
   }
   OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}));
-  return Guard(this, std::move(lease));
+  return Guard(this, std::move(lease), /*own=*/true);
+}
+
+absl::Status LeaseTable::Guard::Stands() const {
+  if (asked_ == nullptr || table_ != nullptr) return absl::OkStatus();  // one of its own has no end but its own
+  MutexLock lock(asked_->mutex_);
+  const auto resource = asked_->resources_.find(lease_.resource);
+  if (resource != asked_->resources_.end()) {
+    const int64_t now = asked_->clock_->Now().monotonic_ns;
+    for (const Lease& lease : resource->second.held) {
+      if (lease.token == lease_.token && (lease.expires_ns == 0 || lease.expires_ns > now)) return absl::OkStatus();
+    }
+  }
+  return Lost("it ended while the operation waited for its turn");
+}
+
+absl::Status LeaseTable::CheckNobodyElse(const std::string& name, const std::string& own) {
+  MutexLock lock(mutex_);
+  const Resource none;
+  const auto it = resources_.find(name);
+  const Resource& resource = it == resources_.end() ? none : it->second;
+  const int64_t now = clock_->Now().monotonic_ns;
+  const Lease* other = nullptr;
+  bool has_own = own.empty();
+  for (const Lease& lease : resource.held) {
+    if (lease.expires_ns != 0 && lease.expires_ns <= now) continue;
+    if (!own.empty() && lease.token == own) {
+      has_own = true;
+    } else if (other == nullptr) {
+      other = &lease;
+    }
+  }
+  if (!has_own) return Lost(absl::StrCat("it expired, was given back, or is none of ", name));
+  if (other == nullptr) return absl::OkStatus();
+  ++totals_.refused;
+  return ConflictWith(other, resource, name, /*waited=*/false);
+}
+
+bool LeaseTable::Leased(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto it = resources_.find(name);
+  const int64_t now = clock_->Now().monotonic_ns;
+  return it != resources_.end() &&
+         std::any_of(it->second.held.begin(), it->second.held.end(), [&](const Lease& l) { return l.expires_ns == 0 || l.expires_ns > now; });
 }
 
 void LeaseTable::Guard::Done() {
@@ -286,20 +365,23 @@ void LeaseTable::Forget(const std::string& name) {
       told.emplace_back(std::move(waiter.done),
                         WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
     }
+    waiting_ -= std::ssize(it->second.waiting);
     resources_.erase(it);
   }
   Tell(told);
 }
 
-void LeaseTable::EndSession(const std::string& session) {
-  if (session.empty()) return;
+void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
+  const auto ended = [&](const std::string& session) {
+    return !session.empty() && sessions.count(session) > 0 && (gone_ == nullptr || gone_(session));
+  };
   Told told;
   {
     MutexLock lock(mutex_);
     for (auto it = resources_.begin(); it != resources_.end();) {
       std::list<Lease>& held = it->second.held;
       for (auto lease = held.begin(); lease != held.end();) {
-        if (lease->session != session) {
+        if (!ended(lease->session)) {
           ++lease;
           continue;
         }
@@ -308,12 +390,13 @@ void LeaseTable::EndSession(const std::string& session) {
       }
       auto& waiting = it->second.waiting;
       for (auto waiter = waiting.begin(); waiter != waiting.end();) {
-        if (waiter->request.session != session) {
+        if (!ended(waiter->request.session)) {
           ++waiter;
           continue;
         }
-        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(session, " has ended")));
+        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(waiter->request.session, " has ended")));
         waiter = waiting.erase(waiter);
+        --waiting_;
       }
       it = Settle(it, &told);
     }
@@ -331,22 +414,44 @@ void LeaseTable::Expire() {
 }
 
 std::vector<Lease> LeaseTable::List(const std::string& resource) {
-  Expire();
-  MutexLock lock(mutex_);
+  if (resource.empty()) Expire();
+  Told told;
   std::vector<Lease> list;
-  for (const auto& [name, row] : resources_) {
-    if (resource.empty() || resource == name) list.insert(list.end(), row.held.begin(), row.held.end());
+  {
+    MutexLock lock(mutex_);
+    if (!resource.empty()) SettleOne(resource, &told);
+    const auto begin = resource.empty() ? resources_.begin() : resources_.find(resource);
+    const auto end = resource.empty() || begin == resources_.end() ? resources_.end() : std::next(begin);
+    for (auto it = begin; it != end; ++it) list.insert(list.end(), it->second.held.begin(), it->second.held.end());
   }
+  Tell(told);
   return list;
 }
 
+// Of this one only: lists of what is leased ask for one after the other.
 LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
+  Told told;
+  Counts counts;
+  {
+    MutexLock lock(mutex_);
+    SettleOne(resource, &told);
+    if (auto it = resources_.find(resource); it != resources_.end()) {
+      // Shared ones or a single exclusive one.
+      const auto& held = it->second.held;
+      (held.empty() || held.front().mode == LeaseMode::kShared ? counts.shared : counts.exclusive) = std::ssize(held);
+      counts.waiting = std::ssize(it->second.waiting);
+    }
+  }
+  Tell(told);
+  return counts;
+}
+
+std::map<std::string, int64_t> LeaseTable::CountBySession() {
   Expire();
   MutexLock lock(mutex_);
-  Counts counts;
-  if (auto it = resources_.find(resource); it != resources_.end()) {
-    for (const Lease& lease : it->second.held) ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
-    counts.waiting = std::ssize(it->second.waiting);
+  std::map<std::string, int64_t> counts;
+  for (const auto& [name, row] : resources_) {
+    for (const Lease& lease : row.held) ++counts[lease.session];
   }
   return counts;
 }

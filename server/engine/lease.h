@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,16 +51,24 @@ class LeaseTable {
  public:
   using Done = std::function<void(absl::StatusOr<Lease>)>;
 
-  explicit LeaseTable(const Clock* clock) : clock_(clock) {}
+  /// `most`: leases and places in queues, of all resources together.
+  explicit LeaseTable(const Clock* clock, int64_t most = 65'536) : clock_(clock), most_(most) {}
+  /// Whether a session has ended; asked under the table's lock, so that no lease is granted to one that ends in this moment. Set once.
+  void SetGone(std::function<bool(const std::string& session)> gone) { gone_ = std::move(gone); }
 
   /// Grants at once or not at all. Aborted (LEASED; numbers: mode, holder, expires_seconds, waiting) if it conflicts with a lease
-  /// or somebody waits; wait_seconds is ignored. FailedPrecondition (SEALED) for an exclusive one on a volume.
+  /// or somebody waits; wait_seconds is ignored. FailedPrecondition (SEALED) for an exclusive one on a volume. ResourceExhausted (LEASES)
+  /// if the table is full.
   absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request);
 
   /// As TryAcquire, standing in the queue for up to request.wait_seconds (at most kLongestWaitSeconds): `done` is called exactly
   /// once, possibly before this returns. DeadlineExceeded (LEASED) if the time ran out; NotFound (NO_BUFFER) if the resource went;
   /// Cancelled if Withdraw came first or the session ended. Returns the place in the queue for Withdraw; 0 = answered already.
   uint64_t Acquire(const LeaseRequest& request, Done done);
+  /// The same under the lock of the store that owns the resource: who is to be told something is put into `told`, for Tell without the lock.
+  using Told = std::vector<std::pair<Done, absl::StatusOr<Lease>>>;
+  uint64_t Acquire(const LeaseRequest& request, Done done, Told* told);
+  static void Tell(const Told& told);
   /// The client went away: takes its place out of the queue. Nothing if it was answered meanwhile.
   void Withdraw(uint64_t place);
 
@@ -72,17 +81,25 @@ class LeaseTable {
   /// FailedPrecondition: LEASE_LOST (unknown, expired, of something else), LEASE_MODE (shared, but the operation writes).
   /// `fence` (0 = not given) must be the lease's own: a delayed operation of an earlier lease is refused as LEASE_LOST.
   absl::StatusOr<Lease> Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode);
+  /// OK if nobody has a lease of `resource`, but for the one with the token `own` (empty = none). Aborted (LEASED: who has the first), or
+  /// FailedPrecondition (LEASE_LOST) if `own` is no live lease of it. Calls nobody back: it may be asked under the lock of the store that
+  /// owns the resource.
+  absl::Status CheckNobodyElse(const std::string& resource, const std::string& own);
+
+  /// Whether anybody has a lease of it.
+  bool Leased(const std::string& resource);
 
   /// The operation itself is done under a lease: the caller's (checked) if it came with a token, else a new one (tried) that the
   /// guard gives back. So operations exclude each other and leases of others, whether or not clients use leases at all.
   class Guard {
    public:
     Guard() = default;
-    Guard(Guard&& other) noexcept : table_(std::exchange(other.table_, nullptr)), lease_(std::move(other.lease_)) {}
+    Guard(Guard&& other) noexcept : table_(std::exchange(other.table_, nullptr)), asked_(other.asked_), lease_(std::move(other.lease_)) {}
     Guard& operator=(Guard&& other) noexcept {
       if (this != &other) {
         Done();
         table_ = std::exchange(other.table_, nullptr);
+        asked_ = other.asked_;
         lease_ = std::move(other.lease_);
       }
       return *this;
@@ -91,21 +108,26 @@ class LeaseTable {
     Guard& operator=(const Guard&) = delete;
     ~Guard() { Done(); }
     const Lease& lease() const { return lease_; }
+    /// OK while the lease stands: the caller's own may have ended since. To be asked under the lock of the store that owns the resource, right
+    /// before the operation acts: whoever gets the next lease through that store comes after it then. Calls nobody back.
+    absl::Status Stands() const;
     /// Gives a new lease back now; leaves the caller's own.
     void Done();
 
    private:
     friend class LeaseTable;
-    Guard(LeaseTable* table, Lease lease) : table_(table), lease_(std::move(lease)) {}
+    Guard(LeaseTable* table, Lease lease, bool own) : table_(own ? table : nullptr), asked_(table), lease_(std::move(lease)) {}
     LeaseTable* table_ = nullptr;  // null: nothing to give back
+    LeaseTable* asked_ = nullptr;
     Lease lease_;
   };
   absl::StatusOr<Guard> Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence, const std::string& holder);
 
   /// The resource is gone: its leases are lost, whoever waits is told.
   void Forget(const std::string& resource);
-  /// The client is gone: so are its leases and its places in queues.
-  void EndSession(const std::string& session);
+  /// The client is gone: so are its leases and its places in queues. Nothing if it has come back since.
+  void EndSession(const std::string& session) { EndSessions({session}); }
+  void EndSessions(const std::set<std::string>& sessions);
   /// Ends what has expired and answers the waits that ran out.
   void Expire();
 
@@ -114,6 +136,7 @@ class LeaseTable {
     int64_t shared = 0, exclusive = 0, waiting = 0;
   };
   Counts CountOf(const std::string& resource);
+  std::map<std::string, int64_t> CountBySession();  // leases held; "" = of no session
   struct Totals {
     Counts now;
     int64_t granted = 0, expired = 0, refused = 0, waits = 0, waits_timed_out = 0;
@@ -135,12 +158,13 @@ class LeaseTable {
     std::list<Lease> held;      // oldest first
     std::list<Waiter> waiting;  // first come first
   };
-  using Told = std::vector<std::pair<Done, absl::StatusOr<Lease>>>;
   using Resources = std::map<std::string, Resource>;
 
   absl::Status CheckRequest(const LeaseRequest& request) const;
+  absl::Status CheckAlive(const std::string& session) const;
   static bool Fits(const Resource& resource, LeaseMode mode);
   absl::Status Conflict(const Resource& resource, const std::string& name, bool waited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ConflictWith(const Lease* lease, const Resource& resource, const std::string& name, bool waited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lease Grant(Resource& resource, const LeaseRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Lease> TryLocked(const LeaseRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Lets expired leases go, tells waits that ran out, grants to whoever is first; forgets the resource when nothing is left of it.
@@ -149,12 +173,16 @@ class LeaseTable {
   void SettleOne(const std::string& name, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The row of a token, after what has expired is gone; null if there is none.
   Lease* FindToken(const std::string& token, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Tell(const Told& told);
+
+  absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
+  std::function<bool(const std::string&)> gone_;  // null: none ends but by EndSession
+  const int64_t most_;
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token
+  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;                             // of all resources
   uint64_t last_fence_ ABSL_GUARDED_BY(mutex_) = 0, last_place_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);  // `now` unused
 };

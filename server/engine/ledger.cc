@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 
@@ -115,6 +117,21 @@ AdmissionReport Ledger::Plan(int device, const Needs& needs) const {
 Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const std::string& title, const Needs& needs,
                                   const std::vector<ChargeId>& reuse, std::vector<ChargeId>* reclaimed) {
   Grant grant;
+  // All or nothing, where host memory ends in the middle too.
+  absl::Cleanup nothing = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    auto reused = static_cast<int64_t>(grant.reused);
+    for (const ChargeId id : grant.charges) {
+      const auto it = charges_.find(id);
+      if (it == charges_.end()) continue;
+      if (--reused >= 0) {  // back to the cache
+        it->second.owner.clear();
+        MoveLocked(it->second, ChargeKind::kCached, "");
+        continue;
+      }
+      SumOf(it->second) -= it->second.bytes;
+      charges_.erase(it);
+    }
+  };
   int64_t wanted = 0;
   for (const auto& need : needs) wanted += need.bytes / need.count * need.count;
   for (const ChargeId id : reuse) {
@@ -153,12 +170,15 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
         --skip;
         continue;
       }
-      charges_[next_id_] = {.device = device, .owner = owner, .title = title, .name = "", .bytes = need.bytes / need.count, .moved = ++moves_};
+      Charge charge{.device = device, .owner = owner, .title = title, .name = "", .bytes = need.bytes / need.count, .moved = ++moves_};
+      grant.charges.push_back(next_id_);
+      charges_.emplace(next_id_++, std::move(charge));
       use.reserved += need.bytes / need.count;
-      grant.charges.push_back(next_id_++);
     }
   }
   use.peak = std::max(use.peak, use.granted());
+  (void)Failpoint("ledger_granting");
+  std::move(nothing).Cancel();
   return grant;
 }
 
@@ -193,6 +213,7 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(co
                                                                               const std::vector<Want>& wants, std::vector<AdmissionReport>* reports) {
   std::vector<std::vector<ChargeId>> charges;
   std::vector<ChargeId> reclaimed;
+  std::vector<ChargeHolder> held;  // until all are there
   {
     MutexLock lock(mutex_);
     absl::Status refused = absl::OkStatus();
@@ -210,7 +231,10 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(co
       }
     }
     if (refused.ok()) {
-      for (const Want& want : wants) charges.push_back(GrantLocked(want.device, owner, title, want.needs, {}, &reclaimed).charges);
+      held.reserve(wants.size());
+      for (const Want& want : wants) held.emplace_back(this, GrantLocked(want.device, owner, title, want.needs, {}, &reclaimed).charges);
+      charges.reserve(wants.size());
+      for (ChargeHolder& one : held) charges.push_back(one.Keep());
     }
     if (reports != nullptr) *reports = std::move(plans);
     if (!refused.ok()) return refused;

@@ -116,4 +116,37 @@ class Ledger {
   std::map<std::string, int64_t> refusals_ ABSL_GUARDED_BY(mutex_);
 };
 
+/// Charges that end with it, however it comes to its end, unless they were handed on.
+class ChargeHolder {
+ public:
+  /// `free` (may be empty; must not throw) is called before a charge ends: its memory must be free by then.
+  explicit ChargeHolder(Ledger* ledger, std::function<void(Ledger::ChargeId)> free = nullptr) : ledger_(ledger), free_(std::move(free)) {}
+  ChargeHolder(Ledger* ledger, std::vector<Ledger::ChargeId> ids) : ledger_(ledger), ids_(std::move(ids)) {}
+  ChargeHolder(ChargeHolder&& other) noexcept : ledger_(other.ledger_), free_(std::move(other.free_)), ids_(std::exchange(other.ids_, {})) {}
+  ChargeHolder& operator=(ChargeHolder&&) = delete;
+  ~ChargeHolder() { Release(ids_); }
+  void Add(const std::vector<Ledger::ChargeId>& ids) {
+    try {
+      ids_.insert(ids_.end(), ids.begin(), ids.end());
+    } catch (...) {
+      Release(ids);
+      throw;
+    }
+  }
+  const std::vector<Ledger::ChargeId>& ids() const { return ids_; }
+  /// They are somebody else's from now on.
+  std::vector<Ledger::ChargeId> Keep() { return std::exchange(ids_, {}); }
+
+ private:
+  void Release(const std::vector<Ledger::ChargeId>& ids) const {
+    for (const Ledger::ChargeId id : ids) {
+      if (free_) free_(id);
+      ledger_->Release(id);
+    }
+  }
+  Ledger* ledger_;
+  std::function<void(Ledger::ChargeId)> free_;
+  std::vector<Ledger::ChargeId> ids_;
+};
+
 }  // namespace octavo::engine

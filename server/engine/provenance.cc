@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gpu/base/json.h"
 #include "server/engine/pattern/plan.h"
 #include "server/engine/resolve.h"
 
@@ -97,6 +98,7 @@ json ProcessingJson(const ResolvedScan& scan) {
   static constexpr const char* kValue[] = {"db", "magnitude", "power", "real", "complex"};
   static constexpr const char* kPattern[] = {"keep", "mean", "quiet_segment"};
   json out = {{"background", kBackground[static_cast<int>(c.background)]},
+              {"background_group_records", c.background_group_records},
               {"background_window_records", c.background_window_records},
               {"interpolation", kInterpolation[static_cast<int>(c.interpolation)]},
               {"fft_length", c.fft_length},
@@ -159,9 +161,9 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
       meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
   }
   if (!volume.job.empty()) {
-    json parameters = json::parse(volume.job_parameters, nullptr, /*allow_exceptions=*/false);
-    if (parameters.is_discarded()) parameters = volume.job_parameters;
-    meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", std::move(parameters)}};
+    auto parameters = ParseJson(volume.job_parameters);
+    if (!parameters.ok()) parameters = json(volume.job_parameters);  // kept all the same, as text
+    meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", *std::move(parameters)}};
     if (volume.origin == nullptr && volume.display_lo < volume.display_hi) {
       meta.display_lo = volume.display_lo;
       meta.display_hi = volume.display_hi;

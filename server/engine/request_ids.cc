@@ -2,18 +2,30 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 
 namespace octavo::engine {
+namespace {
+
+constexpr size_t kNameBytes = 128;  // of what is made; names are shorter
+
+}  // namespace
 
 absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::string& digest) {
   if (id.empty()) return std::string();
   const auto it = requests_.find(id);
   if (it == requests_.end()) {
-    requests_[id] = {.digest = digest, .name = ""};
+    Request request{.digest = digest, .name = ""};
+    request.name.reserve(kNameBytes);  // End needs no memory then
     order_.push_back(id);
+    absl::Cleanup neither = [&] { order_.pop_back(); };
+    (void)Failpoint("request_id_taken");
+    requests_.emplace(id, std::move(request));
+    std::move(neither).Cancel();
     for (; order_.size() > kMost; order_.pop_front()) requests_.erase(order_.front());
     return std::string();
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,26 @@
 #include "absl/status/statusor.h"
 
 namespace octavo::engine {
+
+/// A request that is at work: its id is free again when this ends, unless the request has made something.
+class RequestClaim {
+ public:
+  /// `end` is RequestIds::End, with the lock that guards it; with an empty name it must not throw.
+  explicit RequestClaim(std::function<void(const std::string& name)> end) : end_(std::move(end)) {}
+  RequestClaim(RequestClaim&& other) noexcept : end_(std::exchange(other.end_, nullptr)) {}
+  RequestClaim& operator=(RequestClaim&&) = delete;
+  ~RequestClaim() {
+    if (end_) end_("");
+  }
+  /// To be called as soon as `name` is there: whatever happens later, a retry gets it.
+  void Made(const std::string& name) {
+    if (end_) end_(name);
+    end_ = nullptr;
+  }
+
+ private:
+  std::function<void(const std::string& name)> end_;
+};
 
 /// What requests with an id have made: a retry gets what the first one made. The last 10000 are remembered. Not thread-safe.
 class RequestIds {

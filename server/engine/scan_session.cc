@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
 #include "server/engine/scan_session_parts.h"
@@ -28,6 +29,8 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
       client_session_(scan.spec.session),
       context_(std::move(context)),
       source_(std::move(source)),
+      push_(source_->push()),
+      ring_port_(source_->ring()),
       device_(*context_.device),
       scan_(std::move(scan)) {
   MutexLock update_lock(update_mutex_);
@@ -43,24 +46,40 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
 
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
                                                                  const std::vector<Ledger::ChargeId>& charges, SessionContext context) {
-  Ledger* const ledger = context.ledger;
   SlotCache* const cache = context.slot_cache;
-  const std::vector<SessionPeer> peers = context.peers;
+  // Declared before the session: memory is freed first, then the charges end.
+  ChargeHolder held(context.ledger, [cache](Ledger::ChargeId id) {
+    if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
+  });
+  held.Add(charges);
+  for (const SessionPeer& peer : context.peers) held.Add(peer.charges);
   std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
-  if (absl::Status status = session->Allocate(charges); !status.ok()) {
-    session.reset();  // frees first, then the charges end
-    for (const auto id : charges) {
-      if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
-      ledger->Release(id);
-    }
-    for (const SessionPeer& peer : peers) {
-      for (const auto id : peer.charges) ledger->Release(id);
-    }
-    return status;
-  }
+  session->MakeThreads();
+  OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
+  (void)held.Keep();
   return session;
+}
+
+// Threads are reserved with the scan, like its memory: where none can start any more the scan is refused, and none is missing later.
+void ScanSession::MakeThreads() {
+  const auto make = [this](const char* name, std::function<void(std::stop_token)> body) {
+    (void)Failpoint("thread_started");
+    return NamedThread(name, [this, body = std::move(body)](const std::stop_token& stop) {
+      gate_.wait(Gate::kClosed);
+      if (gate_ == Gate::kOpen) body(stop);
+    });
+  };
+  copy_thread_ = make("oct-copy", [this](const std::stop_token& stop) { CopyVolumes(stop); });
+  retire_thread_ = make("oct-retire", [this](const std::stop_token&) { Retire(); });
+  acquire_thread_ = make("oct-acquire", [this](const std::stop_token& stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
+  compute_thread_ = make("oct-compute", [this](const std::stop_token&) { Compute(); });
+}
+
+void ScanSession::OpenGate(Gate gate) {
+  gate_ = gate;
+  gate_.notify_all();
 }
 
 void ScanSession::Start() {
@@ -75,13 +94,11 @@ void ScanSession::Begin() {
     volumes_rate_.Add(status_.started.monotonic_ns, 0);
   }
   if (!abort_.stop_requested()) SetState(ScanState::kRunning);
-  copy_thread_ = NamedThread("oct-copy", [this](std::stop_token stop) { CopyVolumes(stop); });
-  retire_thread_ = NamedThread("oct-retire", [this](std::stop_token) { Retire(); });
-  acquire_thread_ = NamedThread("oct-acquire", [this](std::stop_token stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
-  compute_thread_ = NamedThread("oct-compute", [this](std::stop_token) { Compute(); });
+  OpenGate(Gate::kOpen);
 }
 
 ScanSession::~ScanSession() {
+  if (!allocated_) OpenGate(Gate::kNever);
   if (!ended_ && allocated_) Cancel();
   if (compute_thread_.joinable()) compute_thread_.join();
   if (retire_thread_.joinable()) retire_thread_.join();
@@ -116,7 +133,7 @@ bool ScanSession::EndWith(ScanState state, const std::string& code, const std::s
 
 ScanStatus ScanSession::Status() {
   const auto counts = context_.store->CountOf(name_);
-  const SourceCounts source = source_->Counts();
+  const SourceCounts source = SourceCountsNow();
   ScanStatus status = StatusWithoutEvents();
   status.source = source;
   status.volumes_held = counts.held;
@@ -138,6 +155,27 @@ ScanStatus ScanSession::Status() {
   status.events.assign(recent_events_.begin(), recent_events_.end());
   status.event_count = event_count_;
   return status;
+}
+
+SourceCounts ScanSession::SourceCountsNow() {
+  MutexLock lock(source_mutex_);
+  return source_gone_ ? last_counts_ : source_->Counts();
+}
+
+int64_t ScanSession::ListedBytes() {
+  int64_t bytes = int64_t{32} << 10;  // the rest: names, rates, histograms, a ring without memory
+  {
+    MutexLock lock(status_mutex_);
+    const ScanSpec& spec = status_.spec;
+    const Processing& p = spec.processing;
+    const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() + p.k_polynomial.size() + p.k_wavelength_nm.size();
+    const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size();
+    bytes += static_cast<int64_t>(8 * doubles + 4 * floats + status_.plan.size());
+    for (const auto& [key, value] : spec.labels) bytes += std::ssize(key) + std::ssize(value) + 64;
+  }
+  MutexLock lock(event_mutex_);
+  for (const ScanEvent& event : recent_events_) bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
+  return bytes;
 }
 
 ScanState ScanSession::state() {
@@ -179,26 +217,20 @@ absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(con
       auto charges,
       context_.ledger->Reserve(index, name_, scan.spec.title,
                                {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1}}, nullptr));
-  auto created = SpectralProcessor::Create(scan.chain, device);
-  if (!created.ok()) {
-    for (const auto id : charges) context_.ledger->Release(id);
-    return created.status();
-  }
-  return std::shared_ptr<SpectralProcessor>(created->release(), [ledger = context_.ledger, charges](SpectralProcessor* p) {
-    delete p;
-    for (const auto id : charges) ledger->Release(id);
-  });
+  const auto held = std::make_shared<ChargeHolder>(context_.ledger, std::move(charges));
+  OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created, SpectralProcessor::Create(scan.chain, device));
+  return std::shared_ptr<SpectralProcessor>(created.release(), [held](SpectralProcessor* p) { delete p; });
+}
+
+absl::Status ScanSession::CanUpdate() {
+  MutexLock lock(status_mutex_);
+  if (status_.state == ScanState::kRunning || status_.state == ScanState::kQueued) return absl::OkStatus();
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
+                  {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
 }
 
 absl::Status ScanSession::Update(const ResolvedScan& updated) {
-  {
-    MutexLock lock(status_mutex_);
-    if (status_.state != ScanState::kRunning && status_.state != ScanState::kQueued) {
-      return WithInfo(
-          absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
-          {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
-    }
-  }
+  OCTAVO_RETURN_IF_ERROR(CanUpdate());
   OCTAVO_ASSIGN_OR_RETURN(auto processor, ProcessorFor(updated, device_, context_.device_index));
   std::vector<std::shared_ptr<SpectralProcessor>> of_peers;
   for (const SessionPeer& peer : context_.peers) {

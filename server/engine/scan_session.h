@@ -97,9 +97,13 @@ class ScanSession {
   bool finished() const { return ended_.load(); }
   /// Waits for that. Of a scan that was told to end, and not from its own threads.
   void WaitUntilFinished() { ended_.wait(false); }
+  /// FailedPrecondition (SCAN_STATE) unless QUEUED or RUNNING.
+  absl::Status CanUpdate();
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(const ResolvedScan& updated);
   ResolvedScan Resolved();
+  /// Host memory that the scan takes while it is listed, about: what the client asked for, and events.
+  int64_t ListedBytes();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
   /// What its chains may use; null: no chains, or the scan is over.
@@ -153,6 +157,9 @@ class ScanSession {
   absl::Status AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
   absl::Status AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots);
   absl::Status AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots);
+  enum class Gate : uint8_t { kClosed, kOpen, kNever };
+  void MakeThreads();
+  void OpenGate(Gate gate);
   void Begin();
   absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
 
@@ -166,7 +173,10 @@ class ScanSession {
   absl::Status StampUpload(const SourceBlock& block);
   absl::Status ProcessBlock(const uint8_t* raw, const SourceBlock& block);
   int64_t TakeRecords(const SourceBlock& block, int64_t done);
-  absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
+  int64_t EndOf(const ActiveVolume& volume) const;
+  absl::Status ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const SourceBlock& block);
+  RecordPlacement PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const;
+  bool rolling() const { return scan_.chain.background == math::Background::kRolling; }
   absl::Status BeginVolume(int64_t index, const SourceBlock& block);
   VolumeStatus DescribeVolume(const VolumeSlot& slot) const;
   absl::Status ClearProjections(const VolumeSlot& slot);
@@ -187,7 +197,11 @@ class ScanSession {
   ScanEvent EmitLocked(ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
   void PublishEvent(const ScanEvent& event);
   ScanStatus StatusWithoutEvents();
+  SourceCounts SourceCountsNow();
+  void LetGo();
   absl::Status PushRetire(Retiring item);
+  absl::Status CopyNonFinite(StreamRef stream, size_t event);
+  void TellNonFinite(size_t event);
   absl::Status EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event);
   bool VolumesRetiring();
   /// Whether the device and its host have no time for more than the records and what the scan itself makes of them.
@@ -197,6 +211,7 @@ class ScanSession {
     size_t lane;
     int64_t offset, count;  // within the block
     int64_t raw_offset;     // within the lane's raw buffer
+    bool borrowed;          // of another device's B-scans, for the background of its own
   };
   struct BscanPlace {
     int64_t row;  // of the stored volume
@@ -205,9 +220,13 @@ class ScanSession {
   BscanPlace PlaceAt(int64_t volume, int64_t record) const;
   Lane LaneAt(size_t lane, size_t raw_index);
   absl::Status UploadShares(size_t raw_index, const uint8_t* from, const SourceBlock& block);
-  absl::Status ProcessShares(int64_t first_record, int64_t records, const SourceBlock& block);
+  void AddShare(size_t lane, int64_t offset, int64_t count, bool borrowed);
+  absl::Status ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const SourceBlock& block);
+  absl::Status ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset, int64_t records, int64_t active);
+  void ShareWindows();
+  size_t LaneOfRow(int64_t row) const { return static_cast<size_t>(row / spread_rows_) % lane_records_.size(); }
   absl::Status FinishShares();
-  void NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last);
+  void NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last);
   absl::Status SendRows(Peer& peer);
   // -- of a scan whose volumes are striped
   bool striped() const { return scan_.stripe_devices > 1; }
@@ -241,7 +260,13 @@ class ScanSession {
 
   const std::string name_, client_session_;
   const SessionContext context_;
-  const std::unique_ptr<Source> source_;
+  // Of the scan's own threads; let go of at the end, with its files, cameras and tables. Others ask SourceCountsNow and the ports.
+  std::unique_ptr<Source> source_;
+  const std::shared_ptr<PushPort> push_;  // the source's, if it has one
+  const std::shared_ptr<RingPort> ring_port_;
+  Mutex source_mutex_;
+  bool source_gone_ ABSL_GUARDED_BY(source_mutex_) = false;
+  SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a source that is gone
   Device& device_;
 
   // Fixed after Allocate; used by the compute thread.
@@ -274,6 +299,7 @@ class ScanSession {
   std::unique_ptr<RawRecorder> recorder_;  // the same
   PinnedBuffer digests_;                   // digest_words_ u64 per event: kSealWords for each device, and the digest of the raw records
   size_t digest_words_ = 0;
+  PinnedBuffer non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;
@@ -286,12 +312,11 @@ class ScanSession {
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
-  int64_t awaited_record_ = 0;         // records before this one have had their place
-  std::vector<Share> shares_;          // of the block now
-  std::vector<int64_t> lane_records_;  // the records of each lane in it
+  int64_t awaited_record_ = 0;          // records before this one have had their place
+  std::vector<Share> shares_;           // of the block now
+  std::vector<int64_t> lane_records_;   // the records of each lane in it
+  std::vector<Event> summed_, pulled_;  // of each lane: its sums are there; it has those of the others. With windows longer than a group
   size_t raw_index_now_ = 0;
-  const void* raw_now_ = nullptr;  // the block on the device that is being processed
-  int64_t raw_records_now_ = 0;
   int64_t taken_now_ns_ = 0;               // when it was taken from the ring
   const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
   int64_t volumes_stamped_ = 0;
@@ -336,6 +361,7 @@ class ScanSession {
   std::atomic<bool> all_acquired_{false};  // the source has come to the end of a counted scan
   std::atomic<int64_t> next_record_{0};    // the first record that was not processed yet
   std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0}, out_of_range_records_{0};
+  std::atomic<Gate> gate_{Gate::kClosed};  // the threads wait for it
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };
 

@@ -107,8 +107,7 @@ absl::StatusOr<ScanEvent> ScanSession::Mark(const std::string& marker) {
 }
 
 absl::StatusOr<std::shared_ptr<PushPort>> ScanSession::Push() {
-  auto port = source_->push();
-  if (port == nullptr) {
+  if (push_ == nullptr) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " fetches its records itself; only scans with source push take them")),
                     {.reason = "NOT_PUSH", .field = "scan", .numbers = {}});
   }
@@ -117,17 +116,16 @@ absl::StatusOr<std::shared_ptr<PushPort>> ScanSession::Push() {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), ": ", status_.reason)),
                     {.reason = "SCAN_STATE", .field = "scan", .numbers = {{"state", Name(status_.state)}}});
   }
-  return port;
+  return push_;
 }
 
 absl::StatusOr<std::shared_ptr<RingPort>> ScanSession::Ring() {
-  auto port = source_->ring();
-  if (port == nullptr) {
+  if (ring_port_ == nullptr) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has another source; only scans with source ring take a producer")),
                     {.reason = "NOT_RING", .field = "scan", .numbers = {}});
   }
-  OCTAVO_RETURN_IF_ERROR(port->CanAttach());
-  return port;
+  OCTAVO_RETURN_IF_ERROR(ring_port_->CanAttach());
+  return ring_port_;
 }
 
 // Of the records of a block: what is lost before them, and what they are marked with.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/scan_session.h"
@@ -62,7 +63,7 @@ void ScanSession::Retire() {
         context_.publisher->Lost(name_, pending.key, pending.yielded ? Publisher::Loss::kYielded : Publisher::Loss::kNoMemory);
       } else {
         pending.frame.stages = stages;
-        if (storage::Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
+        if (Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
         context_.publisher->Publish(pending.key, std::move(pending.frame));
       }
     }
@@ -100,6 +101,7 @@ void ScanSession::SealVolume(Retiring& item) {
     volume.raw_status.digest = absl::StrFormat("sum64:%016x", words[digest_words_ - 1]);
     context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
   }
+  TellNonFinite(static_cast<size_t>(item.event));
   CountClipped(volume.status);
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
@@ -110,6 +112,14 @@ void ScanSession::SealVolume(Retiring& item) {
     volumes_rate_.Add(now, 1);
     timings_.volume_latency.Add(static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
   }
+}
+
+void ScanSession::TellNonFinite(size_t event) {
+  if (non_finite_.data() == nullptr) return;
+  const uint64_t* counts = non_finite_.as<uint64_t>() + (1 + peers_.size()) * event;
+  const auto sum = static_cast<int64_t>(std::accumulate(counts, counts + 1 + peers_.size(), uint64_t{0}));
+  MutexLock lock(status_mutex_);
+  status_.non_finite_records = std::max(status_.non_finite_records, sum);
 }
 
 // Above one hundredth the levels hide more than noise: told once for each processing.
@@ -240,6 +250,23 @@ void ScanSession::CopyVolumes(std::stop_token) {
   }
 }
 
+// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client asked for, and how it went.
+void ScanSession::LetGo() {
+  std::unique_ptr<Source> source;  // goes without the lock: a camera takes its time
+  {
+    MutexLock lock(source_mutex_);
+    last_counts_ = source_->Counts();
+    source_gone_ = true;
+    source = std::move(source_);
+  }
+  origin_ = nullptr;
+  for (std::vector<BscanSpan>& spans : spans_) spans = {};
+  for (std::vector<int64_t>& rows : span_rows_) rows = {};
+  scan_ = ResolvedScan();
+  MutexLock lock(update_mutex_);
+  latest_ = ResolvedScan();
+}
+
 // Everything is through the device: free what is not held, then say how it ended.
 void ScanSession::Finish() {
   {
@@ -250,6 +277,8 @@ void ScanSession::Finish() {
   if (copy_thread_.joinable()) copy_thread_.join();
   for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
   SynchronizePeers();
+  if (non_finite_.data() != nullptr && processor_ != nullptr && CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok())
+    TellNonFinite(0);
   context_.store->KeepAll(name_);
   {
     MutexLock lock(update_mutex_);
@@ -279,7 +308,7 @@ void ScanSession::Finish() {
   slots_->Close();
   if (raw_slots_ != nullptr) raw_slots_->Close();
   recorder_ = nullptr;
-  for (PinnedBuffer* words : {&digests_, &stamps_}) *words = PinnedBuffer();
+  for (PinnedBuffer* words : {&digests_, &stamps_, &non_finite_}) *words = PinnedBuffer();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
   {
@@ -290,6 +319,7 @@ void ScanSession::Finish() {
     status_.current_fraction = 0;
   }
   SetState(end);
+  LetGo();
   context_.publisher->ScanEnded(name_);
   const ScanStatus status = Status();
   Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",

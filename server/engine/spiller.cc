@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -267,12 +268,22 @@ bool Spiller::Request(const std::string& scan, Tier tier) {
     pending_.erase(scan);
     return false;
   }
-  pool_.Post([this, scan, tier, pinned = *std::move(pinned)]() mutable {
-    (void)RunSpill(std::move(pinned), tier);
-    MutexLock lock(mutex_);
-    pending_.erase(scan);
+  const std::string name = pinned->status.name;
+  const absl::Status posted = WithoutThrowing([&] {
+    pool_.Post([this, scan, tier, pinned = *std::move(pinned)]() mutable {
+      const absl::Cleanup over = [&] {
+        MutexLock lock(mutex_);
+        pending_.erase(scan);
+      };
+      (void)RunSpill(std::move(pinned), tier);
+    });
+    return absl::OkStatus();
   });
-  return true;
+  if (posted.ok()) return true;
+  context_.volumes->EndSpill(name, posted);
+  MutexLock lock(mutex_);
+  pending_.erase(scan);
+  return false;
 }
 
 bool Spiller::PendingOf(const std::string& scan) {
@@ -291,22 +302,28 @@ void Spiller::ForgetScan(const std::string& scan) {
   failures_.erase(scan);
 }
 
-void Spiller::Spill(const std::string& name, Tier tier, Done done) {
+void Spiller::Spill(const std::string& name, Tier tier, Done done, const ClientVerb* asked) {
   auto pinned = [&]() -> absl::StatusOr<PinnedVolume> {
     OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
     OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus status, context_.volumes->Get(name));
     if (status.state == VolumeState::kHeld && status.tier == tier) return PinnedVolume{.status = status};
-    return context_.volumes->BeginSpill(name);
+    return context_.volumes->BeginSpill(name, asked);
   }();
   if (!pinned.ok()) return done(pinned.status());
   if (pinned->slot == nullptr && pinned->spilled == nullptr) return done(pinned->status);  // it is there
-  pool_.Post([this, name, tier, done = std::move(done), pinned = *std::move(pinned)]() mutable {
-    if (absl::Status status = RunSpill(std::move(pinned), tier); !status.ok()) return done(status);
-    done([&]() -> absl::StatusOr<VolumeStatus> {
-      OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume now, context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
-      return now.status;
-    }());
+  const absl::Status posted = WithoutThrowing([&] {
+    pool_.Post([this, name, tier, done, pinned = *std::move(pinned)]() mutable {
+      done(WithoutThrowing([&]() -> absl::StatusOr<VolumeStatus> {
+        OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(pinned), tier));
+        OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume now, context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
+        return now.status;
+      }));
+    });
+    return absl::OkStatus();
   });
+  if (posted.ok()) return;
+  context_.volumes->EndSpill(name, posted);
+  done(posted);
 }
 
 absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVolume& pinned) {
@@ -316,10 +333,10 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
   OCTAVO_ASSIGN_OR_RETURN(const auto charges,
                           context_.ledger->Reserve(pinned.device, volume.scan, volume.title,
                                                    {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
+  ChargeHolder held(context_.ledger, charges);  // before the slot: its memory is freed first
   const auto pool = std::make_shared<SlotPool>(context_.ledger);
   auto slot = std::make_unique<VolumeSlot>();
   slot->charge = charges[0];
-  std::shared_ptr<VolumeSlot> taken;
   absl::Status moved = WithoutThrowing([&, device = device]() -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
@@ -338,27 +355,30 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
     const std::string now = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
     return now == volume.digest ? absl::OkStatus() : Changed(volume.name, volume.digest, now);
   });
-  if (moved.ok()) {
-    pool->Add(std::move(slot));
-    taken = pool->TryTake();
-    pool->Close();
-    return taken;
-  }
-  slot.reset();
-  context_.ledger->Release(charges[0]);
-  return moved;
+  OCTAVO_RETURN_IF_ERROR(moved);
+  pool->Add(std::move(slot));
+  (void)held.Keep();  // the slot's charge ends with the slot
+  std::shared_ptr<VolumeSlot> taken = pool->TryTake();
+  pool->Close();
+  return taken;
 }
 
 void Spiller::Relocate(const std::string& name, std::function<void(const absl::Status&)> done) {
   auto pinned = context_.volumes->BeginRelocate(name);
   if (!pinned.ok()) return done(pinned.status());
-  pool_.Post([this, name, done = std::move(done), pinned = *std::move(pinned)]() mutable {
-    auto moved = MoveToDevice(pinned);
-    absl::Status status = moved.status();
-    pinned.slot = nullptr;
-    if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok()) status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
-    done(status);
+  const absl::Status posted = WithoutThrowing([&] {
+    return pool_.Post([this, name, done, pinned = *std::move(pinned)]() mutable {
+      auto moved = WithoutThrowing([&] { return MoveToDevice(pinned); });
+      absl::Status status = moved.status();
+      pinned.slot = nullptr;
+      if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok()) status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
+      done(status);
+    }),
+           absl::OkStatus();
   });
+  if (posted.ok()) return;
+  (void)context_.volumes->EndRelocate(name, posted);
+  done(posted);
 }
 
 absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
@@ -366,13 +386,16 @@ absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
   if (pinned.spilled == nullptr) return pinned.status;  // it is there
   const Tier tier = pinned.spilled->tier();
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto slot = MoveToDevice(pinned);
-  const auto& origin = pinned.status.origin;
-  if (InfoOf(slot.status()).reason == "DEVICE_FULL" && origin != nullptr && Spills(origin->spec.retention.on_full)) {
-    // Its client said that volumes may be moved to make room: the oldest of the same scan goes in its stead.
-    auto other = context_.volumes->BeginSpillOldest(pinned.status.scan);
-    if (other.ok() && RunSpill(*std::move(other), TierOf(origin->spec.retention.on_full)).ok()) slot = MoveToDevice(pinned);
-  }
+  auto slot = WithoutThrowing([&]() -> absl::StatusOr<std::shared_ptr<VolumeSlot>> {
+    auto moved = MoveToDevice(pinned);
+    const auto& origin = pinned.status.origin;
+    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr && Spills(origin->spec.retention.on_full)) {
+      // Its client said that volumes may be moved to make room: the oldest of the same scan goes in its stead.
+      auto other = context_.volumes->BeginSpillOldest(pinned.status.scan);
+      if (other.ok() && RunSpill(*std::move(other), TierOf(origin->spec.retention.on_full)).ok()) return MoveToDevice(pinned);
+    }
+    return moved;
+  });
   const absl::Status status = slot.status();
   pinned.spilled = nullptr;
   context_.volumes->EndRestore(name, std::move(slot), pinned.device);
@@ -386,7 +409,7 @@ absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
 }
 
 void Spiller::Restore(const std::string& name, Done done) {
-  pool_.Post([this, name, done = std::move(done)] { done(RestoreNow(name)); });
+  pool_.Post([this, name, done = std::move(done)] { done(WithoutThrowing([&] { return RestoreNow(name); })); });
 }
 
 std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Found> found) {

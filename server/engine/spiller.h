@@ -60,7 +60,8 @@ class Spiller {
 
   using Done = std::function<void(absl::StatusOr<VolumeStatus>)>;
   /// `done` is called exactly once, from a thread of the spiller or at once with what can be told at once.
-  void Spill(const std::string& name, Tier tier, Done done);
+  /// `asked`: by a client (VolumeStore::BeginSpill).
+  void Spill(const std::string& name, Tier tier, Done done, const ClientVerb* asked = nullptr);
   void Restore(const std::string& name, Done done);
   /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give back. `done` is called exactly once:
   /// OK when the volume has moved; ResourceExhausted (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of

@@ -152,15 +152,16 @@ class VolumeFeeds::Feed final : public handoff::Grant, public std::enable_shared
   /// Makes the export and sends it. False if this volume cannot be had.
   bool TellLocked(const VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     const Context& context = all_->context_;
-    // The slots that others map already; this one may be among them.
-    if (context.exports->SlotsOf(scan_) >= context.spare(volume)) return false;
+    // Said before it is lent; Take has the last word, among all who take at once.
+    const int64_t spare = context.spare(volume);
+    if (context.exports->SlotsOf(scan_) >= spare) return false;
     const Retention* retention = volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
     const bool lent = retention != nullptr && retention->mode == RetentionMode::kLive;
     if (lent && !context.volumes->Lend(volume.name, retention->hold_slots).ok()) return false;
     json have = json::object();
     have["have"] = mapped_;
     std::string name;
-    auto answer = context.exports->Take(volume.name, peer_, who_, have, link_, &name);
+    auto answer = context.exports->Take(volume.name, peer_, who_, have, link_, &name, spare);
     if (!answer.ok()) {
       if (lent) context.volumes->TakeBack(volume.name, StillRuns());
       return false;

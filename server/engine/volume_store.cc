@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/volume_states.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -55,6 +57,14 @@ VolumeStatus VolumeStore::StatusOf(const Record& record) const {
   return status;
 }
 
+void VolumeStore::Changed(const VolumeStatus& status) noexcept {
+  try {
+    on_change_(status);
+  } catch (...) {
+    Log(LogLevel::kError, "a change of a volume was not told to all", {{"error", StatusOfException().ToString()}});
+  }
+}
+
 void VolumeStore::Purge() {
   const int64_t now = clock_->Now().monotonic_ns;
   while (!gone_.empty() && (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
@@ -78,7 +88,14 @@ VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std
   record.status.state = to;
   record.status.reason = reason;
   record.gone_ns = clock_->Now().monotonic_ns;
+  record.status.origin = nullptr;  // megabytes, and thousands of these are remembered
+  record.status.job_parameters = {};
   ++finished_[finished];
+  // Nobody ever waits for a lease of a volume: nobody is called back here.
+  if (protections_.leases != nullptr) protections_.leases->Forget(record.status.name);
+  const auto scan = of_scan_.find(record.status.scan);
+  scan->second.erase(record.number);
+  if (scan->second.empty()) of_scan_.erase(scan);
   gone_.splice(gone_.end(), records_, by_name_.at(record.status.name));
   return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
 }
@@ -89,9 +106,9 @@ void VolumeStore::Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int
     MutexLock lock(mutex_);
     Purge();
     records_.push_back({.number = ++added_, .status = status, .slot = std::move(slot), .device = device});
-    by_name_[status.name] = std::prev(records_.end());
+    by_name_[status.name] = of_scan_[status.scan][added_] = std::prev(records_.end());
   }
-  on_change_(status);
+  Changed(status);
 }
 
 void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
@@ -109,7 +126,7 @@ void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
     for (const auto id : record.slot->charges()) ledger_->Hold(id, record.status.name);
     status = StatusOf(record);
   }
-  on_change_(status);
+  Changed(status);
 }
 
 void VolumeStore::Fail(const std::string& name, const std::string& reason) {
@@ -123,7 +140,7 @@ void VolumeStore::Fail(const std::string& name, const std::string& reason) {
     status = StatusOf(**it);
   }
   gone.LetGo();
-  on_change_(status);
+  Changed(status);
 }
 
 absl::StatusOr<VolumeStatus> VolumeStore::Get(const std::string& name) {
@@ -200,33 +217,90 @@ absl::StatusOr<PinnedVolume> VolumeStore::OpenAnyTier(const std::string& name, s
   return pinned;
 }
 
-absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason) {
+// -- verbs and what protects from them
+
+absl::Status VolumeStore::CheckLeases(const Record& record, const ClientVerb* asked) {
+  if (asked == nullptr) return absl::OkStatus();
+  if (asked->of_orphans && !record.status.orphaned) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(record.status.name, " is no orphan: ", record.status.session, " has come back")),
+                    {.reason = "ADOPTED", .field = "name", .numbers = {}});
+  }
+  if (protections_.leases == nullptr) return absl::OkStatus();
+  return protections_.leases->CheckNobodyElse(record.status.name, asked->lease_token);
+}
+
+absl::Status VolumeStore::CheckExports(const Record& record, const ClientVerb* asked) {
+  if (asked == nullptr || asked->detach_exports || protections_.unmapped == nullptr) return absl::OkStatus();
+  return protections_.unmapped(record.status.name);
+}
+
+absl::StatusOr<Lease> VolumeStore::AcquireLease(const LeaseRequest& request) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(request.resource));
+  const VolumeStatus& status = it->status;
+  if (status.state != VolumeState::kHeld) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state),
+                                                               status.reason.empty() ? "" : absl::StrCat(" (", status.reason, ")"),
+                                                               "; only HELD volumes can be leased")),
+                    {.reason = "VOLUME_STATE", .field = "resource", .numbers = {{"state", Name(status.state)}}});
+  }
+  return protections_.leases->TryAcquire(request);
+}
+
+absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowed, const std::function<absl::Status()>& act) {
+  const std::string& name = pinned.status.name;
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const auto it, Find(name));
+  const VolumeStatus& status = it->status;
+  if (!IsComplete(status.state)) {
+    return WithInfo(
+        absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(status.state), status.reason.empty() ? "" : ", ", status.reason)),
+        {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(status.state)}}});
+  }
+  if (it->slot != pinned.slot || status.moving == "SPILLING") {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is being moved; ask again")),
+                    {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+  }
+  if (!status.kept || (!borrowed && it->lent && !status.marked)) {
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is a volume of a LIVE scan's ring, which may overwrite it; hold it first (HoldVolume)")),
+        {.reason = "EXPORT_NOT_HELD", .field = "name", .numbers = {}});
+  }
+  return act();
+}
+
+absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason, const ClientVerb* asked) {
   VolumeStatus status;
   Memory gone;
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
     OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, VolumeState::kDiscarded));
+    OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
+    OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));
     gone = Leave(*it, VolumeState::kDiscarded, reason, "discarded");
     ++TotalsOf(*it).discarded;
     status = StatusOf(*it);
   }
   gone.LetGo();
-  on_change_(status);
+  Changed(status);
   return status;
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name) {
+absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name, const ClientVerb* asked) {
   PinnedVolume pinned;
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
     OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, VolumeState::kCommitting));
-    it->status.state = VolumeState::kCommitting;
-    it->status.last_error.clear();
+    OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
     pinned = PinOf(*it, StatusOf(*it));
+    for (VolumeStatus* status : {&it->status, &pinned.status}) {
+      status->state = VolumeState::kCommitting;
+      status->last_error.clear();
+    }
   }
-  on_change_(pinned.status);
+  Changed(pinned.status);
   return pinned;
 }
 
@@ -254,7 +328,7 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
     status = StatusOf(record);
   }
   gone.LetGo();
-  on_change_(status);
+  Changed(status);
 }
 
 VolumeStore::Counts VolumeStore::Count() {
@@ -275,8 +349,10 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   MutexLock lock(mutex_);
   ScanCounts counts;
   if (auto it = scans_.find(scan); it != scans_.end()) counts = it->second;
-  for (const Record& record : records_) {
-    if (record.status.scan != scan || !InMemory(record.status.state)) continue;
+  const auto records = of_scan_.find(scan);
+  if (records == of_scan_.end()) return counts;
+  for (const auto& [number, place] : records->second) {
+    const Record& record = *place;
     counts.in_memory.push_back(record.status.name);
     counts.held += record.status.state != VolumeState::kAcquiring && !record.status.is_raw;
     counts.spilled += record.status.tier != Tier::kDevice;
@@ -285,9 +361,16 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   return counts;
 }
 
+std::set<std::string> VolumeStore::ScansInMemory() {
+  MutexLock lock(mutex_);
+  std::set<std::string> scans;
+  for (const auto& [scan, records] : of_scan_) scans.insert(scan);
+  return scans;
+}
+
 int64_t VolumeStore::MappedOf(const std::string& scan) {
   MutexLock lock(mutex_);
-  const std::set<std::string> mapped = mapped_();
+  const std::set<std::string> mapped = protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
   return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
     return record.status.scan == scan && record.status.tier == Tier::kDevice && mapped.count(record.status.name) > 0;
   });

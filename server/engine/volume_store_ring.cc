@@ -67,27 +67,28 @@ void VolumeStore::TakeBack(const std::string& name, bool ring) {
   const VolumeStatus& status = (*it)->status;
   (*it)->lent = false;
   // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
-  if (ring && !status.marked && status.last_error.empty() && status.tier == Tier::kDevice) (*it)->status.kept = false;
+  if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() && status.tier == Tier::kDevice) (*it)->status.kept = false;
 }
 
-bool VolumeStore::IsLent(const std::string& name) {
-  MutexLock lock(mutex_);
-  const auto it = Find(name);
-  return it.ok() && (*it)->lent && !(*it)->status.marked;
+bool VolumeStore::RingOver(const Record& record) const {
+  const auto scan = scans_.find(record.status.scan);
+  return scan != scans_.end() && scan->second.ring_over;
 }
 
-absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring) {
+absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring, const ClientVerb* asked) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!IsComplete(it->status.state)) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes have a mark")),
                     {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
+  OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
+  OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));  // the ring would run short of a slot for as long as somebody maps it
   it->living_ns = clock_->Now().monotonic_ns;
   it->warned = false;
   it->status.marked = false;
   // A slot of the ring, unless it has memory of its own; of who has it on loan, until it is given back.
-  if (ring && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) {
+  if (ring && !RingOver(*it) && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) {
     it->lent = it->loans > 0;
     it->status.kept = it->lent;
   }
@@ -107,7 +108,7 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
     status = StatusOf(*it);
   }
   gone.LetGo();
-  on_change_(status);
+  Changed(status);
   return true;
 }
 
@@ -128,6 +129,7 @@ void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
 
 void VolumeStore::KeepAll(const std::string& scan) {
   MutexLock lock(mutex_);
+  scans_[scan].ring_over = true;
   for (Record& record : records_) {
     if (record.status.scan == scan && InMemory(record.status.state)) record.status.kept = true;
   }

@@ -27,18 +27,19 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
   return PinOf(record, StatusOf(record));
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name) {
+absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name, const ClientVerb* asked) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
+  OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
+  OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));  // it would win no memory, and pull it from under those who look at it
   it->status.moving = "SPILLING";
   return pinned;
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& scan) {
   MutexLock lock(mutex_);
-  // Under the lock: who comes to map one from here on sees that it is being moved.
-  const std::set<std::string> mapped = mapped_();
+  const std::set<std::string> mapped = protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
   for (Record& record : records_) {
     const VolumeStatus& status = record.status;
     if (status.scan != scan || status.state != VolumeState::kHeld || status.tier != Tier::kDevice || !status.kept || !status.moving.empty() ||
@@ -85,7 +86,7 @@ void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_p
     record.status.stripe_bscans = 0;  // in one piece from now on
     record.status.kept = true;        // no slot of a ring any more
   });
-  if (moved.has_value()) on_change_(*moved);
+  if (moved.has_value()) Changed(*moved);
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) {
@@ -103,7 +104,7 @@ void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared
     record.device = device;
     record.restored = true;
   });
-  if (moved.has_value()) on_change_(*moved);
+  if (moved.has_value()) Changed(*moved);
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name) {
@@ -144,9 +145,9 @@ void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVo
                         .gone_ns = 0,
                         .living_ns = now});
     records_.back().spilled = std::move(spilled);
-    by_name_[status.name] = std::prev(records_.end());
+    by_name_[status.name] = of_scan_[status.scan][added_] = std::prev(records_.end());
   }
-  on_change_(status);
+  Changed(status);
 }
 
 }  // namespace octavo::engine

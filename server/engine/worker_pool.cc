@@ -1,12 +1,13 @@
 #include "server/engine/worker_pool.h"
 
-#include <exception>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 
@@ -27,6 +28,7 @@ WorkerPool::~WorkerPool() {
 }
 
 void WorkerPool::Post(std::function<void()> task) {
+  (void)Failpoint("task_posted");
   MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
   ++pending_;
@@ -59,8 +61,8 @@ void WorkerPool::Run() {
     }
     try {
       task();
-    } catch (const std::exception& e) {  // what a library throws ends the task, not the process with all that it holds
-      Log(LogLevel::kError, "a task broke off", {{"error", e.what()}});
+    } catch (...) {  // what a library throws ends the task, not the process with all that it holds
+      Log(LogLevel::kError, "a task broke off", {{"error", StatusOfException().ToString()}});
     }
     task = nullptr;  // what it captured goes before it counts as finished
     MutexLock lock(mutex_);

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/json.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 
@@ -309,13 +310,15 @@ void FdSocket::Read(int fd) {
 }
 
 void FdSocket::Handle(Connection& connection, const std::string& text) {
-  const json request = json::parse(text, nullptr, false);
+  const auto parsed = ParseJson(text, {.bytes = kMostMessageBytes, .depth = 16});
+  const json request = parsed.ok() ? *parsed : json();
   uint64_t id = 0;
   bool ended = false;
   const auto answer = [&]() -> absl::StatusOr<Answer> {
     if (!request.is_object()) {
       return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
-                     absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes"));
+                     absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes", parsed.ok() ? "" : "; this one ",
+                                  parsed.status().message()));
     }
     if (request.contains("ticket")) return Present(connection, request, &id);
     const auto number = request.find("grant");

@@ -6,16 +6,16 @@
 
 #include "octavo/v1/buffer.grpc.pb.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/buffer_store.h"
-#include "server/engine/without_throwing.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_buffer.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/local_peer.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/piece_stream.h"
-#include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 #include "server/rpc/utf8.h"
 
@@ -38,60 +38,61 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
       : buffers_(buffers), context_(context), caller_(CallerOf(*context)), response_(response) {}
 
   /// Keeps itself alive until OnDone.
-  static WriteStream* Begin(engine::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response) {
-    auto stream = std::make_shared<WriteStream>(buffers, context, response);
+  static grpc::ServerReadReactor<grpc::ByteBuffer>* Begin(engine::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response) {
+    std::shared_ptr<WriteStream> stream;
+    const absl::Status made = Guarded([&] {
+      (void)Failpoint("stream_made");
+      stream = std::make_shared<WriteStream>(buffers, context, response);
+      return absl::OkStatus();
+    });
+    if (stream == nullptr) return Ended<grpc::ServerReadReactor<grpc::ByteBuffer>>::Make(ToGrpc(made));
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
     return stream.get();
   }
 
   void OnReadDone(bool ok) override {
-    buffers_->Post([self = shared_from_this(), ok] {
-      if (ok) {
-        const absl::Status status = engine::WithoutThrowing([&] { return self->Take(); });
-        self->incoming_.Clear();
-        if (status.ok()) {
-          self->StartRead(&self->incoming_);
-          return;
-        }
-        self->writer_ = nullptr;
-        self->Finish(ToGrpc(status));
-        return;
-      }
-      self->Finish(ToGrpc(engine::WithoutThrowing([&] { return self->End(); })));
+    const absl::Status posted = Guarded([&] {
+      buffers_->Post([self = shared_from_this(), ok] { ok ? self->TakeOne() : self->Close(Guarded([&] { return self->End(); })); });
+      return absl::OkStatus();
     });
+    if (!posted.ok()) Close(posted);
   }
   void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
 
  private:
-  absl::Status Take() {
-    auto split = SplitPayload<v1::WriteBufferRequest>(incoming_, kBufferDataField);
-    if (!split.has_value()) return ProtocolError("data", "the message does not parse as WriteBufferRequest with data as its last field");
-    const v1::WriteBufferRequest& request = split->message;
+  void TakeOne() {
+    const absl::Status status =
+        Received<v1::WriteBufferRequest>(incoming_, kBufferDataField, [&](const auto& split) { return Take(split.message, split.payload); });
+    incoming_.Clear();
+    if (status.ok()) return StartRead(&incoming_);
+    Close(status);
+  }
+  void Close(const absl::Status& status) {
+    (void)Guarded([&] { return writer_ = nullptr, absl::OkStatus(); });  // what was not finished has broken off
+    Finish(ToGrpc(status));
+  }
+  absl::Status Take(const v1::WriteBufferRequest& request, const std::vector<std::pair<const char*, size_t>>& payload) {
     if (writer_ == nullptr) {
       if (!request.has_header()) return ProtocolError("header", "is missing; the first message is the header");
-      if (!split->payload.empty()) return ProtocolError("data", "is given in the first message; the header comes alone");
+      if (!payload.empty()) return ProtocolError("data", "is given in the first message; the header comes alone");
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferWriteSpec spec, DecodeWriteHeader(request.header()));
       OCTAVO_ASSIGN_OR_RETURN(writer_, buffers_->OpenWrite(spec, caller_));
       return absl::OkStatus();
     }
     if (request.has_header()) return ProtocolError("header", "comes a second time");
-    if (split->payload.empty()) return ProtocolError("data", "is empty");
-    return writer_->Chunk({split->payload.begin(), split->payload.end()});
+    if (payload.empty()) return ProtocolError("data", "is empty");
+    return writer_->Chunk(payload);
   }
 
   // The client has said all, or is gone.
   absl::Status End() {
-    if (context_->IsCancelled()) {
-      writer_ = nullptr;
-      return absl::CancelledError("the client has gone away");
-    }
+    if (context_->IsCancelled()) return absl::CancelledError("the client has gone away");
     if (writer_ == nullptr) return ProtocolError("header", "is missing; the stream ended before its first message");
-    auto written = writer_->Finish();
-    writer_ = nullptr;
-    if (!written.ok()) return written.status();
+    OCTAVO_ASSIGN_OR_RETURN(const engine::BufferStatus written, writer_->Finish());
+    PassPoint(MethodOf<v1::WriteBufferRequest>(), ".answer");
     v1::WriteBufferResponse response;
-    EncodeBuffer(*written, response.mutable_buffer());
+    EncodeBuffer(written, response.mutable_buffer());
     const grpc::Slice slice(response.SerializeAsString());
     *response_ = grpc::ByteBuffer(&slice, 1);
     return absl::OkStatus();
@@ -120,8 +121,9 @@ class BufferServiceImpl final : public BufferBase {
   explicit BufferServiceImpl(engine::Engine* engine) : buffers_(&engine->buffers()) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context, const v1::CreateBufferRequest* request, v1::Buffer* response) override {
-    return Later(context, response, [this, request, caller = CallerOf(*context)]() -> absl::StatusOr<engine::BufferStatus> {
+    return Later(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferSpec spec, DecodeCreate(*request));
+      const engine::Caller caller = CallerOf(*context);
       if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
         return InvalidField("octavo-owner-key", absl::StrCat("has ", caller.key.size(), " characters; allowed 16 to 128"));
       }
@@ -129,26 +131,26 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* SyncReplicas(CallbackServerContext* context, const v1::SyncReplicasRequest* request, v1::Buffer* response) override {
-    return Later(context, response, [this, request, caller = CallerOf(*context)] {
+    return Later(context, request, response, [this, request, context] {
       return buffers_->Sync(request->name(), request->source(), {request->targets().begin(), request->targets().end()}, request->lease_token(),
-                            caller);
+                            CallerOf(*context));
     });
   }
   ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request, v1::Buffer* response) override {
-    return Later(context, response, [this, request, caller = CallerOf(*context)]() -> absl::StatusOr<engine::BufferStatus> {
+    return Later(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferApplySpec spec, DecodeApply(*request));
-      return buffers_->Apply(spec, caller);
+      return buffers_->Apply(spec, CallerOf(*context));
     });
   }
   ServerUnaryReactor* GetBuffer(CallbackServerContext* context, const v1::GetBufferRequest* request, v1::Buffer* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Get(request->name(), CallerOf(*context)));
       EncodeBuffer(status, response);
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* UpdateBuffer(CallbackServerContext* context, const v1::UpdateBufferRequest* request, v1::Buffer* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
       OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Change({.name = request->name(),
                                                                    .etag = request->etag(),
@@ -162,59 +164,53 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context, const v1::DestroyBufferRequest* request, v1::DestroyBufferResponse*) override {
-    auto* reactor = context->DefaultReactor();
-    buffers_->Post([this, reactor, request, caller = CallerOf(*context)] {
-      reactor->Finish(ToGrpc(buffers_->Destroy(request->name(), request->etag(), request->lease_token(), caller, request->detach_exports())));
+    return ReplyOn(buffers_, context, request, [this, request, context] {
+      return buffers_->Destroy(request->name(), request->etag(), request->lease_token(), CallerOf(*context), request->detach_exports());
     });
-    return reactor;
   }
   ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request, v1::ExportTicket* response) override {
-    auto* reactor = context->DefaultReactor();
-    buffers_->Post([this, reactor, request, response, caller = CallerOf(*context), peer = LocalPeerOf(context->peer())]() mutable {
-      const absl::Status status = [&]() -> absl::Status {
-        OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
-        peer.client = caller.client;
-        OCTAVO_ASSIGN_OR_RETURN(const auto ticket, buffers_->Export({.name = request->name(),
-                                                                     .replica = request->replica(),
-                                                                     .lease_token = request->lease_token(),
-                                                                     .lease_fence = request->lease_fence()},
-                                                                    caller, peer));
-        EncodeExportTicket(ticket, response);
-        return absl::OkStatus();
-      }();
-      reactor->Finish(ToGrpc(status));
+    return ReplyOn(buffers_, context, request, [this, request, response, context]() -> absl::Status {
+      const engine::Caller caller = CallerOf(*context);
+      engine::ExportPeer peer = LocalPeerOf(context->peer());
+      OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
+      peer.client = caller.client;
+      OCTAVO_ASSIGN_OR_RETURN(
+          const auto ticket,
+          buffers_->Export(
+              {.name = request->name(), .replica = request->replica(), .lease_token = request->lease_token(), .lease_fence = request->lease_fence()},
+              caller, peer));
+      PassPoint(MethodOf<v1::ExportRequest>(), ".answer");
+      EncodeExportTicket(ticket, response);
+      return absl::OkStatus();
     });
-    return reactor;
   }
   ServerUnaryReactor* RevokeExport(CallbackServerContext* context, const v1::RevokeExportRequest* request,
                                    v1::RevokeExportResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t count, buffers_->exports().Revoke(request->name()));
       response->set_exports(static_cast<int32_t>(count));
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* ListExports(CallbackServerContext* context, const v1::ListExportsRequest* request, v1::ListExportsResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       for (const auto& status : buffers_->exports().List(request->of())) EncodeExport(status, response->add_exports());
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
-    const auto reply = LateReply::Make();
-    const absl::Status status =
-        buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
-          reply->Complete([&] {
-            if (buffer.ok()) EncodeBuffer(*buffer, response);
-            return ToGrpc(buffer.status());
-          });
+    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) {
+      return buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
+        reply->Complete([&] {
+          if (buffer.ok()) EncodeBuffer(*buffer, response);
+          return buffer.status();
         });
-    if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
-    return reply.get();
+      });
+    });
   }
 
   ServerUnaryReactor* ListBuffers(CallbackServerContext* context, const v1::ListBuffersRequest* request, v1::ListBuffersResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       for (const int state : request->states()) {
         if (!v1::BufferState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
@@ -240,67 +236,75 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadBuffer(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
-    auto writer = QueuedWriter<grpc::ByteBuffer>::Make();
-    auto request = std::make_shared<v1::ReadBufferRequest>();
-    if (!ParseRequest(*bytes, request.get())) {
-      writer->End(ToGrpc(absl::InvalidArgumentError("the request does not parse as ReadBufferRequest")));
-      return writer.get();
-    }
-    buffers_->Post([this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-      auto to = weak.lock();
-      if (to == nullptr) return;
-      const absl::Status status = [&]() -> absl::Status {
-        OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request->chunk_bytes()));
-        OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(*request), caller));
-        v1::ReadBufferResponse message;
-        auto* header = message.mutable_header();
-        EncodeElementType(reader->type(), header->mutable_type());
-        for (const int64_t extent : reader->type().dims) header->add_shape(extent);
-        for (const uint64_t version : reader->versions()) header->add_versions(version);
-        for (const uint32_t replica : reader->replicas()) header->add_replicas(replica);
-        const int64_t total_bytes = reader->total_bytes();
-        header->set_total_bytes(static_cast<uint64_t>(total_bytes));
-        const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
-          buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(engine::WithoutThrowing([&] { return reader->Next(chunk_bytes); })); });
-        };
-        std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
-        return absl::OkStatus();
-      }();
-      if (!status.ok()) to->End(ToGrpc(status));
-    });
-    return writer.get();
-  }
-
-  grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(CallbackServerContext* context, const v1::WatchBuffersRequest*) override {
-    auto writer = QueuedWriter<v1::BufferEvent>::Make();
-    auto* raw = writer.get();
-    buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-      auto handle = buffers_->Watch(caller, [weak](engine::BufferEventKind kind, const engine::BufferStatus& status, const std::string& text) {
+    return RawStream<v1::ReadBufferRequest>(context, bytes, [&](const auto& request, const auto& writer) {
+      buffers_->Post([this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
         auto to = weak.lock();
         if (to == nullptr) return;
-        v1::BufferEvent event;
-        event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
-        EncodeBuffer(status, event.mutable_buffer());
-        event.set_text(Utf8(text));
-        to->Push(std::move(event));
+        to->Feed([&] {
+          if (const absl::Status status = Read(*request, caller, to); !status.ok()) to->End(ToGrpc(status));
+        });
       });
-      // Held by the stream; told to end while the server stops.
-      if (auto to = weak.lock()) to->OnOver([handle = std::move(handle)] {});
+      return absl::OkStatus();
     });
-    return raw;
+  }
+
+  grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
+    return Stream<v1::BufferEvent>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
+      buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
+        const auto tell = [weak](engine::BufferEventKind kind, const engine::BufferStatus& status, const std::string& text) {
+          auto to = weak.lock();
+          if (to == nullptr) return;
+          to->Feed([&] {
+            v1::BufferEvent event;
+            event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
+            EncodeBuffer(status, event.mutable_buffer());
+            event.set_text(Utf8(text));
+            const std::string name = event.buffer().name();
+            to->PushLatest(name, std::move(event), MergeEvents);
+          });
+        };
+        // Held by the stream; told to end while the server stops.
+        if (auto to = weak.lock()) to->Feed([&] { to->OnOver([handle = buffers_->Watch(caller, tell)] {}); });
+      });
+      return absl::OkStatus();
+    });
   }
 
  private:
+  /// What a watcher that has not heard of either hears of both: it still has to learn that the buffer is there.
+  static void MergeEvents(v1::BufferEvent& waiting, v1::BufferEvent news) {
+    const auto first = waiting.kind();
+    const bool is_new = first == v1::BufferEvent::EXISTS || first == v1::BufferEvent::CREATED;
+    waiting = std::move(news);
+    if (is_new && waiting.kind() != v1::BufferEvent::GONE) waiting.set_kind(first);
+  }
   /// Answers from a worker: memory may have to be had first.
-  template <class F>
-  ServerUnaryReactor* Later(CallbackServerContext* context, v1::Buffer* response, F call) {
-    auto* reactor = context->DefaultReactor();
-    buffers_->Post([reactor, response, call = std::move(call)] {
-      const auto status = engine::WithoutThrowing([&] { return call(); });
-      if (status.ok()) EncodeBuffer(*status, response);
-      reactor->Finish(ToGrpc(status.status()));
+  template <class Request, class F>
+  ServerUnaryReactor* Later(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {
+    return ReplyOn(buffers_, context, request, [response, call = std::move(call)]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferStatus buffer, call());
+      PassPoint(MethodOf<Request>(), ".answer");
+      EncodeBuffer(buffer, response);
+      return absl::OkStatus();
     });
-    return reactor;
+  }
+
+  absl::Status Read(const v1::ReadBufferRequest& request, const engine::Caller& caller, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& to) {
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
+    OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(request), caller));
+    v1::ReadBufferResponse message;
+    auto* header = message.mutable_header();
+    EncodeElementType(reader->type(), header->mutable_type());
+    for (const int64_t extent : reader->type().dims) header->add_shape(extent);
+    for (const uint64_t version : reader->versions()) header->add_versions(version);
+    for (const uint32_t replica : reader->replicas()) header->add_replicas(replica);
+    const int64_t total_bytes = reader->total_bytes();
+    header->set_total_bytes(static_cast<uint64_t>(total_bytes));
+    const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
+      buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(engine::WithoutThrowing([&] { return reader->Next(chunk_bytes); })); });
+    };
+    std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
+    return absl::OkStatus();
   }
 
   engine::BufferStore* const buffers_;

@@ -6,8 +6,8 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
-#include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 #include "server/rpc/utf8.h"
 
@@ -19,23 +19,21 @@ using grpc::ServerUnaryReactor;
 
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
-  explicit JobServiceImpl(engine::Engine* engine) : engine_(engine) {}
+  JobServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
-    auto* reactor = context->DefaultReactor();
-    engine::AdmissionReport report;
-    const absl::Status status = [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
-      OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, &report));
-      EncodeJob(job, /*brief=*/false, response);
-      return absl::OkStatus();
-    }();
-    reactor->Finish(ToGrpc(status, &report));
-    return reactor;
+    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request,
+                       [this, context, request, response](engine::AdmissionReport* report) -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+                         OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, report));
+                         PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
+                         EncodeJob(job, /*brief=*/false, response);
+                         return absl::OkStatus();
+                       });
   }
 
   ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, [this, context, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
       engine::JobPlan plan;
       OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
@@ -47,14 +45,14 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
   ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request, v1::Job* response) override {
-    return Answer(context, response, [&] { return engine_->GetJob(request->name()); });
+    return Answer(context, request, response, [&] { return engine_->GetJob(request->name()); });
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request, v1::Job* response) override {
-    return Answer(context, response, [&] { return engine_->CancelJob(request->name()); });
+    return Answer(context, request, response, [&] { return engine_->CancelJob(request->name()); });
   }
 
   ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request, v1::ListJobsResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       const std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {
         if (!v1::JobState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
@@ -70,40 +68,42 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
-    auto writer = QueuedWriter<v1::Job>::Make();
-    auto handle = engine_->WatchJob(request->name(), [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::JobStatus>& job) {
-      auto to = weak.lock();
-      if (to == nullptr) return;
-      if (!job.ok()) return to->End(ToGrpc(job.status()));
-      v1::Job message;
-      EncodeJob(*job, /*brief=*/false, &message);
-      to->Push(std::move(message), /*replace=*/true);
-      if (engine::IsFinal(job->state)) to->End(grpc::Status::OK);
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context, const v1::WatchJobRequest* request) override {
+    return Stream<v1::Job>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
+      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::JobStatus>& job) {
+        auto to = weak.lock();
+        if (to == nullptr) return;
+        to->Feed([&] {
+          if (!job.ok()) return to->End(ToGrpc(job.status()));
+          v1::Job message;
+          EncodeJob(*job, /*brief=*/false, &message);
+          to->Push(std::move(message), /*replace=*/true);
+          if (engine::IsFinal(job->state)) to->End({});
+        });
+      };
+      OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchJob(request->name(), tell));
+      writer->OnOver([held = std::shared_ptr<engine::Handle>(std::move(handle))] { held->Cancel(); });
+      return absl::OkStatus();
     });
-    if (!handle.ok()) {
-      writer->End(ToGrpc(handle.status()));
-    } else {
-      writer->OnOver([held = std::shared_ptr<engine::Handle>(*std::move(handle))] { held->Cancel(); });
-    }
-    return writer.get();
   }
 
  private:
-  template <class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Job* response, F call) {
-    return Reply(context, [&]() -> absl::Status {
+  template <class Request, class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Job* response, F call) {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, call());
+      PassPoint(MethodOf<Request>(), ".answer");
       EncodeJob(job, /*brief=*/false, response);
       return absl::OkStatus();
     });
   }
 
   engine::Engine* const engine_;
+  SlowWork* const slow_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine) { return std::make_unique<JobServiceImpl>(engine); }
+std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow) { return std::make_unique<JobServiceImpl>(engine, slow); }
 
 }  // namespace octavo::rpc

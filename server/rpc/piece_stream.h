@@ -36,13 +36,13 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
 
  private:
   void Continue() {
-    next_([self = this->shared_from_this()](absl::StatusOr<engine::Bytes> piece) { self->Send(std::move(piece)); });
+    next_([self = this->shared_from_this()](absl::StatusOr<engine::Bytes> piece) {
+      if (auto writer = self->writer_.lock()) writer->Feed([&] { self->Send(std::move(piece), *writer); });
+    });
   }
-  void Send(absl::StatusOr<engine::Bytes> piece) {
-    auto writer = writer_.lock();
-    if (writer == nullptr) return;
+  void Send(absl::StatusOr<engine::Bytes> piece, QueuedWriter<grpc::ByteBuffer>& writer) {
     if (!piece.ok()) {
-      writer->End(ToGrpc(piece.status()));
+      writer.End(ToGrpc(piece.status()));
       return;
     }
     crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
@@ -56,11 +56,11 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
     }
     grpc::ByteBuffer message = WithPayload(header, kDataField, *piece, 0, piece->size);
     if (last) {
-      writer->Push(message);
-      writer->End(grpc::Status::OK);
+      writer.Push(message);
+      writer.End({});
       return;
     }
-    writer->PushThen(message, [self = this->shared_from_this()] { self->Continue(); });
+    writer.PushThen(message, [self = this->shared_from_this()] { self->Continue(); });
   }
 
   const int64_t total_bytes_;

@@ -5,7 +5,10 @@
 
 #include "grpcpp/grpcpp.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/mutex.h"
+#include "server/rpc/reactor.h"
+#include "server/rpc/status.h"
 
 namespace octavo::rpc {
 
@@ -14,8 +17,14 @@ namespace octavo::rpc {
 class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStreamBase> {
  public:
   template <class Stream, class... Args>
-  static PushStreamBase* Begin(Args&&... args) {
-    std::shared_ptr<PushStreamBase> stream = std::make_shared<Stream>(std::forward<Args>(args)...);
+  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Begin(Args&&... args) {
+    std::shared_ptr<PushStreamBase> stream;
+    const absl::Status made = Guarded([&] {
+      (void)Failpoint("stream_made");
+      stream = std::make_shared<Stream>(std::forward<Args>(args)...);
+      return absl::OkStatus();
+    });
+    if (stream == nullptr) return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(ToGrpc(made));
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
     return stream.get();
@@ -32,7 +41,8 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       if (finished_) return;  // told the end while this came: gRPC may be done with the stream as soon as this returns
       ++taking_;              // from here on it is not finished before the next read has begun
     }
-    Work();
+    const absl::Status begun = Guarded([&] { return Work(), absl::OkStatus(); });
+    if (!begun.ok()) Taken(ToGrpc(begun));
   }
 
   void OnWriteDone(bool ok) final {
@@ -47,14 +57,14 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   void OnCancel() final { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
 
   void OnDone() final {
-    Disconnected();
+    (void)Guarded([&] { return Disconnected(), absl::OkStatus(); });
     auto self = std::move(self_);  // the last reference may go here
   }
 
  protected:
-  /// Looks at `message`. An error ends the stream.
-  virtual grpc::Status Take(const grpc::ByteBuffer& message) = 0;
-  /// Calls TakeAndRead, now or on another thread.
+  /// Looks at `message`, through Received. An error ends the stream.
+  virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
+  /// Calls TakeAndRead, now or on another thread; throws only if it never will.
   virtual void Work() { TakeAndRead(); }
   /// Whether the first message has come to a port that may have something to tell.
   virtual bool Connected() const = 0;
@@ -66,19 +76,10 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   };
   virtual Answer NextAnswer() = 0;
 
-  void TakeAndRead() {
-    const grpc::Status status = Take(incoming_);
+  void TakeAndRead() noexcept {
+    const grpc::Status status = ToGrpc(Guarded([&] { return Take(incoming_); }));
     incoming_.Clear();
-    if (status.ok()) {
-      StartRead(&incoming_);  // the stream cannot be over while taking_ counts this message
-    } else {
-      End(status);
-    }
-    {
-      MutexLock lock(mutex_);
-      --taking_;
-    }
-    Advance();
+    Taken(status);
   }
 
   // There is something new to say. Any thread, does not block.
@@ -91,6 +92,18 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
  private:
+  void Taken(const grpc::Status& status) {
+    if (status.ok()) {
+      StartRead(&incoming_);  // the stream cannot be over while taking_ counts this message
+    } else {
+      End(status);
+    }
+    {
+      MutexLock lock(mutex_);
+      --taking_;
+    }
+    Advance();
+  }
   void End(grpc::Status status) {
     {
       MutexLock lock(mutex_);
@@ -120,7 +133,9 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       Finish(final_);
       return;
     }
-    Answer answer = NextAnswer();
+    Answer answer;
+    const absl::Status told = Guarded([&] { return answer = NextAnswer(), absl::OkStatus(); });
+    if (!told.ok()) answer.status = ToGrpc(told);
     if (!answer.status.ok() || answer.last) {
       MutexLock lock(mutex_);
       if (!ending_) final_ = answer.status;

@@ -2,9 +2,9 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/pattern_plot.h"
-#include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 #include "server/rpc/utf8.h"
 
@@ -16,48 +16,41 @@ using grpc::ServerUnaryReactor;
 
 class ScanServiceImpl final : public v1::ScanService::CallbackService {
  public:
-  ScanServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
+  ScanServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
-    auto* reactor = context->DefaultReactor();
-    Run(request->spec(), [this, reactor, request, response] {
-      engine::AdmissionReport report;
-      const absl::Status status = [&]() -> absl::Status {
-        OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
-        OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-        OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, &report));
-        EncodeScan(scan, response);
-        return absl::OkStatus();
-      }();
-      reactor->Finish(ToGrpc(status, &report));
-    });
-    return reactor;
+    return ReplyMaybeSlow(&slow_->submits, kMostSubmits, context, request,
+                          [this, request, response](engine::AdmissionReport* report) -> absl::Status {
+                            OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+                            OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+                            OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, report));
+                            PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
+                            EncodeScan(scan, response);
+                            return absl::OkStatus();
+                          });
   }
 
   ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
-    auto* reactor = context->DefaultReactor();
-    Run(request->spec(), [this, reactor, request, response] {
-      reactor->Finish(ToGrpc([&]() -> absl::Status {
-        OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
-        OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-        std::vector<std::string> warnings;
-        OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan(), &warnings));
-        for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
-        response->set_plan(Utf8(response->plan()));
-        EncodeAdmissionReport(report, response->mutable_report());
-        if (!request->waveform() && !request->plot()) return absl::OkStatus();
-        OCTAVO_ASSIGN_OR_RETURN(const engine::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));
-        if (request->waveform()) OCTAVO_RETURN_IF_ERROR(EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
-        if (!request->plot()) return absl::OkStatus();
-        OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), PlotPattern(wave));
-        return absl::OkStatus();
-      }()));
+    return ReplyMaybeSlow(&slow_->plans, kMostPlans, context, request, [this, request, response]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+      OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+      std::vector<std::string> warnings;
+      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan(), &warnings));
+      PassPoint(MethodOf<v1::PlanScanRequest>(), ".answer");
+      for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
+      response->set_plan(Utf8(response->plan()));
+      EncodeAdmissionReport(report, response->mutable_report());
+      if (!request->waveform() && !request->plot()) return absl::OkStatus();
+      OCTAVO_ASSIGN_OR_RETURN(const engine::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));
+      if (request->waveform()) OCTAVO_RETURN_IF_ERROR(EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
+      if (!request->plot()) return absl::OkStatus();
+      OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), PlotPattern(wave));
+      return absl::OkStatus();
     });
-    return reactor;
   }
 
   ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request, v1::ScanEvent* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::ScanEvent event, engine_->MarkScan(request->name(), request->marker()));
       EncodeScanEvent(event, response);
       return absl::OkStatus();
@@ -65,23 +58,26 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   ServerUnaryReactor* GetScan(CallbackServerContext* context, const v1::GetScanRequest* request, v1::Scan* response) override {
-    return Answer(context, response, [&] { return engine_->GetScan(request->name()); });
+    return Answer(context, request, response, [&] { return engine_->GetScan(request->name()); });
   }
   ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request, v1::Scan* response) override {
-    return Answer(context, response, [&] { return engine_->StopScan(request->name()); });
+    return Answer(context, request, response, [&] { return engine_->StopScan(request->name()); });
   }
   ServerUnaryReactor* CancelScan(CallbackServerContext* context, const v1::CancelScanRequest* request, v1::Scan* response) override {
-    return Answer(context, response, [&] { return engine_->CancelScan(request->name()); });
+    return Answer(context, request, response, [&] { return engine_->CancelScan(request->name()); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context, const v1::UpdateScanRequest* request, v1::Scan* response) override {
-    return Answer(context, response, [&]() -> absl::StatusOr<engine::ScanStatus> {
+    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, [this, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::Processing processing, DecodeProcessing(request->processing()));
-      return engine_->UpdateScan(request->name(), processing);
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->UpdateScan(request->name(), processing));
+      PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
+      EncodeScan(scan, response);
+      return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request, v1::ListScansResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       const auto scans = engine_->ListScans();
       OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), scans.size()));
       for (size_t i = page.begin; i < page.end; ++i) {
@@ -93,23 +89,23 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext*, const v1::WatchScanRequest* request) override {
-    auto writer = QueuedWriter<v1::Scan>::Make();
-    auto handle = engine_->WatchScan(request->name(), [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::ScanStatus>& scan) {
-      auto to = weak.lock();
-      if (to == nullptr) return;
-      if (!scan.ok()) return to->End(ToGrpc(scan.status()));
-      v1::Scan message;
-      EncodeScan(*scan, &message);
-      to->Push(std::move(message), /*replace=*/true);
-      if (engine::IsFinal(scan->state)) to->End(grpc::Status::OK);
+  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext* context, const v1::WatchScanRequest* request) override {
+    return Stream<v1::Scan>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
+      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::ScanStatus>& scan) {
+        auto to = weak.lock();
+        if (to == nullptr) return;
+        to->Feed([&] {
+          if (!scan.ok()) return to->End(ToGrpc(scan.status()));
+          v1::Scan message;
+          EncodeScan(*scan, &message);
+          to->Push(std::move(message), /*replace=*/true);
+          if (engine::IsFinal(scan->state)) to->End({});
+        });
+      };
+      OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchScan(request->name(), tell));
+      writer->OnOver([held = std::shared_ptr<engine::Handle>(std::move(handle))] { held->Cancel(); });
+      return absl::OkStatus();
     });
-    if (!handle.ok()) {
-      writer->End(ToGrpc(handle.status()));
-    } else {
-      writer->OnOver([held = std::shared_ptr<engine::Handle>(*std::move(handle))] { held->Cancel(); });
-    }
-    return writer.get();
   }
 
  private:
@@ -120,32 +116,28 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return absl::OkStatus();
   }
 
-  // Asking a camera takes a second or two, which gRPC's threads must not wait for.
-  void Run(const v1::ScanSpec& spec, std::function<void()> work) {
-    if (spec.has_camera()) {
-      workers_->Post(std::move(work));
-    } else {
-      work();
-    }
+  // What asks a camera waits for the others that do, and not for the rest.
+  template <class Request, class Work>
+  ServerUnaryReactor* ReplyMaybeSlow(engine::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request, Work work) {
+    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context, request, std::move(work));
   }
 
-  template <class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Scan* response, F call) {
-    return Reply(context, [&]() -> absl::Status {
+  template <class Request, class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Scan* response, F call) {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, call());
+      PassPoint(MethodOf<Request>(), ".answer");
       EncodeScan(scan, response);
       return absl::OkStatus();
     });
   }
 
   engine::Engine* const engine_;
-  engine::WorkerPool* const workers_;
+  SlowWork* const slow_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers) {
-  return std::make_unique<ScanServiceImpl>(engine, workers);
-}
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow) { return std::make_unique<ScanServiceImpl>(engine, slow); }
 
 }  // namespace octavo::rpc

@@ -1,7 +1,5 @@
-#include <atomic>
+#include <memory>
 #include <utility>
-
-#include "absl/strings/match.h"
 
 #include "octavo/v1/session.grpc.pb.h"
 
@@ -9,7 +7,7 @@
 #include "server/engine/buffer_store.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_buffer.h"
-#include "server/rpc/reactor.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -44,51 +42,14 @@ absl::Status CheckText(const char* field, const std::string& text) {
   return text.size() <= 256 ? absl::OkStatus() : InvalidField(field, absl::StrCat("has ", text.size(), " characters; allowed 256"));
 }
 
-/// A call that may stand in a queue: a client that goes away leaves it.
-class WaitingReactor final : public ServerUnaryReactor {
- public:
-  explicit WaitingReactor(engine::LeaseTable* leases) : leases_(leases) {}
-  void Begin(const engine::LeaseRequest& request, const Clock* clock, v1::LeaseGrant* response) {
-    const uint64_t place = leases_->Acquire(request, [this, clock, response](absl::StatusOr<engine::Lease> lease) {
-      if (lease.ok()) EncodeLease(*lease, clock->Now().monotonic_ns, response);
-      if (lease.ok() && cancelled_) (void)leases_->Release(lease->token);  // nobody will ever hear of it
-      Finish(ToGrpc(lease.status()));
-      Unref();
-    });
-    place_ = place;
-    if (cancelled_) leases_->Withdraw(place);
-    Unref();
-  }
-  void Fail(const absl::Status& status) {
-    Finish(ToGrpc(status));
-    Unref();
-    Unref();
-  }
-  void OnCancel() override {
-    cancelled_ = true;
-    leases_->Withdraw(place_);
-  }
-  void OnDone() override { Unref(); }
-
- private:
-  // Three have it: gRPC, whoever began it, and the answer to come.
-  void Unref() {
-    if (--references_ == 0) delete this;
-  }
-  engine::LeaseTable* const leases_;
-  std::atomic<uint64_t> place_{0};
-  std::atomic<bool> cancelled_{false};
-  std::atomic<int> references_{3};
-};
-
 class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:
   explicit SessionServiceImpl(engine::Engine* engine) : engine_(engine) {}
 
   ServerUnaryReactor* OpenSession(CallbackServerContext* context, const v1::OpenSessionRequest* request, v1::OpenSessionResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckText("client", request->client()));
-      const auto opened = engine_->OpenSession(request->client());
+      OCTAVO_ASSIGN_OR_RETURN(const auto opened, engine_->OpenSession(request->client()));
       EncodeSession(opened.session, response->mutable_session());
       response->set_secret(opened.secret);
       response->set_heartbeat_seconds(engine_->sessions().config().heartbeat_seconds);
@@ -97,48 +58,54 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
   ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request, v1::ClientSession* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->KeepAlive(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* CloseSession(CallbackServerContext* context, const v1::CloseSessionRequest* request, v1::ClientSession* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->CloseSession(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* ListSessions(CallbackServerContext* context, const v1::ListSessionsRequest*, v1::ListSessionsResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+  ServerUnaryReactor* ListSessions(CallbackServerContext* context, const v1::ListSessionsRequest* request,
+                                   v1::ListSessionsResponse* response) override {
+    return Reply(context, request, [&]() -> absl::Status {
       for (const auto& session : engine_->ListSessions()) EncodeSession(session, response->add_sessions());
       return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* AcquireLease(CallbackServerContext* context, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
-    auto* reactor = new WaitingReactor(&engine_->leases());
-    auto decoded = DecodeAcquire(*request, *context);
-    if (decoded.ok()) {
-      reactor->Begin(*decoded, &clock_, response);
-    } else {
-      reactor->Fail(decoded.status());
-    }
-    return reactor;
+    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::LeaseRequest decoded, DecodeAcquire(*request));
+      // It may stand in a queue: a client that goes away leaves it.
+      const uint64_t place = engine_->AcquireLease(decoded, CallerOf(*context), [this, reply, response](const absl::StatusOr<engine::Lease>& lease) {
+        const bool told = reply->Complete([&] {
+          if (lease.ok()) EncodeLease(*lease, clock_.Now().monotonic_ns, response);
+          return lease.status();
+        });
+        if (lease.ok() && !told) (void)engine_->leases().Release(lease->token);  // nobody will ever hear of it
+      });
+      reply->OnCancelled([leases = &engine_->leases(), place] { leases->Withdraw(place); });
+      return absl::OkStatus();
+    });
   }
   ServerUnaryReactor* RenewLease(CallbackServerContext* context, const v1::RenewLeaseRequest* request, v1::LeaseGrant* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto lease, engine_->leases().Renew(request->token(), request->seconds()));
       EncodeLease(lease, clock_.Now().monotonic_ns, response);
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* ReleaseLease(CallbackServerContext* context, const v1::ReleaseLeaseRequest* request, v1::ReleaseLeaseResponse*) override {
-    return Reply(context, [&] { return engine_->leases().Release(request->token()); });
+    return Reply(context, request, [&] { return engine_->leases().Release(request->token()); });
   }
   ServerUnaryReactor* ListLeases(CallbackServerContext* context, const v1::ListLeasesRequest* request, v1::ListLeasesResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       for (const auto& lease : engine_->leases().List(request->resource())) {
         auto* row = response->add_leases();
         EncodeLease(lease, clock_.Now().monotonic_ns, row);
@@ -149,7 +116,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
  private:
-  absl::StatusOr<engine::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in, const CallbackServerContext& context) {
+  absl::StatusOr<engine::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in) {
     OCTAVO_RETURN_IF_ERROR(CheckText("holder", in.holder()));
     if (!v1::LeaseMode_IsValid(in.mode())) return InvalidField("mode", absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
     engine::LeaseRequest out{.resource = in.resource(),
@@ -164,18 +131,6 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       if (out.holder.empty()) out.holder = session.client;
     } else if (in.seconds() == 0) {
       return InvalidField("seconds", "is 0: without a session (session_secret) a lease has to end by itself; allowed 0 < seconds <= 86400");
-    }
-    if (absl::StartsWith(in.resource(), "volumes/")) {
-      OCTAVO_ASSIGN_OR_RETURN(const auto volume, engine_->GetVolume(in.resource()));
-      if (volume.state != engine::VolumeState::kHeld && volume.state != engine::VolumeState::kCommitting) {
-        return WithInfo(
-            absl::FailedPreconditionError(absl::StrCat(volume.name, " is ", engine::Name(volume.state), "; only HELD volumes can be leased")),
-            {.reason = "VOLUME_STATE", .field = "resource", .numbers = {{"state", engine::Name(volume.state)}}});
-      }
-    } else if (absl::StartsWith(in.resource(), "buffers/")) {
-      OCTAVO_RETURN_IF_ERROR(engine_->buffers().Get(in.resource(), CallerOf(context)).status());
-    } else {
-      return InvalidField("resource", absl::StrCat("is '", in.resource(), "'; allowed volumes/... and buffers/..."));
     }
     return out;
   }

@@ -11,10 +11,10 @@
 #include "server/engine/projection_port.h"
 #include "server/engine/push_port.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/local_peer.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/push_stream.h"
-#include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 #include "server/rpc/utf8.h"
 
@@ -29,24 +29,24 @@ class PushStream final : public PushStreamBase {
   explicit PushStream(engine::Engine* engine) : engine_(engine) {}
 
  private:
-  grpc::Status Take(const grpc::ByteBuffer& message) override { return ToGrpc(TakeBlock(message)); }
+  absl::Status Take(const grpc::ByteBuffer& message) override {
+    return Received<v1::PushRequest>(message, kPushDataField, [&](auto& split) { return TakeBlock(split); });
+  }
   bool Connected() const override { return port_ != nullptr; }
   void Disconnected() override {
     if (port_ != nullptr) port_->Disconnect(connection_);
   }
 
-  absl::Status TakeBlock(const grpc::ByteBuffer& message) {
-    auto split = SplitPayload<v1::PushRequest>(message, kPushDataField);
-    if (!split.has_value()) return absl::InvalidArgumentError("the message does not parse as PushRequest with data as its last field");
-    const v1::PushRequest& request = split->message;
-    if (port_ == nullptr) return Open(request, !split->payload.empty() || request.records() != 0);
+  absl::Status TakeBlock(WithoutPayload<v1::PushRequest>& split) {
+    const v1::PushRequest& request = split.message;
+    if (port_ == nullptr) return Open(request, !split.payload.empty() || request.records() != 0);
     if (!request.scan().empty()) return InvalidField("scan", "is given; only the first message names the scan");
-    if (request.records() != 0 || !split->payload.empty()) {
+    if (request.records() != 0 || !split.payload.empty()) {
       engine::PushBlock block;
       block.first_record = request.first_record();
       block.records = request.records();
-      block.parts.assign(split->payload.begin(), split->payload.end());
-      block.owner = std::move(split->owner);
+      block.parts.assign(split.payload.begin(), split.payload.end());
+      block.owner = std::move(split.owner);
       for (const auto& marker : request.markers()) {
         const auto record = std::min<uint64_t>(marker.record(), std::numeric_limits<int64_t>::max());
         block.marks.push_back({.name = marker.name(), .record = static_cast<int64_t>(record)});
@@ -84,7 +84,7 @@ class PushStream final : public PushStreamBase {
     response.set_credit(static_cast<uint64_t>(progress->credit));
     response.set_next_record(static_cast<uint64_t>(progress->next_record));
     response.set_total_records(static_cast<uint64_t>(port_->total_records()));
-    response.set_max_block_records(static_cast<uint32_t>(port_->limits().block_records));
+    response.set_max_block_records(static_cast<uint32_t>(std::min(port_->limits().block_records, kMostPushedBytes / port_->limits().record_bytes)));
     response.set_record_bytes(static_cast<uint32_t>(port_->limits().record_bytes));
     response.set_received(static_cast<uint64_t>(progress->received));
     response.set_done(progress->done);
@@ -107,17 +107,17 @@ class ProjectionStream final : public PushStreamBase {
   void Work() override {
     copiers_->Post([self = shared_from_this()] { static_cast<ProjectionStream&>(*self).TakeAndRead(); });
   }
-  grpc::Status Take(const grpc::ByteBuffer& message) override { return ToGrpc(TakeRows(message)); }
+  absl::Status Take(const grpc::ByteBuffer& message) override {
+    return Received<v1::PushProjectionsRequest>(message, kPushDataField, [&](const auto& split) { return TakeRows(split); });
+  }
   bool Connected() const override { return port_ != nullptr; }
   void Disconnected() override {
     if (port_ != nullptr) port_->Disconnect(connection_);
   }
 
-  absl::Status TakeRows(const grpc::ByteBuffer& message) {
-    auto split = SplitPayload<v1::PushProjectionsRequest>(message, kPushDataField);
-    if (!split.has_value()) return absl::InvalidArgumentError("the message does not parse as PushProjectionsRequest with data as its last field");
-    const v1::PushProjectionsRequest& request = split->message;
-    const bool has_data = request.rows() != 0 || !split->payload.empty();
+  absl::Status TakeRows(const WithoutPayload<v1::PushProjectionsRequest>& split) {
+    const v1::PushProjectionsRequest& request = split.message;
+    const bool has_data = request.rows() != 0 || !split.payload.empty();
     if (port_ == nullptr) return Open(request, has_data);
     if (!request.job().empty()) return InvalidField("job", "is given; only the first message names the job");
     if (has_data) {
@@ -127,7 +127,7 @@ class ProjectionStream final : public PushStreamBase {
       frame.angle_rad = request.angle_rad();
       frame.first_row = request.first_row();
       frame.rows = request.rows();
-      frame.parts.assign(split->payload.begin(), split->payload.end());
+      frame.parts.assign(split.payload.begin(), split.payload.end());
       OCTAVO_RETURN_IF_ERROR(port_->Offer(connection_, frame));
     }
     return request.end() ? port_->EndOfFrames(connection_) : absl::OkStatus();
@@ -210,48 +210,42 @@ class SourceServiceImpl final
 
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
-    auto* reactor = context->DefaultReactor();
-    const engine::ExportPeer peer = LocalPeerOf(context->peer());
-    if (!peer.local) {
-      reactor->Finish(ToGrpc(WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
-                                      {.reason = "NOT_LOCAL", .field = "", .numbers = {}})));
-      return reactor;
-    }
-    const auto ticket = engine_->OpenRing(request->scan(), peer.uid);
-    if (ticket.ok()) {
-      response->set_socket(ticket->path);
-      response->set_ticket(ticket->nonce);
-      response->set_expires_seconds(ticket->expires_seconds);
-      response->set_total_bytes(static_cast<uint64_t>(ticket->total_bytes));
-      response->set_slots(static_cast<uint32_t>(ticket->slots));
-      response->set_block_records(static_cast<uint32_t>(ticket->block_records));
-      response->set_record_bytes(static_cast<uint32_t>(ticket->record_bytes));
-      response->set_total_records(static_cast<uint64_t>(ticket->total_records));
-    }
-    reactor->Finish(ToGrpc(ticket.status()));
-    return reactor;
+    return Reply(context, request, [&]() -> absl::Status {
+      const engine::ExportPeer peer = LocalPeerOf(context->peer());
+      if (!peer.local) {
+        return WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
+                        {.reason = "NOT_LOCAL", .field = "", .numbers = {}});
+      }
+      OCTAVO_ASSIGN_OR_RETURN(const auto ticket, engine_->OpenRing(request->scan(), peer.uid));
+      PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
+      response->set_socket(ticket.path);
+      response->set_ticket(ticket.nonce);
+      response->set_expires_seconds(ticket.expires_seconds);
+      response->set_total_bytes(static_cast<uint64_t>(ticket.total_bytes));
+      response->set_slots(static_cast<uint32_t>(ticket.slots));
+      response->set_block_records(static_cast<uint32_t>(ticket.block_records));
+      response->set_record_bytes(static_cast<uint32_t>(ticket.record_bytes));
+      response->set_total_records(static_cast<uint64_t>(ticket.total_records));
+      return absl::OkStatus();
+    });
   }
 
-  grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest*,
+  grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
-    auto* reactor = context->DefaultReactor();
-    workers_->Post([this, reactor, response] {
-      auto cameras = engine_->ListCameras();
-      if (cameras.ok()) {
-        for (const auto& camera : *cameras) {
-          auto* to = response->add_cameras();
-          to->set_id(Utf8(camera.id));
-          to->set_vendor(Utf8(camera.vendor));
-          to->set_model(Utf8(camera.model));
-          to->set_serial(Utf8(camera.serial));
-          to->set_protocol(camera.protocol);
-          to->set_address(camera.address);
-          to->set_in_use(camera.in_use);
-        }
+    return ReplyOn(workers_, context, request, [this, response]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const auto cameras, engine_->ListCameras());
+      for (const auto& camera : cameras) {
+        auto* to = response->add_cameras();
+        to->set_id(Utf8(camera.id));
+        to->set_vendor(Utf8(camera.vendor));
+        to->set_model(Utf8(camera.model));
+        to->set_serial(Utf8(camera.serial));
+        to->set_protocol(camera.protocol);
+        to->set_address(camera.address);
+        to->set_in_use(camera.in_use);
       }
-      reactor->Finish(ToGrpc(cameras.status()));
+      return absl::OkStatus();
     });
-    return reactor;
   }
 
  private:

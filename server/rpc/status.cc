@@ -24,10 +24,7 @@ std::string Shortened(absl::string_view message) {
                            absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
 }
 
-}  // namespace
-
-grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report) {
-  if (status.ok()) return grpc::Status::OK;
+grpc::Status Described(const absl::Status& status, const engine::AdmissionReport* report) {
   const ErrorInfo info = InfoOf(status);
   if (absl::IsInternal(status)) Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
   v1::ErrorDetail detail;
@@ -49,6 +46,17 @@ grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* r
   rich.add_details()->PackFrom(detail);
   if (reports) rich.add_details()->PackFrom(encoded);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(), rich.SerializeAsString());
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report) noexcept {
+  if (status.ok()) return {};
+  try {
+    return Described(status, report);
+  } catch (...) {
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
+  }
 }
 
 }  // namespace octavo::rpc

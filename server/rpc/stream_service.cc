@@ -7,9 +7,9 @@
 #include "gpu/base/status.h"
 #include "server/engine/checksum.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/image.h"
 #include "server/rpc/payload.h"
-#include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -67,7 +67,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       if (running_ || subscription_ == nullptr) return;
       running_ = true;
     }
-    workers_->Post([self = shared_from_this()] { self->Run(); });
+    Post();
   }
   void Close() {
     std::shared_ptr<engine::Subscription> subscription;
@@ -79,6 +79,16 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   }
 
  private:
+  // What a step throws ends the stream; no other step follows then.
+  void Post() {
+    auto writer = writer_.lock();
+    if (writer == nullptr) return;
+    writer->Feed([&] {
+      workers_->Post([self = shared_from_this()] {
+        if (auto to = self->writer_.lock()) to->Feed([&] { self->Run(); });
+      });
+    });
+  }
   // Until a chunk is on its way (then its completion goes on) or there is nothing to send.
   void Run() {
     for (;;) {
@@ -149,7 +159,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       payload_ = {};
       picture_ = nullptr;
     }
-    writer->PushThen(message, [self = shared_from_this()] { self->workers_->Post([self] { self->Run(); }); });
+    writer->PushThen(message, [self = shared_from_this()] { self->Post(); });
     return true;
   }
 
@@ -173,12 +183,9 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
  public:
   StreamServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext*, const grpc::ByteBuffer* bytes) override {
-    auto writer = QueuedWriter<grpc::ByteBuffer>::Make();
-    const absl::Status status = [&]() -> absl::Status {
-      v1::SubscribeRequest request;
-      if (!ParseRequest(*bytes, &request)) return absl::InvalidArgumentError("the request does not parse as SubscribeRequest");
-      OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(request));
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::SubscribeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(*request));
       const engine::SubscribeSpec spec = options.spec;
       auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
       OCTAVO_ASSIGN_OR_RETURN(auto subscription, engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
@@ -187,9 +194,7 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
       writer->OnOver([stream] { stream->Close(); });
       stream->Start(std::move(subscription));
       return absl::OkStatus();
-    }();
-    if (!status.ok()) writer->End(ToGrpc(status));
-    return writer.get();
+    });
   }
 
  private:

@@ -6,7 +6,7 @@
 
 #include "gpu/base/memory_limit.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/reactor.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/services.h"
 #include "server/rpc/utf8.h"
 
@@ -18,8 +18,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   SystemServiceImpl(engine::Engine* engine, engine::WorkerPool* workers, ServerInfo info)
       : engine_(engine), workers_(workers), info_(std::move(info)) {}
 
-  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest*, v1::Info* response) override {
-    return Reply(context, [&]() -> absl::Status {
+  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest* request, v1::Info* response) override {
+    return Reply(context, request, [&]() -> absl::Status {
       response->set_version(info_.version);
       response->set_server_id(info_.server_id);
       response->set_build(info_.build);
@@ -51,43 +51,27 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     });
   }
 
-  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context, const v1::ListDevicesRequest*,
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context, const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       for (const auto& device : engine_->ListDevices()) EncodeDeviceStatus(device, response->add_devices());
       return absl::OkStatus();
     });
   }
 
-  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext*, const v1::MeasureRequest* request) override {
-    auto writer = QueuedWriter<v1::Measurement>::Make();
-    auto gone = std::make_shared<std::atomic<bool>>(false);
-    writer->OnOver([gone] { *gone = true; });
-    workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
-      const engine::MeasureSpec spec{
-          .device = asked.device(), .samples = asked.samples(), .records = asked.records_per_block(), .seconds = asked.seconds()};
-      const auto devices = engine_->ListDevices();
-      const absl::Status status = engine_->Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
-        auto to = weak.lock();
-        if (*gone || to == nullptr) return absl::CancelledError("the client has gone away");
-        v1::Measurement out;
-        EncodeMeasured(figure, &out);
-        for (const auto& device : devices) {
-          if (device.name != (asked.device().empty() ? devices[0].name : asked.device())) continue;
-          out.set_device(device.name);
-          out.set_backend(device.backend);
-          out.set_model(device.model);
-        }
-        to->Push(std::move(out));
-        return absl::OkStatus();
+  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext* context, const v1::MeasureRequest* request) override {
+    return Stream<v1::Measurement>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Measurement>>& writer) {
+      auto gone = std::make_shared<std::atomic<bool>>(false);
+      writer->OnOver([gone] { *gone = true; });
+      workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
+        if (auto to = weak.lock()) to->Feed([&] { RunMeasure(asked, weak, *gone); });
       });
-      if (auto to = weak.lock()) to->End(ToGrpc(status));
+      return absl::OkStatus();
     });
-    return writer.get();
   }
 
-  grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context, const v1::GetMemoryRequest*, v1::Memory* response) override {
-    return Reply(context, [&]() -> absl::Status {
+  grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context, const v1::GetMemoryRequest* request, v1::Memory* response) override {
+    return Reply(context, request, [&]() -> absl::Status {
       EncodeMemory(engine_->GetMemory(), response);
       EncodeHostMemory(response->mutable_host());
       return absl::OkStatus();
@@ -95,6 +79,27 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
  private:
+  void RunMeasure(const v1::MeasureRequest& asked, const std::weak_ptr<QueuedWriter<v1::Measurement>>& weak, const std::atomic<bool>& gone) {
+    const engine::MeasureSpec spec{
+        .device = asked.device(), .samples = asked.samples(), .records = asked.records_per_block(), .seconds = asked.seconds()};
+    const auto devices = engine_->ListDevices();
+    const absl::Status status = engine_->Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
+      auto to = weak.lock();
+      if (gone || to == nullptr) return absl::CancelledError("the client has gone away");
+      v1::Measurement out;
+      EncodeMeasured(figure, &out);
+      for (const auto& device : devices) {
+        if (device.name != (asked.device().empty() ? devices[0].name : asked.device())) continue;
+        out.set_device(device.name);
+        out.set_backend(device.backend);
+        out.set_model(device.model);
+      }
+      to->Push(std::move(out));
+      return absl::OkStatus();
+    });
+    if (auto to = weak.lock()) to->End(ToGrpc(status));
+  }
+
   static void EncodeHostMemory(v1::HostMemory* out) {
     const MemoryLimit memory = ReadMemoryLimit();
     out->set_total_bytes(memory.total_bytes);
@@ -102,6 +107,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     out->set_machine_bytes(memory.machine_bytes);
     out->set_limited_by(Utf8(memory.limited_by));
   }
+
   static void AddRoot(const std::string& path, const char* use, int access_mode, v1::Info* response) {
     auto* root = response->add_storage();
     root->set_path(Utf8(path));

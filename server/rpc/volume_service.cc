@@ -5,10 +5,10 @@
 #include "gpu/base/status.h"
 #include "server/engine/buffer_store.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/piece_stream.h"
-#include "server/rpc/reactor.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -29,17 +29,18 @@ class VolumeServiceImpl final : public Base {
   explicit VolumeServiceImpl(engine::Engine* engine) : engine_(engine) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, response, [&] { return engine_->GetVolume(request->name()); });
+    return Answer(context, request, response, [&] { return engine_->GetVolume(request->name()); });
   }
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context, const v1::HoldVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, response, [&] { return engine_->HoldVolume(request->name(), request->release()); });
+    return Answer(context, request, response, [&] { return engine_->HoldVolume(request->name(), request->release(), request->lease_token()); });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context, const v1::DiscardVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, response, [&] { return engine_->DiscardVolume(request->name(), request->detach_exports()); });
+    return Answer(context, request, response,
+                  [&] { return engine_->DiscardVolume(request->name(), request->detach_exports(), request->lease_token()); });
   }
 
   ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request, v1::ListVolumesResponse* response) override {
-    return Reply(context, [&]() -> absl::Status {
+    return Reply(context, request, [&]() -> absl::Status {
       std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {
         if (!v1::VolumeState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
@@ -58,14 +59,11 @@ class VolumeServiceImpl final : public Base {
     });
   }
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext*, const grpc::ByteBuffer* bytes) override {
-    auto writer = QueuedWriter<grpc::ByteBuffer>::Make();
-    const absl::Status status = [&]() -> absl::Status {
-      v1::ReadVolumeRequest request;
-      if (!ParseRequest(*bytes, &request)) return absl::InvalidArgumentError("the request does not parse as ReadVolumeRequest");
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
-      OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(request.name(), {request.start().begin(), request.start().end()},
-                                                               {request.count().begin(), request.count().end()}));
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::ReadVolumeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request->chunk_bytes()));
+      OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(request->name(), {request->start().begin(), request->start().end()},
+                                                               {request->count().begin(), request->count().end()}));
       v1::ReadVolumeResponse header;
       EncodeVolume(reader->volume(), header.mutable_volume());
       for (const int64_t extent : reader->shape()) header.add_shape(extent);
@@ -76,74 +74,62 @@ class VolumeServiceImpl final : public Base {
       };
       std::make_shared<PieceStream<v1::ReadVolumeResponse>>(total_bytes, writer, next)->Begin(header);
       return absl::OkStatus();
-    }();
-    if (!status.ok()) writer->End(ToGrpc(status));
-    return writer.get();
+    });
   }
 
   ServerUnaryReactor* SpillVolume(CallbackServerContext* context, const v1::SpillVolumeRequest* request, v1::Volume* response) override {
-    auto* reactor = context->DefaultReactor();
-    const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
-    if (tier != v1::HOST && tier != v1::DISK) {
-      reactor->Finish(ToGrpc(InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"))));
-      return reactor;
-    }
-    engine_->SpillVolume(request->name(), static_cast<engine::Tier>(tier), Answer(reactor, response));
-    return reactor;
+    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+      const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
+      if (tier != v1::HOST && tier != v1::DISK) {
+        return InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
+      }
+      engine_->SpillVolume(request->name(), static_cast<engine::Tier>(tier), Tell(reply, response), request->lease_token());
+      return absl::OkStatus();
+    });
   }
   ServerUnaryReactor* RestoreVolume(CallbackServerContext* context, const v1::RestoreVolumeRequest* request, v1::Volume* response) override {
-    auto* reactor = context->DefaultReactor();
-    engine_->RestoreVolume(request->name(), Answer(reactor, response));
-    return reactor;
+    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) {
+      engine_->RestoreVolume(request->name(), Tell(reply, response));
+      return absl::OkStatus();
+    });
   }
 
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
-    auto* reactor = context->DefaultReactor();
-    const absl::Status status = [&]() -> absl::Status {
+    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::DeriveSpec spec, DecodeDerive(*request));
-      return engine_->DeriveVolume(spec, [reactor, response](absl::StatusOr<engine::VolumeStatus> volume) {
-        if (volume.ok()) EncodeVolume(*volume, response);
-        reactor->Finish(ToGrpc(volume.status()));
-      });
-    }();
-    if (!status.ok()) reactor->Finish(ToGrpc(status));
-    return reactor;
+      return engine_->DeriveVolume(spec, Tell(reply, response));
+    });
   }
 
-  ServerUnaryReactor* WaitVolume(CallbackServerContext*, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
-    const auto reply = LateReply::Make();
-    const auto tell = [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
-      reply->Complete([&] {
-        if (volume.ok()) EncodeVolume(*volume, response);
-        return ToGrpc(volume.status());
-      });
-    };
-    const absl::Status status = engine_->WaitVolume(request->name(), tell, [reply] { return reply->over(); });
-    if (!status.ok()) reply->Complete([&] { return ToGrpc(status); });
-    return reply.get();
+  ServerUnaryReactor* WaitVolume(CallbackServerContext* context, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
+    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) {
+      return engine_->WaitVolume(request->name(), Tell(reply, response), [reply] { return reply->over(); });
+    });
   }
 
-  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext*, const v1::CommitVolumeRequest* request) override {
-    auto writer = QueuedWriter<v1::CommitProgress>::Make();
-    const absl::Status status = [&]() -> absl::Status {
+  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext* context, const v1::CommitVolumeRequest* request) override {
+    return Stream<v1::CommitProgress>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
       OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request->options(), "options"));
       engine::CommitCallbacks callbacks;
       callbacks.on_progress = [weak = std::weak_ptr(writer)](const engine::CommitProgress& progress) {
         auto to = weak.lock();
         if (to == nullptr) return;
-        v1::CommitProgress message;
-        message.set_done_bytes(progress.done_bytes);
-        message.set_total_bytes(progress.total_bytes);
-        message.set_disk_bytes(progress.disk_bytes);
-        message.set_seconds(progress.seconds);
-        message.set_stage(progress.stage);
-        to->Push(std::move(message), /*replace=*/true);
+        to->Feed([&] {
+          v1::CommitProgress message;
+          message.set_done_bytes(progress.done_bytes);
+          message.set_total_bytes(progress.total_bytes);
+          message.set_disk_bytes(progress.disk_bytes);
+          message.set_seconds(progress.seconds);
+          message.set_stage(progress.stage);
+          to->Push(std::move(message), /*replace=*/true);
+        });
       };
       callbacks.on_done = [this, name = request->name(), weak = std::weak_ptr(writer)](absl::StatusOr<storage::CommitOutcome> outcome) {
         auto to = weak.lock();
         if (to == nullptr) return;
-        if (outcome.ok()) {
+        to->Feed([&] {
+          if (!outcome.ok()) return to->End(ToGrpc(outcome.status()));
           v1::CommitProgress message;
           message.set_stage("done");
           message.set_done_bytes(outcome->raw_bytes);
@@ -153,30 +139,32 @@ class VolumeServiceImpl final : public Base {
           EncodeCommitResult(*outcome, message.mutable_result());
           if (const auto volume = engine_->GetVolume(name); volume.ok()) EncodeVolume(*volume, message.mutable_volume());
           to->Push(std::move(message));
-        }
-        to->End(ToGrpc(outcome.status()));
+          to->End({});
+        });
       };
-      OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->CommitVolume(request->name(), options, request->request_id(), std::move(callbacks)));
+      OCTAVO_ASSIGN_OR_RETURN(auto handle,
+                              engine_->CommitVolume(request->name(), options, request->request_id(), std::move(callbacks), request->lease_token()));
       // A client that goes away takes its commit with it (unless others wait for it too).
       writer->OnOver([handle] { handle->Cancel(); });
       return absl::OkStatus();
-    }();
-    if (!status.ok()) writer->End(ToGrpc(status));
-    return writer.get();
+    });
   }
 
  private:
-  /// Finishes a call when the volume is as it was asked to be.
-  static std::function<void(absl::StatusOr<engine::VolumeStatus>)> Answer(ServerUnaryReactor* reactor, v1::Volume* response) {
-    return [reactor, response](absl::StatusOr<engine::VolumeStatus> volume) {
-      if (volume.ok()) EncodeVolume(*volume, response);
-      reactor->Finish(ToGrpc(volume.status()));
+  /// Answers a call when the volume is as it was asked to be.
+  static std::function<void(absl::StatusOr<engine::VolumeStatus>)> Tell(const std::shared_ptr<LateReply>& reply, v1::Volume* response) {
+    return [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
+      reply->Complete([&] {
+        if (volume.ok()) EncodeVolume(*volume, response);
+        return volume.status();
+      });
     };
   }
-  template <class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, v1::Volume* response, F call) {
-    return Reply(context, [&]() -> absl::Status {
+  template <class Request, class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Volume* response, F call) {
+    return Reply(context, request, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::VolumeStatus volume, call());
+      PassPoint(MethodOf<Request>(), ".answer");
       EncodeVolume(volume, response);
       return absl::OkStatus();
     });

@@ -1,3 +1,6 @@
+// Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created, chunk_written, files_synced, manifest_written,
+// before_rename, (single files: side_renamed,) after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
+// line cannot be taken back.
 #include "server/storage/commit_store.h"
 
 #include <atomic>
@@ -15,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "tbb/parallel_invoke.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/storage/checksum_stream.h"
 #include "server/storage/files.h"

@@ -60,11 +60,4 @@ class CommitStore {
   virtual const std::vector<std::string>& roots() const = 0;
 };
 
-/// Named points at which tests stop the process (environment OCTAVO_FAILPOINT=name:kill | name:errno=28[:count]); a single
-/// atomic load when unset. Points of a commit, in order: journal_begin, tmp_created, chunk_written, files_synced,
-/// manifest_written, before_rename, (single files: side_renamed,) after_rename, parent_synced, journal_end. Returns the errno to fail with, or 0.
-int Failpoint(const char* name);
-/// Sets the failpoint of this process ("" = none), as the environment would.
-void ArmFailpoint(const std::string& spec);
-
 }  // namespace octavo::storage

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "gpu/base/failpoint.h"
+#include "gpu/base/json.h"
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"
@@ -41,8 +43,8 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     uint32_t crc = 0;
     if (line.size() < 10 || !absl::SimpleHexAtoi(line.substr(0, 8), &crc) || Crc32c(line.data() + 9, line.size() - 9) != crc) continue;
-    auto record = nlohmann::json::parse(line.begin() + 9, line.end(), nullptr, /*allow_exceptions=*/false);
-    if (record.is_object()) records->push_back(std::move(record));
+    auto record = ParseJson(line.substr(9));
+    if (record.ok() && record->is_object()) records->push_back(*std::move(record));
   }
   // A torn line must not swallow the next record.
   if (!text.empty() && text.back() != '\n') OCTAVO_RETURN_IF_ERROR(WriteAll(fd.get(), path, "\n", 1));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
+#include "gpu/base/json.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/crc32c.h"
@@ -34,8 +35,11 @@ std::string Manifest::ToJson() const {
 }
 
 absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
+  // A file takes four values; a volume of small chunks has millions of files.
+  auto parsed = ParseJson(text, {.bytes = size_t{1} << 30, .depth = 8, .values = size_t{1} << 25});
+  if (!parsed.ok()) return absl::DataLossError(absl::StrCat("damaged manifest: it ", parsed.status().message()));
   try {
-    auto json = nlohmann::json::parse(text);
+    nlohmann::json& json = *parsed;
     const uint32_t crc = json.at("manifest_crc32c");
     json.erase("manifest_crc32c");
     if (CrcOf(json) != crc) return absl::DataLossError("damaged manifest: it has another CRC than it says");

@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
+#include "server/storage/json_file.h"
 #include "server/storage/manifest.h"
 #include "server/storage/publish.h"
 
@@ -15,8 +16,8 @@ namespace octavo::storage {
 namespace {
 
 nlohmann::json ParseFile(const std::string& path) {
-  const auto text = ReadWholeFile(path);
-  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false) : nlohmann::json();
+  auto parsed = ReadJsonFile(path);
+  return parsed.ok() ? *std::move(parsed) : nlohmann::json();
 }
 
 /// The member at `pointer` as text; "" if it is not there or no text.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "gpu/base/failpoint.h"
+#include "gpu/base/json.h"
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
@@ -269,8 +271,11 @@ class Folder final : public SpillFolder {
     const int64_t voxels = info.st_size - kTailBytes - static_cast<int64_t>(length);
     OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd.get(), path, footer.data(), footer.size(), voxels));
     if (TailOf(footer) != tail) return absl::DataLossError("its footer has another CRC than it says");
+    // It holds a CRC of each block of voxels and every range of missing A-scans.
+    const auto parsed = ParseJson(footer, {.bytes = size_t{1} << 30, .values = size_t{1} << 26});
+    if (!parsed.ok()) return absl::DataLossError(absl::StrCat("its footer ", parsed.status().message()));
     try {
-      const auto json = nlohmann::json::parse(footer);
+      const nlohmann::json& json = *parsed;
       auto crcs = std::make_shared<const std::vector<uint32_t>>(json.at("crc32c").get<std::vector<uint32_t>>());
       if (json.at("bytes") != voxels || json.at("block") != kBlock || std::ssize(*crcs) != (voxels + kBlock - 1) / kBlock) {
         return absl::DataLossError("its footer speaks of another file");

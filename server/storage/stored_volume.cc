@@ -14,6 +14,7 @@
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/files.h"
+#include "server/storage/json_file.h"
 #include "server/storage/manifest.h"
 #include "server/storage/meta_json.h"
 #include "server/storage/writer.h"
@@ -67,9 +68,7 @@ absl::StatusOr<int64_t> NpyHeaderBytes(const std::string& head, const std::strin
 absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredFlat(const std::string& path) {
   const std::string side = absl::StrCat(path, ".json");
   if (!PathExists(side)) return InvalidField("source", absl::StrCat(path, " has no metadata of octavo beside it (", side, ")"));
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(side));
-  const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return absl::DataLossError(absl::StrCat(side, " is no JSON"));
+  OCTAVO_ASSIGN_OR_RETURN(const json parsed, ReadJsonFile(side));
   auto meta = MetaFromJson(parsed);
   if (!meta.ok()) return Annotate(meta.status(), side);
   OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a shape that can be

@@ -83,6 +83,7 @@ class Server {
                 .draining = nullptr,
                 .clock = &clock_}),
         socket_(Value(handoff::FdSocket::Open({.path = folder + "/handoff.sock", .group = ""}, &clock_))) {
+    volumes_.SetProtections({.unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); }});
     exports_.Start(socket_.get(), grace_seconds);
   }
   ~Server() {
@@ -124,9 +125,8 @@ class Server {
       return json{{"exports", count}};
     }
     if (what == "discard") {
-      if (word == "detach") exports_.Detach(name);
-      OCTAVO_RETURN_IF_ERROR(exports_.CheckFree(name));
-      OCTAVO_RETURN_IF_ERROR(volumes_.Discard(name, "discarded").status());
+      const ClientVerb asked{.detach_exports = word == "detach"};
+      OCTAVO_RETURN_IF_ERROR(volumes_.Discard(name, "discarded", &asked).status());
       return json::object();
     }
     if (what == "commit") return Commit(name, word);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -7,17 +8,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tbb/parallel_for.h"
 
 #include "gpu/math/half.h"
 #include "tests/bench/bench_basics.h"
 #include "tests/bench/random_chain.h"
-#include "tests/gpu/spectral_model.h"
+#include "tests/bench/random_chain_model.h"
 
 namespace octavo::bench {
 namespace {
 
-using Complexes = std::vector<std::complex<double>>;
 using math::Value;
 
 constexpr uint8_t kUntouched = 0xA5;
@@ -28,6 +27,7 @@ constexpr int64_t kGuard = 256;  // bytes behind each output
 /// What a run left in the targets of all volumes, guards included.
 struct Result {
   std::vector<std::vector<uint8_t>> volumes, mips, aips;
+  std::vector<std::array<uint64_t, 2>> clipped;
   bool operator==(const Result&) const = default;
 };
 
@@ -90,18 +90,21 @@ Result RunChain(const RandomChain& s, const std::vector<int64_t>& cuts, bool jun
   const DeviceBuffer places = Take(device.Allocate(s.records * 4));
   Ok(device.CopyToDevice(stream, places.data(), s.places.data(), s.records * 4));
   Result result;
-  std::vector<DeviceBuffer> volumes, mips, aips;
+  std::vector<DeviceBuffer> volumes, mips, aips, clipped;
   for (int64_t v = 0; v < s.volumes; ++v) {
     volumes.push_back(Untouched(device, stream, s.ascans * depth_bytes));
     mips.push_back(Untouched(device, stream, s.ascans * SizeOf(ProjectionOf(c.output))));
     aips.push_back(Untouched(device, stream, s.ascans * 4));
+    clipped.push_back(Take(device.Allocate(16)));
+    Ok(device.Fill(stream, clipped.back().data(), 16, 0));
   }
   const auto target_of = [&](int64_t v) {
     const auto i = static_cast<size_t>(v);
     return SpectralTarget{.volume = volumes[i].data(),
                           .volume_ascans = s.volume_ascans,
                           .mip = s.mip ? mips[i].data() : nullptr,
-                          .aip = s.aip ? aips[i].as<float>() : nullptr};
+                          .aip = s.aip ? aips[i].as<float>() : nullptr,
+                          .clipped = clipped[i].as<uint64_t>()};
   };
   int64_t begin = 0;
   for (const int64_t end : cuts) {
@@ -133,132 +136,10 @@ Result RunChain(const RandomChain& s, const std::vector<int64_t>& cuts, bool jun
     result.volumes.push_back(Fetched(device, stream, volumes[static_cast<size_t>(v)]));
     result.mips.push_back(Fetched(device, stream, mips[static_cast<size_t>(v)]));
     result.aips.push_back(Fetched(device, stream, aips[static_cast<size_t>(v)]));
+    std::memcpy(&result.clipped.emplace_back(), Fetched(device, stream, clipped[static_cast<size_t>(v)]).data(), 16);
   }
   return result;
 }
-
-// -- the model's side
-
-/// Complex depth samples of a record less its B-scan's pattern; where segments are about equally quiet, less either one's.
-struct Modelled {
-  std::vector<Complexes> forms;
-  std::vector<double> size;  // [D]: |what was before| + |the pattern|: rounding is relative to that
-};
-
-class Model {
- public:
-  Model(const RandomChain& chain, const std::vector<int64_t>& cuts) : s_(chain), c_(chain.config), cuts_(cuts) {
-    // -140 dB of full scale; more of short transforms: sums of N rounded terms, 1/F.
-    error_ = s_.full_scale * std::max(1e-7, 6e-7 * std::sqrt(static_cast<double>(c_.window.size())) / static_cast<double>(c_.fft_length));
-    records_.resize(s_.missing.size());
-    tbb::parallel_for(size_t{0}, records_.size(), [&](size_t r) {
-      if (!s_.missing[r]) Transform(static_cast<int64_t>(r));
-    });
-    if (c_.fixed_pattern == math::FixedPattern::kNone) return;
-    for (int64_t v = 0; v < s_.volumes; ++v) {
-      for (const BscanSpan& span : s_.spans) LessPattern(v * s_.records + span.first_record, span.records);
-    }
-  }
-
-  const Modelled& of(int64_t record) const { return records_[static_cast<size_t>(record)]; }
-  /// How far a depth sample of `size` may be from the model's.
-  double ErrorOf(double size) const { return error_ + 1.5e-6 * size; }
-
- private:
-  std::vector<double> Values(int64_t record) const {
-    const auto begin = s_.values.begin() + record * c_.samples_per_record;
-    return {begin, begin + c_.samples_per_record};
-  }
-  /// Mean of those records that came.
-  std::vector<double> Mean(int64_t begin, int64_t end) const {
-    std::vector<double> mean(static_cast<size_t>(c_.samples_per_record), 0.0);
-    double count = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      if (s_.missing[static_cast<size_t>(r)]) continue;
-      ++count;
-      for (size_t j = 0; j < mean.size(); ++j) mean[j] += s_.values[static_cast<size_t>(r * c_.samples_per_record) + j];
-    }
-    for (double& v : mean) v /= std::max(count, 1.0);
-    return mean;
-  }
-  /// Of groups of records the mean of the last records up to the group's end; of a block where there are no groups.
-  template <class Config>
-  std::vector<double> RollingOf(const Config& c, int64_t record) const {
-    int64_t begin = 0, end = 0;
-    if constexpr (requires { c.background_group_records; }) {
-      const int64_t volume = record / s_.records * s_.records, group = c.background_group_records;
-      begin = volume + (record - volume) / group * group;
-      end = std::min(begin + group, volume + s_.records);
-    } else {
-      end = *std::upper_bound(cuts_.begin(), cuts_.end(), record);
-    }
-    if (c.background_window_records > 0) begin = std::max<int64_t>(0, end - c.background_window_records);
-    return Mean(begin, end);
-  }
-  std::vector<double> BackgroundOf(int64_t record) const {
-    switch (c_.background) {
-      case math::Background::kNone: return {};
-      case math::Background::kStatic: return {c_.background_spectrum.begin(), c_.background_spectrum.end()};
-      case math::Background::kRolling: return RollingOf(c_, record);
-      case math::Background::kBscan: break;
-    }
-    const int64_t volume = record / s_.records * s_.records;
-    for (const BscanSpan& span : s_.spans) {
-      const int64_t first = volume + span.first_record;
-      if (record >= first && record < first + span.records) return Mean(first, first + span.records);
-    }
-    return {};  // flyback
-  }
-  void Transform(int64_t record) {
-    Modelled& out = records_[static_cast<size_t>(record)];
-    out.forms.push_back(testing::ModelDepth(c_, Values(record), BackgroundOf(record)));
-    for (const auto& z : out.forms[0]) out.size.push_back(std::abs(z));
-  }
-  void LessPattern(int64_t first, int64_t count) {
-    const auto depth = static_cast<size_t>(c_.depth);
-    const int64_t segments = c_.fixed_pattern == math::FixedPattern::kQuietSegment && count >= 18 ? 9 : 1;
-    std::vector<std::vector<std::complex<double>>> patterns(depth);
-    for (size_t z = 0; z < depth; ++z) {
-      std::vector<std::pair<double, std::complex<double>>> found;  // variance, mean
-      for (int64_t k = 0; k < segments; ++k) {
-        const int64_t begin = first + count * k / segments, end = first + count * (k + 1) / segments;
-        std::complex<double> mean = 0;
-        double variance = 0;
-        for (int64_t r = begin; r < end; ++r) mean += of(r).forms[0][z] / static_cast<double>(end - begin);
-        for (int64_t r = begin; r < end; ++r) variance += std::norm(of(r).forms[0][z] - mean) / static_cast<double>(end - begin);
-        found.emplace_back(variance, mean);
-      }
-      std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-      const double least = found[0].first, slack = ErrorOf(std::abs(found[0].second)) * 4;
-      for (const auto& [variance, mean] : found) {
-        if (variance <= least * 1.001 + slack * (std::sqrt(least) + slack)) patterns[z].push_back(mean);
-      }
-    }
-    for (int64_t r = first; r < first + count; ++r) {
-      Modelled& record = records_[static_cast<size_t>(r)];
-      const Complexes plain = record.forms[0];
-      record.forms.clear();
-      for (size_t z = 0; z < depth; ++z) {
-        for (size_t k = 0; k < patterns[z].size(); ++k) {
-          if (k >= record.forms.size()) record.forms.push_back(Less(plain, patterns));
-          record.forms[k][z] = plain[z] - patterns[z][k];
-        }
-        record.size[z] += std::abs(patterns[z][0]);
-      }
-    }
-  }
-  static Complexes Less(const Complexes& plain, const std::vector<Complexes>& patterns) {
-    Complexes out = plain;
-    for (size_t z = 0; z < out.size(); ++z) out[z] -= patterns[z][0];
-    return out;
-  }
-
-  const RandomChain& s_;
-  const SpectralConfig& c_;
-  const std::vector<int64_t>& cuts_;
-  double error_ = 0;
-  std::vector<Modelled> records_;
-};
 
 // -- one against the other
 
@@ -302,6 +183,15 @@ class Checker {
         Projections(volume.data() + a * ascan_bytes, v, a);
       }
       where_ = absl::StrCat("volume ", v);
+      for (size_t end = 0; end < 2; ++end) {
+        const uint64_t got = result_.clipped[static_cast<size_t>(v)][end];
+        auto& wanted = clipped_[end];
+        if (got < wanted.least || got > wanted.most) {
+          Wrong(
+              absl::StrCat(got, " voxels counted as clipped ", end == 0 ? "below" : "above", ", the model has ", wanted.least, " to ", wanted.most));
+        }
+        wanted = {};
+      }
       Still(volume, s_.ascans * ascan_bytes, kGuard, "memory behind it was written");
       Still(result_.mips[static_cast<size_t>(v)], s_.mip ? s_.ascans * SizeOf(ProjectionOf(c_.output)) : 0, kGuard,
             "memory behind its MIP was written");
@@ -322,72 +212,97 @@ class Checker {
     m = std::max(m, 0.0);
     return c_.value == Value::kDb ? 10 * std::log10(std::max(m * m, 1e-30)) : c_.value == Value::kPower ? m * m : m;
   }
-  /// Whether `got` is what is stored of a value between lo and hi; the part of the way from the middle to either end that it took.
-  double PartOf(double got, double lo, double hi) const {
+  struct Range {
+    double lo, hi;
+  };
+  /// What a value between lo and hi is before it is rounded to the element type.
+  Range Levelled(double lo, double hi) const {
     const double bottom = static_cast<double>(LowestOf(c_.output)), top = static_cast<double>(HighestOf(c_.output)),
                  range = IsInteger(c_.output) ? top - bottom : 1;
     double slack = 3e-7 * std::max(std::abs(lo), std::abs(hi)) + (c_.value == Value::kDb ? 1e-4 : 0);  // the value's own rounding
     if (c_.has_levels) {
-      const double scale = range / (static_cast<double>(c_.level_hi) - static_cast<double>(c_.level_lo)), from = static_cast<double>(c_.level_lo);
+      const double from = static_cast<double>(c_.level_lo), scale = range / (static_cast<double>(c_.level_hi) - from);
       slack = slack * scale + 3e-7 * (std::abs(from) + std::max(std::abs(lo), std::abs(hi))) * scale;
       lo = bottom + (lo - from) * scale, hi = bottom + (hi - from) * scale;
     }
-    lo -= slack, hi += slack;
+    return {lo - slack, hi + slack};
+  }
+  bool Holds(double got, Range range) const {
     if (IsInteger(c_.output)) {  // a count to either side of what rounding gives
-      lo = std::clamp(std::round(lo), bottom, top) - 1, hi = std::clamp(std::round(hi), bottom, top) + 1;
+      const double bottom = static_cast<double>(LowestOf(c_.output)), top = static_cast<double>(HighestOf(c_.output));
+      range = {std::clamp(std::round(range.lo), bottom, top) - 1, std::clamp(std::round(range.hi), bottom, top) + 1};
     } else if (c_.output == DType::kF16) {
       const auto widened = [](double x, double sign) {
         x += sign * (std::abs(x) / 2048 + 6e-8);
         return std::abs(x) > 65504 ? std::copysign(std::numeric_limits<double>::infinity(), x) : x;
       };
-      lo = widened(lo, -1), hi = widened(hi, 1);
+      range = {widened(range.lo, -1), widened(range.hi, 1)};
     }
-    if (!(got >= lo && got <= hi)) return std::numeric_limits<double>::infinity();
-    return IsInteger(c_.output) || c_.output == DType::kF16 || hi == lo ? 0 : std::abs(got - 0.5 * (lo + hi)) / (0.5 * (hi - lo));
+    return got >= range.lo && got <= range.hi;
   }
 
-  double Part(const uint8_t* ascan, int64_t z, const std::vector<int64_t>& records, size_t form) const {
-    const auto at = static_cast<size_t>(z);
-    const auto sample = [&](int64_t r) {
-      const auto& forms = model_.of(r).forms;
-      return forms[std::min(form, forms.size() - 1)][at];
-    };
-    double power = 0, size = 0;
-    for (const int64_t r : records) {
-      power += std::norm(sample(r)) / static_cast<double>(records.size());
-      size = std::max(size, model_.of(r).size[at]);
+  /// The sample of a record in one form of its pattern.
+  std::complex<double> Sample(int64_t record, size_t form, int64_t z) const {
+    const auto& forms = model_.of(record).forms;
+    return forms[std::min(form, forms.size() - 1)][static_cast<size_t>(z)];
+  }
+  double ErrorOf(const std::vector<int64_t>& records, int64_t z) const {
+    double size = 0;
+    for (const int64_t r : records) size = std::max(size, model_.of(r).size[static_cast<size_t>(z)]);
+    return model_.ErrorOf(size);
+  }
+  Range RangeOf(const std::vector<int64_t>& records, size_t form, int64_t z) const {
+    double error = ErrorOf(records, z), power = 0;
+    if (c_.value == Value::kReal) {
+      const double re = Sample(records[0], form, z).real();
+      return Levelled(re - error, re + error);
     }
+    for (const int64_t r : records) power += std::norm(Sample(r, form, z)) / static_cast<double>(records.size());
     const double m = std::sqrt(power);
-    double error = model_.ErrorOf(size);
     // 0.05 dB above -100 dB of full scale, of what no pattern was taken away from.
     if (c_.value == Value::kDb && m >= 1e-5 * s_.full_scale && c_.fixed_pattern == math::FixedPattern::kNone) error = std::min(error, 0.0057 * m);
-    if (c_.output == DType::kC64) {
-      const std::complex<double> got(NumberAt(DType::kF32, ascan, 2 * z), NumberAt(DType::kF32, ascan, 2 * z + 1));
-      const double part = std::abs(got - sample(records[0])) / error;
-      return part <= 1 ? part : std::numeric_limits<double>::infinity();
-    }
-    const double got = NumberAt(c_.output, ascan, z);
-    if (c_.value == Value::kReal) return PartOf(got, sample(records[0]).real() - error, sample(records[0]).real() + error);
-    return PartOf(got, ValueOf(m - error), ValueOf(m + error));
+    return Levelled(ValueOf(m - error), ValueOf(m + error));
   }
 
   void Ascan(const uint8_t* ascan, const std::vector<int64_t>& records) {
+    const bool complex = c_.output == DType::kC64;
     size_t forms = 1;
     for (const int64_t r : records) forms = std::max(forms, model_.of(r).forms.size());
     for (int64_t z = 0; z < c_.depth; ++z) {
-      double least = std::numeric_limits<double>::infinity();
-      for (size_t form = 0; form < forms; ++form) least = std::min(least, Part(ascan, z, records, form));
-      if (std::isinf(least)) {
-        const auto& wanted = model_.of(records[0]).forms[0][static_cast<size_t>(z)];
-        const bool complex = c_.output == DType::kC64;
-        const std::string got = complex ? absl::StrCat(NumberAt(DType::kF32, ascan, 2 * z), " + ", NumberAt(DType::kF32, ascan, 2 * z + 1), " i")
-                                        : absl::StrCat(NumberAt(c_.output, ascan, z));
-        Wrong(absl::StrCat("depth ", z, " is ", got, ", the model has ", wanted.real(), " + ", wanted.imag(), " i of record ", records[0], " (",
-                           records.size(), " in all)"));
-        return;
+      bool right = false;
+      Range all{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+      for (size_t form = 0; form < forms; ++form) {
+        if (complex) {
+          const std::complex<double> got(NumberAt(DType::kF32, ascan, 2 * z), NumberAt(DType::kF32, ascan, 2 * z + 1));
+          const double part = std::abs(got - Sample(records[0], form, z)) / ErrorOf(records, z);
+          right = right || part <= 1;
+          if (forms == 1 && part <= 1) report_.worst = std::max(report_.worst, part);
+        } else {
+          const Range range = RangeOf(records, form, z);
+          right = right || Holds(NumberAt(c_.output, ascan, z), range);
+          all = {std::min(all.lo, range.lo), std::max(all.hi, range.hi)};
+        }
       }
-      report_.worst = std::max(report_.worst, least);
+      if (IsInteger(c_.output)) CountClipped(all);
+      if (right || told_) continue;
+      told_ = true;  // one depth of an A-scan
+      const auto wanted = Sample(records[0], 0, z);
+      const std::string got = complex ? absl::StrCat(NumberAt(DType::kF32, ascan, 2 * z), " + ", NumberAt(DType::kF32, ascan, 2 * z + 1), " i")
+                                      : absl::StrCat(NumberAt(c_.output, ascan, z));
+      Wrong(absl::StrCat("depth ", z, " is ", got, ", the model has ", wanted.real(), " + ", wanted.imag(), " i of record ", records[0], " (",
+                         records.size(), " in all)"));
     }
+    told_ = false;
+  }
+
+  /// Voxels that are clipped for certain, and those that may be: the last steps before rounding may be off by some hundredths of a count.
+  void CountClipped(Range range) {
+    constexpr double kNear = 0.05;
+    const double below = static_cast<double>(LowestOf(c_.output)) - 0.5, above = static_cast<double>(HighestOf(c_.output)) + 0.5;
+    clipped_[0].least += range.hi <= below - kNear ? 1 : 0;
+    clipped_[0].most += range.lo <= below + kNear ? 1 : 0;
+    clipped_[1].least += range.lo >= above + kNear ? 1 : 0;
+    clipped_[1].most += range.hi >= above - kNear ? 1 : 0;
   }
 
   /// Of what is stored, not of the model: maximum and mean.
@@ -419,6 +334,10 @@ class Checker {
   const Model model_;
   ChainReport& report_;
   std::string where_;
+  bool told_ = false;
+  struct {
+    uint64_t least = 0, most = 0;
+  } clipped_[2];  // below, above; of the volume
 };
 
 template <class Config>

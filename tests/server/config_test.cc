@@ -10,9 +10,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "toml++/toml.h"
 
 #include "server/listen_address.h"
+#include "server/toml.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {

@@ -105,7 +105,16 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   }
   if (got > 0) {
     text.resize(static_cast<size_t>(got));
-    packet->message = json::parse(text, nullptr, false);
+    // Copies recurse: what is nested deeper than any message of the server is none.
+    bool deep = false;
+    packet->message = json::parse(
+        text,
+        [&](int depth, json::parse_event_t, json&) {
+          deep |= depth > 32;
+          return !deep;
+        },
+        /*allow_exceptions=*/false);
+    if (deep) packet->message = nullptr;
   }
   // What is no message ends it, too: nothing that follows can be trusted to be in step.
   if (got <= 0 || !packet->message.is_object()) gone_ = true;

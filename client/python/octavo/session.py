@@ -57,10 +57,14 @@ class Session:
 
 
 class Lease:
-    """A row of the server's lease table, given back at the end of a `with` block. Made by Client.lease()."""
+    """A row of the server's lease table, given back at the end of a `with` block. Made by Client.lease().
+
+    ended    a commit or discard of the volume under this lease has taken it along
+    """
 
     def __init__(self, client, grant: session_pb2.LeaseGrant):
         self._client = client
+        self.ended = False
         self.resource, self.token, self.fence = grant.resource, grant.token, grant.fence
         self.exclusive = grant.mode == session_pb2.LEASE_EXCLUSIVE
 
@@ -75,6 +79,8 @@ class Lease:
         return self
 
     def __exit__(self, kind, *_) -> None:
+        if self.ended:
+            return
         try:
             self.release()
         except Exception:  # it may have expired; what went wrong in the block matters more

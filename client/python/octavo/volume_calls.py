@@ -11,9 +11,14 @@ import numpy as np
 from octavo import buffers, errors, formats
 from octavo.frames import NUMPY
 from octavo.paging import pages
+from octavo.session import Lease
 from octavo.v1 import types_pb2, volume_pb2
 
 TIERS = {"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}
+
+
+def _token(lease: Optional[Lease]) -> str:
+    return lease.token if lease is not None else ""
 
 
 class VolumeCalls:
@@ -42,14 +47,17 @@ class VolumeCalls:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
         return array
 
-    def hold(self, name: str, *, release: bool = False) -> volume_pb2.Volume:
-        """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
-        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release))
+    # lease: your own lease of the volume, which is not in the way; others' are (ABORTED, reason LEASED).
 
-    def spill(self, name: str, tier: str = "disk") -> volume_pb2.Volume:
+    def hold(self, name: str, *, release: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+        """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
+        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease)))
+
+    def spill(self, name: str, tier: str = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
+        request = volume_pb2.SpillVolumeRequest(name=name, tier=TIERS[tier], lease_token=_token(lease))
         with errors.raising():
-            return self._volumes.SpillVolume(volume_pb2.SpillVolumeRequest(name=name, tier=TIERS[tier]))  # as long as it takes
+            return self._volumes.SpillVolume(request)  # as long as it takes
 
     def restore(self, name: str) -> volume_pb2.Volume:
         """Moves them back to its device."""
@@ -57,7 +65,7 @@ class VolumeCalls:
             return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
 
     def commit(self, name: str, destination: str, format: str = "zarr", progress: Optional[Callable] = None, request_id: str = "",
-               **options) -> volume_pb2.CommitResult:
+               lease: Optional[Lease] = None, **options) -> volume_pb2.CommitResult:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
 
         format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"
@@ -65,19 +73,24 @@ class VolumeCalls:
                  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
         result = None
-        for step in self.commit_iter(name, destination, format, request_id, **options):
+        for step in self.commit_iter(name, destination, format, request_id, lease, **options):
             if progress:
                 progress(step)
             if step.HasField("result"):
                 result = step.result
         return result
 
-    def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", **options) -> Iterator[volume_pb2.CommitProgress]:
-        request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, options=formats.commit_options(destination, format, **options))
+    def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", lease: Optional[Lease] = None,
+                    **options) -> Iterator[volume_pb2.CommitProgress]:
+        request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
+                                                 options=formats.commit_options(destination, format, **options))
         call = self._volumes.CommitVolume(request)
         with errors.raising():
             try:
-                yield from call
+                for step in call:
+                    if lease is not None and step.HasField("result"):
+                        lease.ended = True  # with the volume's memory
+                    yield step
             finally:
                 call.cancel()
 
@@ -125,6 +138,10 @@ class VolumeCalls:
                 return
             time.sleep(0.01)
 
-    def discard(self, name: str, *, detach_exports: bool = False) -> volume_pb2.Volume:
+    def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Frees a held volume's memory. Its data is gone. detach_exports: although other processes map it."""
-        return self._call(self._volumes.DiscardVolume, volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports))
+        request = volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports, lease_token=_token(lease))
+        volume = self._call(self._volumes.DiscardVolume, request)
+        if lease is not None:
+            lease.ended = True
+        return volume

@@ -17,7 +17,7 @@ class ClientSessionsTest : public ::testing::Test {
 };
 
 TEST_F(ClientSessionsTest, ASessionLivesAsLongAsItGivesSigns) {
-  const auto opened = sessions_.Open("microscope");
+  ASSERT_OK_AND_ASSIGN(const auto opened, sessions_.Open("microscope"));
   EXPECT_EQ(opened.session.name.rfind("sessions/testtest-", 0), 0u);
   EXPECT_EQ(opened.secret.size(), 32u);
   for (int i = 0; i < 20; ++i) {
@@ -37,7 +37,7 @@ TEST_F(ClientSessionsTest, ASessionLivesAsLongAsItGivesSigns) {
 }
 
 TEST_F(ClientSessionsTest, TheSecretRevivesForADay) {
-  const auto opened = sessions_.Open("a");
+  ASSERT_OK_AND_ASSIGN(const auto opened, sessions_.Open("a"));
   clock_.Advance(3600);
   EXPECT_EQ(sessions_.Expire().size(), 1u);
   ASSERT_OK_AND_ASSIGN(const auto alive, sessions_.KeepAlive(opened.secret));
@@ -52,7 +52,8 @@ TEST_F(ClientSessionsTest, TheSecretRevivesForADay) {
 }
 
 TEST_F(ClientSessionsTest, CloseEndsAtOnce) {
-  const auto a = sessions_.Open("a"), b = sessions_.Open("b");
+  ASSERT_OK_AND_ASSIGN(const auto a, sessions_.Open("a"));
+  ASSERT_OK_AND_ASSIGN(const auto b, sessions_.Open("b"));
   EXPECT_NE(a.secret, b.secret);
   EXPECT_THAT(sessions_.Close(a.secret), IsOk());
   EXPECT_TRUE(sessions_.Gone(a.session.name));

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
 #include "server/engine/measure_reference.h"
@@ -25,7 +26,7 @@ using ::testing::ElementsAre;
 class MeasureTest : public ::testing::Test {
  protected:
   MeasureTest() : opened_(OpenDevices("host")), device_(*opened_->devices[0]) {}
-  ~MeasureTest() override { storage::ArmFailpoint(""); }
+  ~MeasureTest() override { ArmFailpoint(""); }
 
   absl::Status Run(MayGoOn may_go_on = [] { return absl::OkStatus(); }) {
     MeasureSpec spec{.device = "", .samples = 128, .records = 40, .seconds = 0.01};
@@ -58,7 +59,7 @@ TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
 }
 
 TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
-  storage::ArmFailpoint("measured_output:errno=5:3");  // that of the third figure of the chain
+  ArmFailpoint("measured_output:errno=5:3");  // that of the third figure of the chain
   const absl::Status status = Run();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDataLoss, "A-scan 0 depth 0"));
   EXPECT_EQ(InfoOf(status).reason, "MEASUREMENT_WRONG");
@@ -92,7 +93,7 @@ TEST(MeasureReferenceTest, ACosineIsWhereItBelongs) {
   c.depth = kSamples / 2;
   std::vector<uint16_t> record;
   for (int64_t j = 0; j < kSamples; ++j) {
-    c.k_index.push_back(static_cast<float>(j));
+    c.k_index.push_back(static_cast<double>(j));
     c.background_spectrum.push_back(2000);
     record.push_back(static_cast<uint16_t>(std::lround(2000 + 1000 * std::cos(2 * std::numbers::pi * 5 * static_cast<double>(j) / kSamples))));
   }

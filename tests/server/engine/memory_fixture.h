@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/allocation_fault.h"
+#include "gpu/base/failpoint.h"
 #include "gpu/device.h"
 #include "gpu/digest.h"
 #include "server/engine/engine.h"
@@ -33,7 +34,7 @@ class MemoryTest : public ::testing::Test {
   void SetUp() override { Start(); }
   void TearDown() override {
     AllocationFault::Arm(0);
-    storage::ArmFailpoint("");
+    ArmFailpoint("");
     Stop();
   }
 

@@ -1,5 +1,6 @@
 // Volumes that leave the device for host memory or disk, and come back, seen through the engine.
 
+#include "gpu/base/failpoint.h"
 #include "tests/server/engine/memory_fixture.h"
 
 namespace octavo::engine {
@@ -65,7 +66,7 @@ TEST_F(TiersTest, AFullTierFallsBackAsTheScanSays) {
 TEST_F(TiersTest, AFullDiskLeavesTheVolumeWhereItIs) {
   Finished(Submit(Spec(1)).name);
   const std::string name = Held()[0].name;
-  storage::ArmFailpoint("spill_write:errno=28");
+  ArmFailpoint("spill_write:errno=28");
   EXPECT_THAT(Spill(name, Tier::kDisk), IsError(absl::StatusCode::kResourceExhausted, "No space left"));
   const VolumeStatus volume = *engine_->GetVolume(name);
   EXPECT_EQ(volume.tier, Tier::kDevice);

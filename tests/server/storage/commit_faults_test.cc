@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 
+#include "gpu/base/failpoint.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/manifest.h"

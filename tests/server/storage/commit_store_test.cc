@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "zstd.h"
 
+#include "gpu/base/failpoint.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/format_writers.h"
 #include "server/storage/journal.h"

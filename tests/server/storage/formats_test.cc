@@ -5,6 +5,7 @@
 #include <thread>
 #include <zlib.h>
 
+#include "gpu/base/failpoint.h"
 #include "server/storage/chunk_codec.h"
 #include "server/storage/convert.h"
 #include "server/storage/deflate.h"

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "server/storage/commit_store.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/digest.h"
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"

@@ -1,0 +1,153 @@
+// Verbs of buffers that exclude each other, done at the same moment many times, and verbs whose lease ends while they are at work.
+
+#include <atomic>
+#include <random>
+
+#include "absl/strings/match.h"
+
+#include "server/engine/buffer_errors.h"
+#include "tests/server/engine/buffer_fixture.h"
+#include "tests/server/engine/racers.h"
+#include "tests/support/seed.h"
+
+namespace octavo::engine::testing {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+constexpr int kRounds = 1500;
+
+class BufferVerbsTest : public BufferStoreTest {
+ protected:
+  absl::StatusOr<Lease> AcquireLease(const std::string& name, LeaseMode mode, double seconds = 0, double wait = 0) {
+    std::optional<absl::StatusOr<Lease>> answer;
+    (void)store_->AcquireLease({.resource = name, .mode = mode, .session = "", .holder = "a client", .seconds = seconds, .wait_seconds = wait}, kMe,
+                               [&](absl::StatusOr<Lease> lease) { answer = std::move(lease); });
+    return answer.has_value() ? *std::move(answer) : absl::UnavailableError("waits");
+  }
+  void NeverBoth(const std::function<absl::Status()>& a, const std::function<absl::Status()>& b, const std::function<void()>& prepare,
+                 const std::function<void()>& clear) {
+    for (int round = 0; round < kRounds; ++round) {
+      prepare();
+      absl::Status of_a, of_b;
+      racers_.Race([&] { of_a = a(); }, [&] { of_b = b(); });
+      ASSERT_FALSE(of_a.ok() && of_b.ok()) << "both succeeded, in round " << round;
+      ASSERT_TRUE(of_a.ok() || of_b.ok()) << of_a << "; " << of_b;
+      const absl::Status& loser = of_a.ok() ? of_b : of_a;
+      const std::string reason = Reason(loser);
+      ASSERT_TRUE(reason == "LEASED" || reason == "NO_BUFFER" || reason == "LEASE_LOST" || reason == "EXPORTED") << loser;
+      clear();
+    }
+  }
+  Racers racers_;
+};
+
+TEST_P(BufferVerbsTest, ALeaseAndTheEndOfTheBuffer) {
+  for (const LeaseMode mode : {LeaseMode::kShared, LeaseMode::kExclusive}) {
+    std::string name;
+    NeverBoth([&] { return AcquireLease(name, mode).status(); }, [&] { return store_->Destroy(name, "", "", kMe); },
+              [&] { name = Make(Scalar::kU8, {16}, 1, {0}).name; },
+              [&] {
+                for (const Lease& lease : leases_.List()) {
+                  ASSERT_THAT(store_->Get(name, kMe), IsOk()) << "a lease of a buffer that is gone";
+                  ASSERT_THAT(leases_.Release(lease.token), IsOk());
+                }
+                (void)store_->Destroy(name, "", "", kMe);
+              });
+  }
+}
+
+TEST_P(BufferVerbsTest, ALeaseAndTheEndOfItsTimeToLive) {
+  std::string name;
+  NeverBoth([&] { return AcquireLease(name, LeaseMode::kShared).status(); },
+            [&]() -> absl::Status {
+              store_->Housekeep();
+              return store_->Get(name, kMe).ok() ? Precondition("LEASED", "it lives on") : absl::OkStatus();
+            },
+            [&] {
+              for (const Lease& lease : leases_.List()) (void)leases_.Release(lease.token);
+              name = store_->Create({.scalar = Scalar::kU8, .shape = {16}, .devices = {0}, .ttl_seconds = 2}, kMe)->name;
+              clock_.Advance(3);
+            },
+            [&] {
+              for (const Lease& lease : leases_.List()) ASSERT_THAT(leases_.Release(lease.token), IsOk());
+              store_->Housekeep();
+            });
+}
+
+TEST_P(BufferVerbsTest, OneWriterAtATime) {
+  std::string name;
+  std::unique_ptr<BufferStore::Writer> writers[2];
+  const auto open = [&](int i) {
+    return [&, i]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(writers[i], store_->OpenWrite({.name = name, .total_bytes = 16}, kMe));
+      return absl::OkStatus();
+    };
+  };
+  const auto prepare = [&] { name = Make(Scalar::kU8, {16}, 1, {0}).name; };
+  const auto clear = [&] {
+    for (auto& writer : writers) writer = nullptr;
+    for (const Lease& lease : leases_.List()) (void)leases_.Release(lease.token);
+    ASSERT_THAT(store_->Destroy(name, "", "", kMe), IsOk());
+  };
+  NeverBoth(open(0), open(1), prepare, clear);
+  NeverBoth(
+      open(0), [&] { return AcquireLease(name, LeaseMode::kExclusive).status(); }, prepare, clear);
+}
+
+// A lease ends while its writer takes its time; somebody else has one by then.
+TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
+  const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
+  ASSERT_OK_AND_ASSIGN(const Lease late, AcquireLease(name, LeaseMode::kExclusive, 5));
+  ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite({.name = name, .total_bytes = 16, .lease_token = late.token}, kMe));
+  const std::string ones(16, '\1');
+  ASSERT_THAT(writer->Chunk({{ones.data(), ones.size()}}), IsOk());
+  clock_.Advance(6);
+  ASSERT_OK_AND_ASSIGN(const Lease now, AcquireLease(name, LeaseMode::kExclusive));
+  const auto finished = writer->Finish();
+  EXPECT_EQ(Reason(finished.status()), "LEASE_LOST") << finished.status();
+  writer = nullptr;
+  ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> bytes, Read<uint8_t>({.name = name, .lease_token = now.token}));
+  EXPECT_EQ(bytes, std::vector<uint8_t>(16, 0));
+  EXPECT_THAT(store_->Destroy(name, "", now.token, kMe), IsOk());
+}
+
+// Two writers of one lease: the buffer is gone, or written, when the other one has done it.
+TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
+  const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
+  ASSERT_OK_AND_ASSIGN(const Lease lease, AcquireLease(name, LeaseMode::kExclusive));
+  ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite({.name = name, .total_bytes = 16, .lease_token = lease.token}, kMe));
+  const std::string ones(16, '\1');
+  ASSERT_THAT(writer->Chunk({{ones.data(), ones.size()}}), IsOk());
+  ASSERT_THAT(store_->Destroy(name, "", lease.token, kMe), IsOk());
+  const auto finished = writer->Finish();
+  EXPECT_FALSE(finished.ok());
+}
+
+// Who waits for a lease when the buffer goes is told so, whoever is first.
+TEST_P(BufferVerbsTest, AWaitEndsWithTheBuffer) {
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
+    std::atomic<int> told{0};
+    absl::Status answer, destroyed;
+    const std::function<void()> wait = [&] {
+      (void)store_->AcquireLease({.resource = name, .mode = LeaseMode::kExclusive, .session = "", .holder = "a client", .wait_seconds = 100}, kMe,
+                                 [&](const absl::StatusOr<Lease>& lease) {
+                                   answer = lease.status();
+                                   ++told;
+                                 });
+    };
+    racers_.Race(wait, [&] { destroyed = store_->Destroy(name, "", "", kMe); });
+    ASSERT_EQ(told, 1) << "round " << round << ", destroyed: " << destroyed;
+    ASSERT_NE(answer.ok(), destroyed.ok()) << answer << "; " << destroyed;
+    if (!answer.ok()) ASSERT_EQ(Reason(answer), "NO_BUFFER") << answer;
+    for (const Lease& lease : leases_.List()) ASSERT_THAT(leases_.Release(lease.token), IsOk());
+    (void)store_->Destroy(name, "", "", kMe);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, BufferVerbsTest, ::testing::Values("host"));
+
+}  // namespace
+}  // namespace octavo::engine::testing
