@@ -26,9 +26,10 @@ const LabelValues& ScanRejections() {
 }
 
 const LabelValues& CommitErrors() {
-  static const LabelValues& list = List({"ALREADY_EXISTS", "CHECKSUM", "COMMIT_CANCELLED", "DATA_LOSS", "DEVICE_LOST", "DIGEST",
-                                         "FAILED_PRECONDITION", "FORMAT_LIMIT", "INTERNAL", "INVALID_ARGUMENT", "IO_ERROR", "NOT_FOUND", "NO_STAGING",
-                                         "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "SPILL_DAMAGED", "UNAVAILABLE", "UNIMPLEMENTED"});
+  static const LabelValues& list =
+      List({"ALREADY_EXISTS",      "CHECKSUM",          "COMMIT_CANCELLED",   "DATA_LOSS",        "DEVICE_LOST", "DIGEST",       "DISK_FULL",
+            "FAILED_PRECONDITION", "FORMAT_LIMIT",      "INTERNAL",           "INVALID_ARGUMENT", "IO_ERROR",    "NOT_FOUND",    "NO_DESCRIPTORS",
+            "NO_STAGING",          "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "SPILL_DAMAGED",    "UNAVAILABLE", "UNIMPLEMENTED"});
   return list;
 }
 

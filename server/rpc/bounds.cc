@@ -246,8 +246,9 @@ const std::vector<Bound>& Bounds() {
 
 absl::Status CheckBounds(const Message& request) { return Check(request, "", 1); }
 
-absl::Status CheckPayload(const char* field, int64_t bytes, int64_t allowed) {
-  return bytes <= allowed ? absl::OkStatus() : InvalidField(field, absl::StrCat("has ", bytes, " bytes; allowed ", allowed));
+absl::Status CheckPayload(const FieldDescriptor& field, int64_t bytes) {
+  const int64_t allowed = BoundOf(&field).bytes;
+  return bytes <= allowed ? absl::OkStatus() : InvalidField(field.name(), absl::StrCat("has ", bytes, " bytes; allowed ", allowed));
 }
 
 }  // namespace octavo::rpc

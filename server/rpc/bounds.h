@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
 namespace octavo::rpc {
@@ -26,6 +27,6 @@ constexpr int64_t kMostPushedBytes = 8 << 20;
 /// allowed.
 absl::Status CheckBounds(const google::protobuf::Message& request);
 /// The same of a field that was taken out of its message before (payload.h).
-absl::Status CheckPayload(const char* field, int64_t bytes, int64_t allowed);
+absl::Status CheckPayload(const google::protobuf::FieldDescriptor& field, int64_t bytes);
 
 }  // namespace octavo::rpc

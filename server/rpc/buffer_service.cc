@@ -236,7 +236,7 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadBuffer(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
-    return RawStream<v1::ReadBufferRequest>(bytes, [&](const auto& request, const auto& writer) {
+    return RawStream<v1::ReadBufferRequest>(context, bytes, [&](const auto& request, const auto& writer) {
       buffers_->Post([this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
         auto to = weak.lock();
         if (to == nullptr) return;
@@ -249,7 +249,7 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
-    return Stream<v1::BufferEvent>(request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
+    return Stream<v1::BufferEvent>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
       buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
         const auto tell = [weak](engine::BufferEventKind kind, const engine::BufferStatus& status, const std::string& text) {
           auto to = weak.lock();
@@ -259,7 +259,8 @@ class BufferServiceImpl final : public BufferBase {
             event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
             EncodeBuffer(status, event.mutable_buffer());
             event.set_text(Utf8(text));
-            to->Push(std::move(event));
+            const std::string name = event.buffer().name();
+            to->PushLatest(name, std::move(event), MergeEvents);
           });
         };
         // Held by the stream; told to end while the server stops.
@@ -270,6 +271,13 @@ class BufferServiceImpl final : public BufferBase {
   }
 
  private:
+  /// What a watcher that has not heard of either hears of both: it still has to learn that the buffer is there.
+  static void MergeEvents(v1::BufferEvent& waiting, v1::BufferEvent news) {
+    const auto first = waiting.kind();
+    const bool is_new = first == v1::BufferEvent::EXISTS || first == v1::BufferEvent::CREATED;
+    waiting = std::move(news);
+    if (is_new && waiting.kind() != v1::BufferEvent::GONE) waiting.set_kind(first);
+  }
   /// Answers from a worker: memory may have to be had first.
   template <class Request, class F>
   ServerUnaryReactor* Later(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {

@@ -4,6 +4,7 @@
 //
 //   Reply        a unary call that is answered at once, on gRPC's thread
 //   ReplyOn      one that is answered by a worker
+//   ReplyInTurn  the same for what takes long: of a few workers, with a bounded queue before them
 //   ReplyLater   one whose answer comes from the engine, some time (LateReply)
 //   Stream, RawStream   a server stream (QueuedWriter)
 //   Received     a message of a client's stream (PushStreamBase, WriteStream)
@@ -12,6 +13,8 @@
 // call gets an answer. What a handler has taken by then (memory, a request id, a place in a queue, a descriptor) belongs to objects that
 // give it back as the exception passes them. What runs later for a call (a task, a callback of the engine) runs in LateReply::Complete or
 // QueuedWriter::Feed, which do the same.
+//
+// Before anything else Handle checks the request against the table of bounds (bounds.h).
 //
 // Tests make each handler fail at its points, "<Request>.begin", ".end", ".answer" and ".message" (gpu/base/failpoint.h).
 
@@ -27,6 +30,8 @@
 #include "gpu/base/status.h"
 #include "server/engine/status_types.h"
 #include "server/engine/without_throwing.h"
+#include "server/engine/worker_pool.h"
+#include "server/rpc/bounds.h"
 #include "server/rpc/payload.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/status.h"
@@ -35,8 +40,9 @@ namespace octavo::rpc {
 
 /// Runs `work` (returns absl::Status) for a request.
 template <class Request, class Work>
-absl::Status Handle(const Request& /*request*/, Work&& work) {
+absl::Status Handle(const Request& request, Work&& work) {
   return Guarded([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(CheckBounds(request));
     PassPoint(MethodOf<Request>(), ".begin");
     OCTAVO_RETURN_IF_ERROR(work());
     PassPoint(MethodOf<Request>(), ".end");
@@ -76,6 +82,25 @@ grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* conte
   return reactor;
 }
 
+/// `work` is long. RESOURCE_EXHAUSTED (BUSY) while `most` such calls wait or run.
+template <class Request, class Work>
+grpc::ServerUnaryReactor* ReplyInTurn(engine::WorkerPool* pool, int most, grpc::CallbackServerContext* context, const Request* request, Work work) {
+  auto* reactor = context->DefaultReactor();
+  const absl::Status posted = Guarded([&]() -> absl::Status {
+    // Refused at once where it can be.
+    OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
+    const auto turn = [reactor, context, request, work]() mutable {
+      if (context->IsCancelled()) return reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
+      reactor->Finish(Answer(*request, work));
+    };
+    if (pool->TryPost(most, turn)) return absl::OkStatus();
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the server plans ", most, " requests already; try again")),
+                    {.reason = "BUSY", .field = "", .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
+  });
+  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  return reactor;
+}
+
 /// `begin(reply)` begins the work and sees to it that reply->Complete is called; where it does not return OK that is the answer.
 template <class Request, class Begin>
 grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request, Begin begin) {
@@ -96,10 +121,10 @@ grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const
 
 /// `begin(writer)` sees to it that the writer is fed and ended; where it does not return OK the stream ends with that.
 template <class Message, class Request, class Begin>
-grpc::ServerWriteReactor<Message>* Stream(const Request* request, Begin begin) {
+grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context, const Request* request, Begin begin) {
   std::shared_ptr<QueuedWriter<Message>> writer;
   absl::Status status = Guarded([&] {
-    writer = QueuedWriter<Message>::Make(MethodOf<Request>());
+    writer = QueuedWriter<Message>::Make(MethodOf<Request>(), context);
     return absl::OkStatus();
   });
   if (writer == nullptr) return Ended<grpc::ServerWriteReactor<Message>>::Make(ToGrpc(status));
@@ -110,10 +135,10 @@ grpc::ServerWriteReactor<Message>* Stream(const Request* request, Begin begin) {
 
 /// The same for a request and messages that are raw bytes: `begin(request, writer)`, both shared.
 template <class Request, class Begin>
-grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(const grpc::ByteBuffer* bytes, Begin begin) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes, Begin begin) {
   std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer;
   const absl::Status status = Guarded([&]() -> absl::Status {
-    writer = QueuedWriter<grpc::ByteBuffer>::Make(MethodOf<Request>());
+    writer = QueuedWriter<grpc::ByteBuffer>::Make(MethodOf<Request>(), context);
     auto request = std::make_shared<Request>();
     if (!ParseRequest(*bytes, request.get())) {
       return absl::InvalidArgumentError(absl::StrCat("the request does not parse as ", Request::descriptor()->name()));
@@ -135,7 +160,12 @@ absl::Status Received(const grpc::ByteBuffer& bytes, uint32_t payload_field, Tak
                           absl::StrCat("data: the message does not parse as ", Request::descriptor()->name(), " with data as its last field")),
                       {.reason = "PROTOCOL", .field = "data", .numbers = {}});
     }
-    return Handle(split->message, [&] { return take(*split); });
+    return Handle(split->message, [&]() -> absl::Status {
+      int64_t carried = 0;
+      for (const auto& part : split->payload) carried += static_cast<int64_t>(part.second);
+      OCTAVO_RETURN_IF_ERROR(CheckPayload(*Request::descriptor()->FindFieldByNumber(static_cast<int>(payload_field)), carried));
+      return take(*split);
+    });
   });
 }
 

@@ -19,20 +19,21 @@ using grpc::ServerUnaryReactor;
 
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
-  explicit JobServiceImpl(engine::Engine* engine) : engine_(engine) {}
+  JobServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
-    return Reply(context, request, [&](engine::AdmissionReport* report) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
-      OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, report));
-      PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
-      EncodeJob(job, /*brief=*/false, response);
-      return absl::OkStatus();
-    });
+    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request,
+                       [this, context, request, response](engine::AdmissionReport* report) -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+                         OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, report));
+                         PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
+                         EncodeJob(job, /*brief=*/false, response);
+                         return absl::OkStatus();
+                       });
   }
 
   ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, [this, context, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
       engine::JobPlan plan;
       OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
@@ -67,8 +68,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext*, const v1::WatchJobRequest* request) override {
-    return Stream<v1::Job>(request, [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context, const v1::WatchJobRequest* request) override {
+    return Stream<v1::Job>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
       const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::JobStatus>& job) {
         auto to = weak.lock();
         if (to == nullptr) return;
@@ -98,10 +99,11 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
   engine::Engine* const engine_;
+  SlowWork* const slow_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine) { return std::make_unique<JobServiceImpl>(engine); }
+std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow) { return std::make_unique<JobServiceImpl>(engine, slow); }
 
 }  // namespace octavo::rpc

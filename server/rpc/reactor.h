@@ -7,17 +7,21 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/support/server_callback.h"
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/engine/without_throwing.h"
+#include "server/rpc/stall_watch.h"
 #include "server/rpc/status.h"
 
 namespace octavo::rpc {
@@ -113,15 +117,17 @@ class Ended final : public Reactor {
 };
 
 /// A server stream fed from any thread: Push queues, End finishes after the queue is written. The writer lives until gRPC is
-/// done with it; feeders hold a weak_ptr. gRPC calls are made without locks held.
+/// done with it; feeders hold a weak_ptr. gRPC calls are made without locks held. A client that does not read is cut (StallWatch); what
+/// waits for it until then is bounded.
 template <class Message>
 class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enable_shared_from_this<QueuedWriter<Message>> {
  public:
-  explicit QueuedWriter(Method method) : method_(method) {}
+  QueuedWriter(Method method, grpc::CallbackServerContext* context) : method_(method), timer_(std::make_shared<WriteTimer>(context)) {}
   /// Keeps itself alive until OnDone.
-  static std::shared_ptr<QueuedWriter> Make(Method method) {
+  static std::shared_ptr<QueuedWriter> Make(Method method, grpc::CallbackServerContext* context) {
     (void)Failpoint("stream_made");
-    auto writer = std::make_shared<QueuedWriter>(method);
+    auto writer = std::make_shared<QueuedWriter>(method, context);
+    StallWatch::Add(writer->timer_);
     writer->self_ = writer;
     return writer;
   }
@@ -143,6 +149,34 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
       if (ended_) return;
       if (replace && !queue_.empty()) queue_.pop_back();
       queue_.push_back(std::move(message));
+    }
+    Advance();
+  }
+  /// Of the messages with one key (BufferEvents of one buffer) only one waits: `merge(waiting, news)` makes one of two. When more waits than a
+  /// client can be behind, the stream ends with RESOURCE_EXHAUSTED (SLOW_SUBSCRIBER).
+  template <class Merge>
+  void PushLatest(const std::string& key, Message message, Merge merge) {
+    {
+      MutexLock lock(mutex_);
+      if (ended_) return;
+      if (const auto it = places_.find(key); it != places_.end() && it->second >= written_) {
+        Message& waiting = queue_[static_cast<size_t>(it->second - written_)];
+        waiting_bytes_ -= static_cast<int64_t>(waiting.ByteSizeLong());
+        merge(waiting, std::move(message));
+        waiting_bytes_ += static_cast<int64_t>(waiting.ByteSizeLong());
+      } else {
+        waiting_bytes_ += static_cast<int64_t>(message.ByteSizeLong());
+        places_[key] = written_ + static_cast<int64_t>(queue_.size());
+        queue_.push_back(std::move(message));
+      }
+      if (places_.size() > 2 * queue_.size() + 1024) std::erase_if(places_, [&](const auto& place) { return place.second < written_; });
+      if (waiting_bytes_ > kMostWaitingBytes) {
+        queue_.clear();
+        places_.clear();
+        ended_ = true;
+        final_ = ToGrpc(WithInfo(absl::ResourceExhaustedError(absl::StrCat("the client does not read: ", waiting_bytes_, " bytes wait for it")),
+                                 {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"retryable", "true"}}}));
+      }
     }
     Advance();
   }
@@ -172,6 +206,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
 
   void OnWriteDone(bool ok) override {
     std::function<void()> then;
+    timer_->End();
     {
       MutexLock lock(mutex_);
       writing_ = false;
@@ -179,6 +214,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
       if (!ok) {
         then = nullptr;
         queue_.clear();
+        places_.clear();
         if (!ended_) final_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away");
         ended_ = true;
       }
@@ -191,6 +227,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
     End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
   }
   void OnDone() override {
+    timer_->Done();
     RunOver();
     auto self = std::move(self_);  // the last reference may go here
   }
@@ -204,6 +241,11 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
       if (!queue_.empty()) {
         current_ = std::move(queue_.front());
         queue_.pop_front();
+        ++written_;
+        if (!places_.empty()) {
+          waiting_bytes_ -= BytesOf(current_);
+          if (queue_.empty()) places_.clear();
+        }
         writing_ = true;
       } else if (ended_) {
         finish = finished_ = true;
@@ -214,6 +256,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
     if (finish) {
       this->Finish(final_);
     } else {
+      timer_->Begin();
       this->StartWrite(&current_);
     }
   }
@@ -226,9 +269,18 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
     if (over) (void)Guarded([&] { return over(), absl::OkStatus(); });
   }
 
+  static int64_t BytesOf(const Message& message) {
+    if constexpr (std::is_base_of_v<google::protobuf::Message, Message>) return static_cast<int64_t>(message.ByteSizeLong());
+    return 0;
+  }
+
+  static constexpr int64_t kMostWaitingBytes = 32 << 20;
   const Method method_;
+  const std::shared_ptr<WriteTimer> timer_;
   Mutex mutex_;
   std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, int64_t> places_ ABSL_GUARDED_BY(mutex_);                  // of PushLatest: which message of the stream
+  int64_t written_ ABSL_GUARDED_BY(mutex_) = 0, waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // messages; of those of PushLatest
   Message current_;
   grpc::Status final_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false, finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -16,13 +16,14 @@
 #include "server/rpc/bounds.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/listener.h"
+#include "server/rpc/stall_watch.h"
 
 namespace octavo::rpc {
 namespace {
 
 class RpcServerImpl final : public RpcServer {
  public:
-  RpcServerImpl() : workers_("oct-stream-out", 4) {
+  RpcServerImpl() : workers_("oct-stream-out", 4, /*niceness=*/5) {
     // Kept until the process ends: the library's own shutdown, which the last user's destructor would run, joins a poller
     // thread that sleeps for up to ten seconds after a connection with a blocked write.
     static const bool kept = (LogWhatGrpcSays(), grpc_init(), true);
@@ -35,12 +36,12 @@ class RpcServerImpl final : public RpcServer {
     listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
-    services_.push_back(MakeScanService(engine, &camera_workers_));
+    services_.push_back(MakeScanService(engine, &slow_));
     services_.push_back(MakeVolumeService(engine));
-    services_.push_back(MakeJobService(engine));
+    services_.push_back(MakeJobService(engine, &slow_));
     services_.push_back(MakeBufferService(engine));
     services_.push_back(MakeStreamService(engine, &workers_));
-    services_.push_back(MakeSourceService(engine, &camera_workers_, &copy_workers_));
+    services_.push_back(MakeSourceService(engine, &slow_.cameras, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
     services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
@@ -74,6 +75,9 @@ class RpcServerImpl final : public RpcServer {
       parameters.fd = connection.release();
       tcp->HandleNewConnection(&parameters);
     });
+    stalls_ = std::make_unique<StallWatch>(
+        std::chrono::duration<double>(config.stalled_seconds), [engine] { engine->CountCut("stalled"); },
+        [this](const std::string& peer) { listener_->Cut(peer); });
     SetServing(true);
     devices_ = engine->WatchDevices([this](const std::vector<engine::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
@@ -119,16 +123,18 @@ class RpcServerImpl final : public RpcServer {
     listener_->CutAll();
     done.wait();
     server_ = nullptr;
+    stalls_ = nullptr;
   }
 
  private:
   engine::WorkerPool workers_;
   engine::WorkerPool copy_workers_{"oct-copy", 2};
-  engine::WorkerPool camera_workers_{"oct-camera", 1};  // a camera may take seconds to answer
+  SlowWork slow_;
   engine::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
+  std::unique_ptr<StallWatch> stalls_;
   Mutex health_mutex_;
   bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_ ABSL_GUARDED_BY(health_mutex_) = true;
   std::unique_ptr<engine::Handle> devices_;

@@ -16,21 +16,22 @@ using grpc::ServerUnaryReactor;
 
 class ScanServiceImpl final : public v1::ScanService::CallbackService {
  public:
-  ScanServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
+  ScanServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
-    return ReplyMaybeSlow(context, request, [this, request, response](engine::AdmissionReport* report) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
-      OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, report));
-      PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
-      EncodeScan(scan, response);
-      return absl::OkStatus();
-    });
+    return ReplyMaybeSlow(&slow_->submits, kMostSubmits, context, request,
+                          [this, request, response](engine::AdmissionReport* report) -> absl::Status {
+                            OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+                            OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+                            OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, report));
+                            PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
+                            EncodeScan(scan, response);
+                            return absl::OkStatus();
+                          });
   }
 
   ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
-    return ReplyMaybeSlow(context, request, [this, request, response]() -> absl::Status {
+    return ReplyMaybeSlow(&slow_->plans, kMostPlans, context, request, [this, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
       OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
       std::vector<std::string> warnings;
@@ -66,9 +67,12 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return Answer(context, request, response, [&] { return engine_->CancelScan(request->name()); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context, const v1::UpdateScanRequest* request, v1::Scan* response) override {
-    return Answer(context, request, response, [&]() -> absl::StatusOr<engine::ScanStatus> {
+    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, [this, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::Processing processing, DecodeProcessing(request->processing()));
-      return engine_->UpdateScan(request->name(), processing);
+      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->UpdateScan(request->name(), processing));
+      PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
+      EncodeScan(scan, response);
+      return absl::OkStatus();
     });
   }
 
@@ -85,8 +89,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext*, const v1::WatchScanRequest* request) override {
-    return Stream<v1::Scan>(request, [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
+  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext* context, const v1::WatchScanRequest* request) override {
+    return Stream<v1::Scan>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
       const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::ScanStatus>& scan) {
         auto to = weak.lock();
         if (to == nullptr) return;
@@ -112,10 +116,10 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return absl::OkStatus();
   }
 
-  // Asking a camera takes a second or two, which gRPC's threads must not wait for.
+  // What asks a camera waits for the others that do, and not for the rest.
   template <class Request, class Work>
-  ServerUnaryReactor* ReplyMaybeSlow(CallbackServerContext* context, const Request* request, Work work) {
-    return request->spec().has_camera() ? ReplyOn(workers_, context, request, std::move(work)) : Reply(context, request, std::move(work));
+  ServerUnaryReactor* ReplyMaybeSlow(engine::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request, Work work) {
+    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context, request, std::move(work));
   }
 
   template <class Request, class F>
@@ -129,13 +133,11 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   engine::Engine* const engine_;
-  engine::WorkerPool* const workers_;
+  SlowWork* const slow_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers) {
-  return std::make_unique<ScanServiceImpl>(engine, workers);
-}
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow) { return std::make_unique<ScanServiceImpl>(engine, slow); }
 
 }  // namespace octavo::rpc

@@ -24,12 +24,21 @@ struct ServerInfo {
   std::vector<std::string> open_addresses;  // that other hosts can reach, without TLS and login
 };
 
-/// `workers` ask cameras, which takes a second or two.
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, engine::WorkerPool* workers);
+/// What takes longer than gRPC's few threads may wait: each kind has threads of its own, so that none waits for another.
+struct SlowWork {
+  engine::WorkerPool cameras{"oct-camera", 1};  // a camera may take seconds to answer
+  engine::WorkerPool plans{"oct-plan", 1, 5};   // PlanScan: patterns of many records, waveforms, plots
+  engine::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
+  engine::WorkerPool jobs{"oct-job-plan", 4};   // SubmitJob, PlanJob: they open files, on storage that may hang
+};
+/// Calls of one kind that may wait or run.
+constexpr int kMostPlans = 16, kMostSubmits = 64;
+
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow);
 /// `workers` ask cameras; `copiers` put projections that are pushed in their place.
 std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
-std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine);
+std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers);

@@ -84,7 +84,7 @@ class PushStream final : public PushStreamBase {
     response.set_credit(static_cast<uint64_t>(progress->credit));
     response.set_next_record(static_cast<uint64_t>(progress->next_record));
     response.set_total_records(static_cast<uint64_t>(port_->total_records()));
-    response.set_max_block_records(static_cast<uint32_t>(port_->limits().block_records));
+    response.set_max_block_records(static_cast<uint32_t>(std::min(port_->limits().block_records, kMostPushedBytes / port_->limits().record_bytes)));
     response.set_record_bytes(static_cast<uint32_t>(port_->limits().record_bytes));
     response.set_received(static_cast<uint64_t>(progress->received));
     response.set_done(progress->done);

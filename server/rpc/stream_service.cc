@@ -183,8 +183,8 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
  public:
   StreamServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext*, const grpc::ByteBuffer* bytes) override {
-    return RawStream<v1::SubscribeRequest>(bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::SubscribeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(*request));
       const engine::SubscribeSpec spec = options.spec;
       auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);

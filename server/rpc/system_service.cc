@@ -59,8 +59,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext*, const v1::MeasureRequest* request) override {
-    return Stream<v1::Measurement>(request, [&](const std::shared_ptr<QueuedWriter<v1::Measurement>>& writer) {
+  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext* context, const v1::MeasureRequest* request) override {
+    return Stream<v1::Measurement>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Measurement>>& writer) {
       auto gone = std::make_shared<std::atomic<bool>>(false);
       writer->OnOver([gone] { *gone = true; });
       workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {

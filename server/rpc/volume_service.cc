@@ -59,8 +59,8 @@ class VolumeServiceImpl final : public Base {
     });
   }
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext*, const grpc::ByteBuffer* bytes) override {
-    return RawStream<v1::ReadVolumeRequest>(bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::ReadVolumeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request->chunk_bytes()));
       OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(request->name(), {request->start().begin(), request->start().end()},
                                                                {request->count().begin(), request->count().end()}));
@@ -107,8 +107,8 @@ class VolumeServiceImpl final : public Base {
     });
   }
 
-  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext*, const v1::CommitVolumeRequest* request) override {
-    return Stream<v1::CommitProgress>(request, [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
+  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext* context, const v1::CommitVolumeRequest* request) override {
+    return Stream<v1::CommitProgress>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
       OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request->options(), "options"));
       engine::CommitCallbacks callbacks;

@@ -14,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "tbb/parallel_for.h"
 
-#include "gpu/base/json.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/chunk_grid.h"

@@ -220,9 +220,9 @@ std::vector<Complex> ResizedLine(const std::vector<Complex>& line, int64_t m, co
     smoothed.push_back(sum / weights);
   }
   for (int64_t i = 0; i < m; ++i) {
-    double x = op.corner_aligned ? (m == 1 ? 0 : static_cast<double>(i) * (static_cast<double>(n - 1) / static_cast<double>(m - 1)))
-                                 : (static_cast<double>(i) + 0.5) * static_cast<double>(n) / static_cast<double>(m) - 0.5;
-    if (op.corner_aligned) x = std::min(x, static_cast<double>(n - 1));  // rounding
+    // Products before the division: halves, of which the nearest sample depends, are exact.
+    const double x = op.corner_aligned ? (m == 1 ? 0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
+                                       : (static_cast<double>(i) + 0.5) * static_cast<double>(n) / static_cast<double>(m) - 0.5;
     const auto left = static_cast<int64_t>(std::floor(op.nearest ? x + 0.5 : x));
     const double t = op.nearest ? 0 : x - static_cast<double>(left);
     made.push_back(Beyond(smoothed, left, mirror) * (1 - t) + (t == 0 ? Complex(0) : Beyond(smoothed, left + 1, mirror) * t));

@@ -225,7 +225,7 @@ time.sleep(1000)
 class TimeToLive(DaemonTest):
     def test_warned_and_gone(self):
         scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=2), samples=256,
-                                       retention=dict(ttl_seconds=6, ttl_warning_seconds=5))
+                                       retention=dict(ttl_seconds=6, ttl_warning_seconds=3))
         self.client.wait(scan.name)
         first, second = self.client.volumes(scan.name)
         self.assertGreater(first.expires_seconds, 0)

@@ -1,12 +1,14 @@
 // The Prometheus page over HTTP, as a scraper sees it, on an engine that has run nothing yet. What the figures say after a
 // scan is tested against the daemon (tests/integration/lifecycle_test.py).
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <netinet/in.h>
+#include <random>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -19,6 +21,7 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/metrics/exporter.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::metrics {
@@ -183,6 +186,30 @@ TEST_F(MetricsTest, HistogramBucketsAreCumulativeAndEndAtInfinity) {
     last_bound = line.substr(line.find("le=") + 4, 4);
   }
   EXPECT_EQ(last_bound, "+Inf");
+}
+
+TEST(HistogramTest, SumsAreTheSameInAnyOrder) {
+  std::mt19937_64 random(octavo::testing::FreshSeed());
+  std::lognormal_distribution<double> seconds(-7, 4);
+  std::vector<engine::Histogram> parts(200);
+  double plain = 0;
+  for (auto& part : parts) {
+    for (int i = 0; i < 50; ++i) {
+      const double value = seconds(random);
+      part.Add(value);
+      plain += value;
+    }
+  }
+  engine::Histogram one;
+  for (const auto& part : parts) one.Merge(part);
+  for (int round = 0; round < 20; ++round) {
+    std::shuffle(parts.begin(), parts.end(), random);
+    engine::Histogram left, right;
+    for (size_t i = 0; i < parts.size(); ++i) (i % 3 == 0 ? left : right).Merge(parts[i]);
+    left.Merge(right);
+    ASSERT_EQ(left.sum, one.sum);
+  }
+  EXPECT_NEAR(one.sum, plain, 1e-6 * static_cast<double>(one.count));
 }
 
 // A port scanner or a broken scraper that connects and says nothing must not keep the page from others.

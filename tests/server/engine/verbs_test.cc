@@ -224,7 +224,7 @@ TEST_F(VerbsTest, ALeaseAndTheEndOfItsTimeToLive) {
 }
 
 TEST_F(VerbsTest, ALeaseAndThePolicyForOrphans) {
-  const auto opened = sessions_.Open("a microscope");
+  const auto opened = sessions_.Open("a microscope").value();
   session_ = opened.session;
   ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
   const auto prepare = [this] { Held(); };
@@ -282,7 +282,7 @@ TEST_F(VerbsTest, VerbsThatMayBothBeDoneLeaveNothingBehind) {
 // A lease that is granted is one of a session that lives.
 TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
   for (int round = 0; round < kRounds; ++round) {
-    const auto opened = sessions_.Open("a viewer");
+    const auto opened = sessions_.Open("a viewer").value();
     Held();
     absl::Status leased;
     racers_.Race([&] { leased = store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = opened.session.name}).status(); },
@@ -298,7 +298,7 @@ TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
 
 // Nor is one taken from a session that has come back: who ends it for its first end comes too late.
 TEST_F(VerbsTest, TheLeasesOfASessionThatHasComeBackStay) {
-  const auto opened = sessions_.Open("a viewer");
+  const auto opened = sessions_.Open("a viewer").value();
   Held();
   ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
   ASSERT_EQ(sessions_.Expire(), std::vector<std::string>{opened.session.name});
@@ -312,7 +312,7 @@ TEST_F(VerbsTest, TheLeasesOfASessionThatHasComeBackStay) {
 // What a client that has come back finds is not taken from it any more.
 TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
   for (int round = 0; round < kRounds; ++round) {
-    const auto opened = sessions_.Open("a microscope");
+    const auto opened = sessions_.Open("a microscope").value();
     session_ = opened.session;
     ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
     Held();
@@ -325,6 +325,7 @@ TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
         },
         [&] { (void)Orphan(); });
     ASSERT_EQ(store_.Get(name_)->state == VolumeState::kHeld, found) << "round " << round;
+    ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
     Clear();
   }
 }

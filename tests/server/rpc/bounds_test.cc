@@ -184,5 +184,88 @@ TEST(BoundsTest, EachLineHolds) {
   EXPECT_GE(cases, 150);
 }
 
+class BoundsOverTheWireTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char directory[] = "/tmp/octavo-bounds-XXXXXX";
+    ASSERT_NE(::mkdtemp(directory), nullptr);
+    directory_ = directory;
+    std::vector<std::string> report;
+    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
+    ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host", 1));
+    engine::EngineConfig config;
+    config.memory_bytes = 64 << 20;
+    config.frame_pool_bytes = 16 << 20;
+    config.server_id = "test0000";
+    config.software = "octavo test";
+    ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
+    ASSERT_OK_AND_ASSIGN(server_, RpcServer::Start({.tcp = {"127.0.0.1:0"}}, engine_.get(), {}));
+    channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
+  }
+  void TearDown() override {
+    channel_ = nullptr;
+    server_ = nullptr;
+    engine_ = nullptr;
+    store_ = nullptr;
+    std::filesystem::remove_all(directory_);
+  }
+
+  // The error that the request ends with; OK if it does not end with one at once. The field that it names in *field.
+  grpc::Status Call(const MethodDescriptor* method, const Message& request, std::string* field) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    grpc::CompletionQueue queue;
+    const auto next = [&] {
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      return ok;
+    };
+    auto call = stub.PrepareCall(&context, absl::StrCat("/", method->service()->full_name(), "/", method->name()), &queue);
+    call->StartCall(nullptr);
+    next();
+    const grpc::Slice slice(request.SerializeAsString());
+    if (method->client_streaming()) {
+      call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    } else {
+      call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+    }
+    next();
+    grpc::ByteBuffer answer;
+    call->Read(&answer, nullptr);
+    const bool answered = next();  // a watch goes on for ever then
+    if (answered) context.TryCancel();
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    next();
+    if (answered) return grpc::Status::OK;
+    v1::RpcStatus rich;
+    v1::ErrorDetail detail;
+    if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 && rich.details(0).UnpackTo(&detail)) *field = detail.field();
+    return status;
+  }
+
+  std::string directory_;
+  std::unique_ptr<storage::CommitStore> store_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(BoundsOverTheWireTest, EveryHandlerRefusesWhatIsAbove) {
+  ForEachCase([&](const MethodDescriptor* method, const Case& c) {
+    std::string field;
+    const grpc::Status above = Call(method, *c.above, &field);
+    EXPECT_EQ(above.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method->full_name() << " " << c.field << ": " << above.error_message();
+    EXPECT_EQ(field, c.field) << method->full_name();
+    EXPECT_TRUE(absl::StrContains(above.error_message(), c.allowed)) << method->full_name() << ": " << above.error_message();
+    const grpc::Status at = Call(method, *c.at, &field);
+    EXPECT_FALSE(absl::StrContains(at.error_message(), "allowed") && absl::StrContains(at.error_message(), c.allowed)) << at.error_message();
+    EXPECT_NE(at.error_code(), grpc::StatusCode::UNAVAILABLE) << method->full_name() << " " << c.field << ": " << at.error_message();
+    EXPECT_NE(at.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method->full_name() << " " << c.field;
+  });
+}
+
 }  // namespace
 }  // namespace octavo::rpc

@@ -60,7 +60,7 @@ TEST(HostileFilesTest, NestedZarrMetadataIsRefusedWhereverItIsNested) {
   std::filesystem::create_directory(folder / "a");
   std::mt19937 random(FreshSeed());
   const auto open = [&] { return ZarrArrayReader::Open(folder / "a", ZarrArrayReader::MissingChunk::kFill, {}); };
-  folder.Write("a/zarr.json", Array3("attributes", Nested(10, "[", "]")));
+  folder.Write("a/zarr.json", Array3("attributes", Nested(10, R"({"a":)", "}")));
   ASSERT_TRUE(open().ok()) << open().status();
   for (const char* member :
        {"", "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "fill_value", "attributes"}) {

@@ -1,0 +1,109 @@
+"""Clients that ask for much and do not read, or ask for what takes long: nobody else waits, nothing grows, and they are cut."""
+
+import time
+import unittest
+import urllib.request
+
+from harness import until
+from limits_test import LimitsCase, small_scan
+from octavo.v1 import buffer_pb2, scan_pb2, stream_pb2, volume_pb2
+from raw_http2 import RawPeer
+
+
+class SlowPeersTest(LimitsCase):
+    """Clients that ask and then do not read, by their window or by their socket."""
+
+    flags = ("--listen.stalled_seconds", "1", "--device.frame_pool_bytes", str(32 << 20))
+
+    def test_readers_that_stop(self):
+        scan = self.client.submit_scan(small_scan(acquisition_samples=256, ascans_per_bscan=256, bscans_per_volume=256))
+        self.assertEqual(self.client.wait(scan.name).volumes_held, 1)
+        volume = self.client.scan(scan.name).volumes[0]
+        request = volume_pb2.ReadVolumeRequest(name=volume, chunk_bytes=4 << 20).SerializeToString()
+        before, descriptors = self.memory(), self.descriptors()
+        peers = []
+        for i in range(40):
+            peer = RawPeer(self.addresses()[i % 2], window=0 if i % 4 < 2 else 1 << 30)
+            peers.append((peer, peer.call("/octavo.v1.VolumeService/ReadVolume", request)))
+        self.assertTrue(self.client.commit(volume, "beside-them").uri)  # they hold all that readers may
+        until(lambda: self.cut() >= 4)
+        # Those that came first had a reader each; they are cut, the one whose Unix socket is stuck with its connection.
+        until(lambda: self.descriptors() <= descriptors + 2 * 39)
+        for i, (peer, stream) in enumerate(peers):
+            peer.wait_for_end(stream)
+            if i < 4:
+                self.assertLess(len(peer.received.get(stream, b"")), 8 << 20)
+            peer.close()
+        until(lambda: self.descriptors() <= descriptors)
+        self.assertLess(self.memory() - before, 64 << 20)
+
+    def cut(self):
+        with urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics") as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith('octavo_streams_cut_total{reason="stalled"}'))
+
+    def test_subscribers_that_stop(self):
+        scan = self.client.submit_scan(small_scan(volumes=0, fast=False, ascans_per_bscan=128, bscans_per_volume=128))
+        request = stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.BSCAN, stream_pb2.MIP, stream_pb2.EVENT]).SerializeToString()
+        peers = []
+        for i in range(10):
+            peer = RawPeer(self.addresses()[i % 2], window=[0, 3000][i % 2])
+            peers.append((peer, peer.call("/octavo.v1.StreamService/Subscribe", request)))
+        for peer, stream in peers:
+            peer.wait_for_end(stream)
+            peer.close()
+        self.assertEqual(self.client.scan(scan.name).state, 2)
+
+
+class WatchersTest(LimitsCase):
+    flags = ("--listen.stalled_seconds", "3600")
+
+    def test_a_watcher_that_stops_gets_the_newest(self):
+        buffer = self.client.buffers.create((16,), "u8")
+        watchers = []
+        for i in range(4):
+            peer = RawPeer(self.addresses()[i % 2], window=0)
+            watchers.append((peer, peer.call("/octavo.v1.BufferService/WatchBuffers")))
+        before = self.memory()
+        channel = self.client.channel.unary_unary("/octavo.v1.BufferService/UpdateBuffer", request_serializer=lambda m: m.SerializeToString(),
+                                                  response_deserializer=buffer_pb2.Buffer.FromString)
+        changes = 1500
+        for i in range(changes):
+            labels = {f"label.{j}": f"{i}-".ljust(250, "x") for j in range(60)}
+            channel(buffer_pb2.UpdateBufferRequest(name=buffer.name, labels=labels, set_labels=True), timeout=30)
+        self.assertLess(self.memory() - before, 40 << 20)  # and not 4 x 28 MiB
+        for peer, stream in watchers:
+            peer.open_window(stream, 1 << 20)
+            events = []
+            while not events or not events[-1].buffer.labels.get("label.7", "").startswith(f"{changes - 1}-"):
+                self.assertTrue(peer.read_frame())
+                events = [buffer_pb2.BufferEvent.FromString(m) for m in peer.messages(stream)]
+            self.assertEqual(events[0].kind, buffer_pb2.BufferEvent.EXISTS)
+            self.assertLessEqual(len(events), 4)
+            peer.close()
+
+
+class PlansTest(LimitsCase):
+    def test_large_plans_hold_up_nobody(self):
+        request = scan_pb2.PlanScanRequest(spec=small_scan(ascans_per_bscan=2048, bscans_per_volume=2048), waveform=True, plot=True)
+        plan = self.client.channel.unary_unary("/octavo.v1.ScanService/PlanScan", request_serializer=lambda m: m.SerializeToString(),
+                                               response_deserializer=lambda b: b)
+        calls = [plan.future(request, timeout=120) for _ in range(40)]
+        until(lambda: any(call.done() for call in calls))  # refused, or the first is through
+        slowest = 0.0
+        for _ in range(20):
+            begun = time.monotonic()
+            self.client.info()
+            self.client.scans()
+            slowest = max(slowest, time.monotonic() - begun)
+        submitted = self.client.submit_scan(small_scan())
+        self.client.wait(submitted.name)
+        self.assertLess(slowest, 5)  # a machine that is busy otherwise, too
+        refused = [call for call in calls if call.done() and call.code().name == "RESOURCE_EXHAUSTED"]
+        self.assertGreater(len(refused), 0)
+        for call in calls:
+            call.cancel()
+
+
+if __name__ == "__main__":
+    unittest.main()
