@@ -32,6 +32,12 @@ absl::Status Finite(const char* field, const std::vector<float>& values) {
 // What a processor allocates beside the backend's plan.
 int64_t KeptBytes(const SpectralConfig& c) { return c.bscan_records * (RecordBytes(c) + 4); }
 int64_t RepeatBytes(const SpectralConfig& c) { return c.repeat_ascans * (c.depth * 4 + 16); }
+constexpr int64_t kPair = 2;
+int64_t GroupBytes(const SpectralConfig& c) {
+  if (c.background != math::Background::kRolling) return kPair * (RecordBytes(c) + 4);
+  const int64_t sums = RollingShapeOf(c).RingEntries(RollingStepGroups(c)) * (c.samples_per_record + 1) * static_cast<int64_t>(sizeof(double));
+  return c.background_group_records * (RecordBytes(c) + 4) + sums;
+}
 
 }  // namespace
 
@@ -39,7 +45,33 @@ int64_t RecordBytes(const SpectralConfig& c) {
   return c.record_average * math::PackedBytes(c.packing, c.samples_per_record * c.channels, SizeOf(c.raw_type));
 }
 
+RollingShape RollingShapeOf(const SpectralConfig& c) {
+  return {.volume_records = c.volume_records == 0 ? RollingShape::kNoVolumes : c.volume_records,
+          .group_records = std::max<int64_t>(1, c.background_group_records),
+          .window_records = c.background_window_records};
+}
+
+int64_t RollingStepGroups(const SpectralConfig& c) {
+  return std::min(kMostRollingStepGroups, c.max_records_per_block / c.background_group_records + 2);
+}
+
+int64_t RollingStepRecords(const SpectralConfig& c) {
+  return std::min(std::max(c.max_records_per_block, c.background_group_records), RollingStepGroups(c) * c.background_group_records);
+}
+
+int64_t RollingRows(const SpectralConfig& c) {
+  if (c.background != math::Background::kRolling) return 0;
+  return RollingStepGroups(c) + c.bscan_records / c.background_group_records + 2;
+}
+
 namespace {
+
+absl::Status ValidateRolling(const SpectralConfig& c) {
+  const int64_t most = c.volume_records == 0 ? RollingShape::kMostRecords : std::min(RollingShape::kMostRecords, c.volume_records);
+  OCTAVO_RETURN_IF_ERROR(InRange("background.group_records", c.background_group_records, 1, most));
+  return InRange("background.window_records", c.background_window_records, 0,
+                 std::min(RollingShape::kMostRecords, RollingShape::kMostGroups * c.background_group_records));
+}
 
 absl::Status ValidateInput(const SpectralConfig& c) {
   OCTAVO_RETURN_IF_ERROR(InRange("samples_per_record", c.samples_per_record, 16, 65536));
@@ -94,16 +126,14 @@ absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
     OCTAVO_RETURN_IF_ERROR(Length("background.spectrum", c.background_spectrum.size(), c.samples_per_record));
     OCTAVO_RETURN_IF_ERROR(Finite("background.spectrum", c.background_spectrum));
   }
-  if (c.background == math::Background::kRolling) {
-    OCTAVO_RETURN_IF_ERROR(InRange("background.window_records", c.background_window_records, 1, 1 << 20));
-  }
+  if (c.background == math::Background::kRolling) OCTAVO_RETURN_IF_ERROR(ValidateRolling(c));
   int64_t n = c.samples_per_record;
   if (c.interpolation != math::Interpolation::kNone) {
     OCTAVO_RETURN_IF_ERROR(InRange("k_linearisation.index (its length)", static_cast<int64_t>(c.k_index.size()), 16, 65536));
     n = static_cast<int64_t>(c.k_index.size());
     for (size_t j = 0; j < c.k_index.size(); ++j) {
-      const float r = c.k_index[j];
-      if (!(r >= 0 && r <= static_cast<float>(c.samples_per_record - 1))) {
+      const double r = c.k_index[j];
+      if (!(r >= 0 && r <= static_cast<double>(c.samples_per_record - 1))) {
         return InvalidField("k_linearisation.index", absl::StrCat("is ", r, " at ", j, "; allowed 0 to ", c.samples_per_record - 1));
       }
       if (j > 0 && r < c.k_index[j - 1]) {
@@ -137,6 +167,30 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(con
     OCTAVO_ASSIGN_OR_RETURN(processor->kept_, device.Allocate(c.bscan_records * processor->record_bytes_));
     OCTAVO_ASSIGN_OR_RETURN(processor->kept_table_, device.Allocate(c.bscan_records * 4));
   }
+  processor->shape_ = RollingShapeOf(c);
+  processor->grouped_ = processor->rolling() || (c.volume_records > 0 && processor->plan_->pairs());
+  if (processor->grouped_) {
+    if (!processor->rolling()) processor->shape_ = {.volume_records = c.volume_records, .group_records = kPair, .window_records = 0};
+    OCTAVO_ASSIGN_OR_RETURN(processor->group_, device.Allocate(processor->shape_.group_records * processor->record_bytes_));
+    OCTAVO_ASSIGN_OR_RETURN(processor->group_table_, device.Allocate(processor->shape_.group_records * 4));
+    processor->group_runs_.reserve(64);
+  }
+  if (processor->rolling()) {
+    const int64_t entries = processor->shape_.RingEntries(RollingStepGroups(c));
+    if (entries > 0) {
+      OCTAVO_ASSIGN_OR_RETURN(processor->sums_, device.Allocate(entries * processor->sum_bytes()));
+      processor->window_ = std::make_shared<RollingWindow>(processor->shape_, entries);
+    }
+    processor->runs_.reserve(64);
+    processor->pieces_.reserve(static_cast<size_t>(kMostSumPieces));
+    processor->means_.reserve(static_cast<size_t>(kMostRollingStepGroups));
+  }
+  if (c.raw_type == DType::kF32) {
+    OCTAVO_ASSIGN_OR_RETURN(processor->non_finite_, device.Allocate(sizeof(uint64_t)));
+    OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kNormal));
+    OCTAVO_RETURN_IF_ERROR(device.Fill(stream.ref(), processor->non_finite_.data(), sizeof(uint64_t), 0));
+    OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+  }
   if (c.repeats > 1) {
     OCTAVO_ASSIGN_OR_RETURN(processor->repeat_power_, device.Allocate(c.repeat_ascans * c.depth * 4));
     OCTAVO_ASSIGN_OR_RETURN(processor->repeat_owner_, device.Allocate(c.repeat_ascans * 4));
@@ -147,22 +201,17 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(con
 }
 
 int64_t SpectralProcessor::DeviceBytes(const SpectralConfig& config, Device& device) {
-  return device.spectral().PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + 5 * 256;
+  return device.spectral().PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + GroupBytes(config) + 9 * 256;
 }
 
 int64_t SpectralProcessor::device_bytes() const {
   return plan_->device_bytes() + kept_.bytes() + kept_table_.bytes() + repeat_power_.bytes() + repeat_owner_.bytes() + repeat_count_.bytes() +
-         repeat_clipped_.bytes();
-}
-
-absl::Status SpectralProcessor::BeginBlock(StreamRef stream, const void* raw, int64_t records) {
-  if (config_.background != math::Background::kRolling) return absl::OkStatus();
-  OCTAVO_RETURN_IF_ERROR(InRange("records", records, 1, config_.max_records_per_block));
-  return plan_->UpdateBackground(stream, raw, records);
+         repeat_clipped_.bytes() + group_.bytes() + group_table_.bytes() + sums_.bytes() + non_finite_.bytes();
 }
 
 absl::Status SpectralProcessor::BeginVolume(StreamRef stream) {
   kept_records_ = 0;
+  for (KeptRun& kept : group_runs_) kept.target = {};  // of a volume that was given up
   if (config_.repeats == 1) return absl::OkStatus();
   return device_.Fill(stream, repeat_owner_.data(), config_.repeat_ascans * 4, 0xFFFFFFFFu);
 }
@@ -172,8 +221,178 @@ absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64
   OCTAVO_RETURN_IF_ERROR(InRange("records", records, 1, config_.max_records_per_block));
   OCTAVO_RETURN_IF_ERROR(InRange("placement.first_record", placement.first_record, 0, int64_t{1} << 40));
   const auto* bytes = static_cast<const uint8_t*>(raw);
-  if (config_.bscan_records > 0 || config_.repeats > 1) return ProcessSpans(stream, bytes, records, placement, target);
-  return ProcessRuns(stream, bytes, {.runs = 1, .active = records, .pitch = records}, placement, target);
+  if (config_.raw_type == DType::kF32 && !placement.borrowed) {
+    OCTAVO_RETURN_IF_ERROR(plan_->CountNonFinite(stream, raw, records, non_finite_.as<uint64_t>()));
+  }
+  if (grouped_) return ProcessGroups(stream, bytes, records, placement, target);
+  return ProcessPlaced(stream, bytes, records, placement, target);
+}
+
+// Steps 2 to 7, and step 1 but for a rolling background, which is there.
+absl::Status SpectralProcessor::ProcessPlaced(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                                              const SpectralTarget& target) {
+  if (config_.bscan_records > 0 || config_.repeats > 1) return ProcessSpans(stream, raw, records, placement, target);
+  return ProcessRuns(stream, raw, {.runs = 1, .active = records, .pitch = records}, placement, target);
+}
+
+namespace {
+
+// The same from its record `count` on.
+RecordPlacement Behind(RecordPlacement placement, int64_t count) {
+  placement.first_record += count;
+  if (placement.table != nullptr) placement.table += count;
+  return placement;
+}
+
+}  // namespace
+
+absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                                              const SpectralTarget& target) {
+  const int64_t first = placement.volume * shape_.volume_records + placement.first_record, end = first + records;
+  if ((rolling() && first < next_number_) || placement.first_record + records > shape_.volume_records) {
+    return InvalidField("placement.first_record", absl::StrCat("is ", placement.first_record, " of volume ", placement.volume, " with ", records,
+                                                               " records; allowed are records in order within a volume of ", shape_.volume_records));
+  }
+  if (group_records_ > 0 && (first < next_number_ || first >= group_end_)) OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
+  next_number_ = end;
+  for (int64_t at = first; at < end;) {
+    const int64_t group_end = shape_.GroupEnd(at);
+    const auto* from = raw + (at - first) * record_bytes_;
+    if (group_records_ > 0 || group_end > end) {  // begun before, or not complete
+      const int64_t count = std::min(group_end, end) - at;
+      OCTAVO_RETURN_IF_ERROR(KeepOfGroup(stream, from, count, Behind(placement, at - first), target));
+      at += count;
+      if (at == group_end) OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
+      continue;
+    }
+    // Whole groups, where they lie.
+    const int64_t begin = at;
+    if (rolling()) {
+      for (int64_t groups = 0; groups < RollingStepGroups(config_) && at < end; ++groups) {
+        const int64_t next = shape_.GroupEnd(at);
+        if (next > end) break;
+        const GroupRun run{.first = at, .records = next - at, .at = at - begin};
+        AddGroup(shape_.GroupBegin(at), next, {&run, 1});
+        at = next;
+      }
+      OCTAVO_RETURN_IF_ERROR(EnqueueBackgrounds(stream, from, placement.first_record + begin - first));
+    } else {
+      at = shape_.GroupEnd(end - 1) == end ? end : shape_.GroupBegin(end);
+    }
+    if (target.volume != nullptr) OCTAVO_RETURN_IF_ERROR(ProcessPlaced(stream, from, at - begin, Behind(placement, begin - first), target));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpectralProcessor::KeepOfGroup(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                                            const SpectralTarget& target) {
+  const int64_t first = placement.volume * shape_.volume_records + placement.first_record;
+  if (group_records_ == 0) group_end_ = shape_.GroupEnd(first);
+  OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, group_.as<uint8_t>() + group_records_ * record_bytes_, raw, records * record_bytes_));
+  RecordPlacement kept = placement;
+  if (placement.table != nullptr) {
+    kept.table = group_table_.as<int32_t>() + group_records_;
+    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, group_table_.as<int32_t>() + group_records_, placement.table, records * 4));
+  }
+  KeptRun* const last = group_runs_.empty() ? nullptr : &group_runs_.back();
+  if (last != nullptr && last->target.volume == target.volume && last->run.first + last->run.records == first) {
+    last->run.records += records;
+  } else {
+    group_runs_.push_back({.run = {.first = first, .records = records, .at = group_records_}, .placement = kept, .target = target});
+  }
+  group_records_ += records;
+  return absl::OkStatus();
+}
+
+// What was kept of a group is all that will come of it.
+absl::Status SpectralProcessor::EndGroup(StreamRef stream) {
+  if (group_records_ == 0) return absl::OkStatus();
+  group_records_ = 0;
+  const auto* raw = group_.as<uint8_t>();
+  if (rolling()) {
+    runs_.clear();
+    for (const KeptRun& kept : group_runs_) runs_.push_back(kept.run);
+    AddGroup(shape_.GroupBegin(group_end_ - 1), group_end_, runs_);
+    OCTAVO_RETURN_IF_ERROR(EnqueueBackgrounds(stream, raw, group_runs_.front().placement.first_record));
+  }
+  for (const KeptRun& kept : group_runs_) {
+    if (kept.target.volume == nullptr) continue;
+    OCTAVO_RETURN_IF_ERROR(ProcessPlaced(stream, raw + kept.run.at * record_bytes_, kept.run.records, kept.placement, kept.target));
+  }
+  group_runs_.clear();
+  return absl::OkStatus();
+}
+
+// The sums of the parts of a group of which `runs` came, and the mean that is its background.
+void SpectralProcessor::AddGroup(int64_t begin, int64_t end, std::span<const GroupRun> runs) {
+  int64_t cuts[RollingShape::kMostParts + 1];
+  const int parts = shape_.Parts(begin, end, cuts);
+  const size_t before = pieces_.size();
+  for (int i = 0; i < parts; ++i) {
+    SumPiece piece;
+    for (const GroupRun& run : runs) {  // neighbours in memory, whatever is missing between them
+      const int64_t from = std::max(cuts[i], run.first), to = std::min(cuts[i + 1], run.first + run.records);
+      if (from >= to) continue;
+      if (piece.records == 0) piece.first = static_cast<int32_t>(run.at + from - run.first);
+      piece.records += static_cast<int32_t>(to - from);
+    }
+    if (piece.records == 0) continue;
+    piece.entry = static_cast<int32_t>(window_ != nullptr ? window_->Add(cuts[i]) : std::ssize(pieces_));
+    pieces_.push_back(piece);
+  }
+  const int64_t in_volume = begin % shape_.volume_records;
+  MeanOfSums mean{.row = static_cast<int32_t>(in_volume / shape_.group_records % RollingRows(config_))};
+  if (window_ != nullptr) {
+    const RollingWindow::Entries entries = window_->WindowOf(end);
+    mean.first = static_cast<int32_t>(entries.first);
+    mean.entries = static_cast<int32_t>(entries.count);
+  } else {
+    mean.first = static_cast<int32_t>(before);
+    mean.entries = static_cast<int32_t>(pieces_.size() - before);
+  }
+  means_.push_back(mean);
+}
+
+// `first_record`: of the groups, within the volume.
+absl::Status SpectralProcessor::EnqueueBackgrounds(StreamRef stream, const uint8_t* raw, int64_t first_record) {
+  // A B-scan that waits for an end that is lost: its backgrounds are about to be replaced.
+  if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != first_record) OCTAVO_RETURN_IF_ERROR(EndBscan(stream));
+  const SumRing ring{.sums = sums_.as<double>(), .entries = window_ != nullptr ? window_->entries() : 0};
+  if (!pieces_.empty()) OCTAVO_RETURN_IF_ERROR(plan_->SumRecords(stream, raw, pieces_, ring));
+  for (size_t i = 0; summed_ != nullptr && i < pieces_.size();) {
+    size_t count = 1;
+    while (i + count < pieces_.size() && pieces_[i + count].entry == pieces_[i].entry + static_cast<int32_t>(count)) ++count;
+    OCTAVO_RETURN_IF_ERROR(summed_(pieces_[i].entry, static_cast<int64_t>(count)));
+    i += count;
+  }
+  OCTAVO_RETURN_IF_ERROR(plan_->MakeBackgrounds(stream, means_, ring));
+  pieces_.clear();
+  means_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status SpectralProcessor::Advance(StreamRef stream, int64_t volume, int64_t first_record) {
+  if (group_records_ == 0 || volume * shape_.volume_records + first_record < group_end_) return absl::OkStatus();
+  return EndGroup(stream);
+}
+
+absl::StatusOr<bool> SpectralProcessor::Continue(StreamRef stream, SpectralProcessor& before) {
+  if (non_finite_.bytes() > 0 && before.non_finite_.bytes() > 0) {
+    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, non_finite_.data(), before.non_finite_.data(), sizeof(uint64_t)));
+  }
+  if (!rolling()) return false;
+  if (!before.rolling()) return window_ == nullptr;
+  next_number_ = before.next_number_;
+  if (window_ == nullptr) return true;
+  if (before.window_ == nullptr || !(before.window_->shape() == window_->shape()) || before.sums_.bytes() != sums_.bytes()) return false;
+  window_ = before.window_;
+  OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, sums_.data(), before.sums_.data(), sums_.bytes()));
+  return true;
+}
+
+void SpectralProcessor::ShareWindow(std::shared_ptr<RollingWindow> window, Summed summed) {
+  window_ = std::move(window);
+  summed_ = std::move(summed);
 }
 
 namespace {
@@ -210,7 +429,7 @@ absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* ra
   if (placement.table == nullptr) OCTAVO_RETURN_IF_ERROR(InRange("placement.raster.ascans_per_bscan", placement.raster.ascans_per_bscan, 1, 1 << 24));
   const bool whole = config_.bscan_records > 0;
   if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != placement.first_record) {
-    OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));  // a gap
+    OCTAVO_RETURN_IF_ERROR(EndBscan(stream));  // a gap
   }
   const int64_t end = placement.first_record + records;
   int64_t at = placement.first_record;
@@ -236,8 +455,8 @@ absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* ra
       OCTAVO_RETURN_IF_ERROR(ProcessRuns(stream, from, {.runs = 1, .active = stop - at, .pitch = stop - at}, part, target));
       at = stop;
     } else if (kept_records_ > 0 || count < wanted) {
-      OCTAVO_RETURN_IF_ERROR(Keep(stream, from, count, part));
-      if (count == wanted) OCTAVO_RETURN_IF_ERROR(EndVolume(stream, target));
+      OCTAVO_RETURN_IF_ERROR(Keep(stream, from, count, part, target));
+      if (count == wanted) OCTAVO_RETURN_IF_ERROR(EndBscan(stream));
       at += count;
     } else {
       int64_t runs = 1, pitch = count;
@@ -255,8 +474,10 @@ absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* ra
   return absl::OkStatus();
 }
 
-absl::Status SpectralProcessor::Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement) {
+absl::Status SpectralProcessor::Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
+                                     const SpectralTarget& target) {
   if (kept_records_ == 0) {
+    kept_target_ = target;
     kept_placement_ = placement;
     kept_placement_.spans = nullptr;
     if (placement.table != nullptr) kept_placement_.table = kept_table_.as<int32_t>();
@@ -269,10 +490,15 @@ absl::Status SpectralProcessor::Keep(StreamRef stream, const uint8_t* raw, int64
   return absl::OkStatus();
 }
 
-absl::Status SpectralProcessor::EndVolume(StreamRef stream, const SpectralTarget& target) {
+absl::Status SpectralProcessor::EndVolume(StreamRef stream) {
+  OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
+  return EndBscan(stream);
+}
+
+absl::Status SpectralProcessor::EndBscan(StreamRef stream) {
   if (kept_records_ == 0) return absl::OkStatus();
   const int64_t records = std::exchange(kept_records_, 0);
-  return ProcessRuns(stream, kept_.as<uint8_t>(), {.runs = 1, .active = records, .pitch = records}, kept_placement_, target);
+  return ProcessRuns(stream, kept_.as<uint8_t>(), {.runs = 1, .active = records, .pitch = records}, kept_placement_, kept_target_);
 }
 
 absl::Status SpectralProcessor::ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
@@ -295,7 +521,12 @@ std::string DescribeChain(const SpectralConfig& c) {
   switch (c.background) {
     case math::Background::kNone: text += "background: none\n"; break;
     case math::Background::kStatic: text += "background: the given spectrum\n"; break;
-    case math::Background::kRolling: absl::StrAppend(&text, "background: mean of the last ", c.background_window_records, " records\n"); break;
+    case math::Background::kRolling: {
+      absl::StrAppend(&text, "background: of each group of ", c.background_group_records, " records the mean of ");
+      absl::StrAppend(&text, c.background_window_records == 0 ? std::string("the group") : absl::StrCat("the last ", c.background_window_records),
+                      "\n");
+      break;
+    }
     case math::Background::kBscan: absl::StrAppend(&text, "background: mean of the B-scan's ", c.bscan_records, " records\n"); break;
   }
   switch (c.interpolation) {

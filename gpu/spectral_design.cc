@@ -42,11 +42,11 @@ std::vector<float> MakeDispersionPhase(double a2, double a3, int64_t n) {
   return phase;
 }
 
-absl::StatusOr<std::vector<float>> KIndexFromPolynomial(std::span<const double> coefficients, int64_t samples) {
+absl::StatusOr<std::vector<double>> KIndexFromPolynomial(std::span<const double> coefficients, int64_t samples) {
   constexpr char kField[] = "k_linearisation.polynomial";
   if (coefficients.empty()) return InvalidField(kField, "has no coefficients");
   const double top = static_cast<double>(samples - 1);
-  std::vector<float> index(static_cast<size_t>(samples));
+  std::vector<double> index(static_cast<size_t>(samples));
   double previous = -1;
   for (int64_t j = 0; j < samples; ++j) {
     double r = 0;
@@ -57,12 +57,12 @@ absl::StatusOr<std::vector<float>> KIndexFromPolynomial(std::span<const double> 
     r = std::clamp(r, 0.0, top);
     if (r < previous) return InvalidField(kField, absl::StrCat("decreases at sample ", j, ": ", r, " after ", previous));
     previous = r;
-    index[static_cast<size_t>(j)] = static_cast<float>(r);
+    index[static_cast<size_t>(j)] = r;
   }
   return index;
 }
 
-absl::StatusOr<std::vector<float>> KIndexFromWavelength(std::span<const double> wavelength_nm) {
+absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double> wavelength_nm) {
   constexpr char kField[] = "k_linearisation.wavelength_nm";
   const size_t n = wavelength_nm.size();
   if (n < 2) return InvalidField(kField, absl::StrCat("has ", n, " values; allowed at least 2"));
@@ -79,14 +79,14 @@ absl::StatusOr<std::vector<float>> KIndexFromWavelength(std::span<const double> 
   }
   // k in stored order runs up (descending wavelength) or down; a uniform grid from k[0] to k[n-1] covers both, and r
   // ascends either way. Running down mirrors the spectrum, which leaves depth magnitudes as they are.
-  std::vector<float> index(n);
+  std::vector<double> index(n);
   const double step = (k[n - 1] - k[0]) / static_cast<double>(n - 1);
   size_t i = 0;
   for (size_t j = 0; j < n; ++j) {
     const double target = k[0] + step * static_cast<double>(j);
     while (i + 2 < n && (descending ? k[i + 1] <= target : k[i + 1] >= target)) ++i;
     const double t = (target - k[i]) / (k[i + 1] - k[i]);
-    index[j] = static_cast<float>(std::clamp(static_cast<double>(i) + t, 0.0, static_cast<double>(n - 1)));
+    index[j] = std::clamp(static_cast<double>(i) + t, 0.0, static_cast<double>(n - 1));
   }
   return index;
 }

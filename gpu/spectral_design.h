@@ -19,13 +19,13 @@ std::vector<float> MakeDispersionPhase(double a2, double a3, int64_t n);
 
 /// k_index r[j] = Σ c_i j^i for j = 0 ... samples-1, clamped where it leaves 0 ... samples-1 by less than one sample.
 /// InvalidArgument ("k_linearisation.polynomial") if it leaves by more or decreases (names the first index).
-absl::StatusOr<std::vector<float>> KIndexFromPolynomial(std::span<const double> coefficients, int64_t samples);
+absl::StatusOr<std::vector<double>> KIndexFromPolynomial(std::span<const double> coefficients, int64_t samples);
 
 /// k_index from a strictly monotonic wavelength axis in nm: k = 2π/λ made ascending, r = interp(linspace(k₀,k_end), k, 0…S-1).
 /// For ascending wavelengths r runs over the reversed spectrum; it is returned in terms of the spectrum as stored, and so
 /// made non-decreasing by mirroring (depth magnitudes are unchanged by reversing the spectrum).
 /// InvalidArgument ("k_linearisation.wavelength_nm") names the first bad index.
-absl::StatusOr<std::vector<float>> KIndexFromWavelength(std::span<const double> wavelength_nm);
+absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double> wavelength_nm);
 
 /// Depth per bin in µm of a transform of length fft_length over the band of `wavelength_nm`: π / (n_refr · δk · F), δk the k step.
 double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length, double refractive_index);

@@ -26,7 +26,7 @@ struct SpecFlags {
   std::vector<float> wavelength;
   PatternFlags pattern;
   uint32_t samples = 0, hold_slots = 0, keep_last = 0, depth = 0, fft_length = 0, loops = 1, block = 0, channels = 0, channel = 0, record_average = 0,
-           adc_bits = 0, camera_height = 0;
+           adc_bits = 0, camera_height = 0, group_records = 0, window_records = 0;
   uint64_t seed = 0;
   bool fast = false, aip = false, watch = false;
   double rate = 0, ttl = 0, a2 = 0, a3 = 0, exposure = 0, frame_rate = 0;
@@ -89,6 +89,8 @@ void AddSpecFlags(CLI::App* app, SpecFlags& f) {
   app->add_option("--poly", f.poly, "coefficients for --k poly")->delimiter(',');
   app->add_option("--interp", f.interp, "linear | cubic | lanczos");
   app->add_option("--background", f.background, "none | rolling | bscan");
+  app->add_option("--group-records", f.group_records, "rolling background: records that have one; 0 = a B-scan with its flyback");
+  app->add_option("--window-records", f.window_records, "rolling background: records that it is the mean of; 0 = the group");
   app->add_option("--fixed-pattern-noise", f.fixed_pattern, "keep | mean | quiet-segment: subtract that of each B-scan");
   app->add_option("--depth", f.depth, "depth samples kept; 0 = half the transform");
   app->add_option("--fft-length", f.fft_length, "transform length; 0 = chosen");
@@ -186,6 +188,8 @@ v1::ScanSpec BuildSpec(const SpecFlags& f, const CLI::App* app) {
   if (!f.background.empty()) {
     c->mutable_background()->set_mode(Parse<v1::Processing::Background::Mode>(f.background, v1::Processing::Background::Mode_Parse, "--background"));
   }
+  if (f.group_records != 0) c->mutable_background()->set_group_records(f.group_records);
+  if (f.window_records != 0) c->mutable_background()->set_window_records(f.window_records);
   if (!f.fixed_pattern.empty()) {
     c->set_fixed_pattern_noise(
         Parse<v1::Processing::FixedPatternNoise>(f.fixed_pattern, v1::Processing::FixedPatternNoise_Parse, "--fixed-pattern-noise"));
@@ -215,6 +219,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
             << " records/s";
   if (scan.duplicate_records() > 0) std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0) std::cout << "  " << scan.out_of_range_records() << " records for no volume";
+  if (scan.non_finite_records() > 0) std::cout << "  " << scan.non_finite_records() << " records with samples that are no finite number";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
   if (scan.queue_position() > 0) std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
   if (const int64_t clipped = scan.clipped_below() + scan.clipped_above(); clipped > 0) std::cout << "  " << Clipped(clipped, scan.voxels());

@@ -66,7 +66,8 @@ __device__ __forceinline__ void SyncGroup(int group) {
 
 template <class Form, class Chain>
 __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKernel(const __grid_constant__ FusedTables t,
-                                                                                  const uint8_t* __restrict__ raw, int64_t records,
+                                                                                  const uint8_t* __restrict__ raw,
+                                                                                  const __grid_constant__ FusedUnits units,
                                                                                   const __grid_constant__ RecordPlacement placement,
                                                                                   const __grid_constant__ SpectralTarget target) {
   constexpr int R = Form::kRadix, S = Form::kSpread, G = Form::kGroup, F = Form::kLength, kGroups = Form::kThreads / G, kBits = Log2(R);
@@ -81,8 +82,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   const int bin = Form::BinOf(lane);
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
   float2* const staged = exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
-  const uint32_t base = SharedAddress(staged) - t.tap_offset;
-  const float4* const position = t.position + lane;
+  const uint32_t base = SharedAddress(staged);
   const float2* const twiddles = t.twiddle + bin;
   float2 kept[Form::kTwiddlesKept];
 #pragma unroll
@@ -127,24 +127,36 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     TransformFrom<R, !Form::kReal>(x, twiddle);
   };
 
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kGroups * 2;
+  // Units in a row: nearly always of one group, whose table stays in the L1 cache.
+  const int takers = static_cast<int>(gridDim.x) * kGroups, taker = static_cast<int>(blockIdx.x) * kGroups + group;
+  const int share = units.units / takers, more = units.units % takers;
+  int unit = taker * share + min(taker, more);
+  const int last_unit = unit + share + (taker < more ? 1 : 0);
+  int first = 2 * unit, end = units.head, row = units.first_group;  // first record of the unit; end and table of its group
+  if (unit >= units.head_units) {
+    const int beyond = unit - units.head_units, groups = beyond / units.group_units;
+    first = units.head + groups * t.group_records + 2 * (beyond - groups * units.group_units);
+    end = min(units.records, units.head + (groups + 1) * t.group_records);
+    row = (row + groups + 1) % t.rows;
+  }
+  const float4* position = t.position + static_cast<int64_t>(row) * (F / 2) + lane;
   int64_t place = -1;  // lane l of a warp knows that of record l % 2 of turn l / 2 of 16
   int turn = 0;
-  for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kGroups + group) * 2; first < records; first += step) {
-    const bool two = first + 1 < records;
+  for (; unit < last_unit; ++unit) {
+    const bool two = first + 1 < end;
     const uint8_t *a = raw + first * t.record_bytes, *b = two ? a + t.record_bytes : a;
     if constexpr (Chain::kUsual) {
       Stage<Chain::kRaw, G, F>(t, a, b, lane, staged);
     } else {
       StageAny<G>(t, a, b, lane, staged);
     }
-    if (first + step + 1 < records && lane * 128 < 2 * t.record_bytes) {  // the next two, into the L2 cache
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(raw + (first + step) * t.record_bytes + lane * 128));
+    if (first + 3 < end && unit + 1 < last_unit && lane * 128 < 2 * t.record_bytes) {  // the next two, into the L2 cache
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(a + 2 * t.record_bytes + lane * 128));
     }
     SyncGroup<Form>(group);
     if (turn == 0) {
-      const int64_t record = first + lane % 32 / 2 * step + lane % 2;
-      place = record < records ? AscanOf(placement, record) : -1;
+      const int record = first + lane % 32;
+      place = record < end ? AscanOf(placement, record) : -1;
       if (place >= target.volume_ascans) place = -1;
     }
     const auto both = [&](auto cubic, auto use) {
@@ -240,6 +252,14 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       }
     }
     turn = (turn + 1) % 16;
+    first += 2;
+    if (first >= end) {  // on to the next group
+      first = end;
+      end = min(units.records, end + t.group_records);
+      row = row + 1 < t.rows ? row + 1 : 0;
+      position = t.position + static_cast<int64_t>(row) * (F / 2) + lane;
+      turn = 0;
+    }
   }
   if (target.clipped == nullptr) return;
   __syncthreads();
@@ -249,37 +269,37 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 }
 
 template <class Form, class Chain>
-void Launch(cudaStream_t stream, int sms, const FusedTables& tables, const void* raw, int64_t records, const RecordPlacement& placement,
+void Launch(cudaStream_t stream, int sms, const FusedTables& tables, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
             const SpectralTarget& target) {
-  const int64_t each = 2 * Form::kThreads / Form::kGroup;  // records of a block at once
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(int64_t{sms} * Form::kBlocksPerSm, (records + each - 1) / each));
-  FusedKernel<Form, Chain><<<blocks, Form::kThreads, 0, stream>>>(tables, static_cast<const uint8_t*>(raw), records, placement, target);
+  constexpr int kEach = Form::kThreads / Form::kGroup;  // units of a block at once
+  const auto blocks = static_cast<unsigned>(std::min(sms * Form::kBlocksPerSm, (units.units + kEach - 1) / kEach));
+  FusedKernel<Form, Chain><<<blocks, Form::kThreads, 0, stream>>>(tables, static_cast<const uint8_t*>(raw), units, placement, target);
 }
 
 template <class Form>
-void LaunchForm(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, int64_t records, const RecordPlacement& placement,
+void LaunchForm(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
                 const SpectralTarget& target) {
   const bool usual = t.usual && t.pairs;
   if (usual && t.raw == RawKind::kU16 && t.out == OutKind::kU8) {
-    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU8>>(stream, sms, t, raw, records, placement, target);
+    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU8>>(stream, sms, t, raw, units, placement, target);
   } else if (usual && t.raw == RawKind::kU16 && t.out == OutKind::kU16) {
-    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU16>>(stream, sms, t, raw, records, placement, target);
+    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU16>>(stream, sms, t, raw, units, placement, target);
   } else if (usual && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU8) {
-    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU8>>(stream, sms, t, raw, records, placement, target);
+    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU8>>(stream, sms, t, raw, units, placement, target);
   } else if (usual && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU16) {
-    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU16>>(stream, sms, t, raw, records, placement, target);
+    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU16>>(stream, sms, t, raw, units, placement, target);
   } else {
-    Launch<Form, AnyChain>(stream, sms, t, raw, records, placement, target);
+    Launch<Form, AnyChain>(stream, sms, t, raw, units, placement, target);
   }
 }
 
 template <int kRadix, int kSpread>
-void LaunchLength(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, int64_t records, const RecordPlacement& placement,
+void LaunchLength(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
                   const SpectralTarget& target) {
   if (t.real) {
-    LaunchForm<FusedForm<kRadix, kSpread, true>>(stream, sms, t, raw, records, placement, target);
+    LaunchForm<FusedForm<kRadix, kSpread, true>>(stream, sms, t, raw, units, placement, target);
   } else {
-    LaunchForm<FusedForm<kRadix, kSpread, false>>(stream, sms, t, raw, records, placement, target);
+    LaunchForm<FusedForm<kRadix, kSpread, false>>(stream, sms, t, raw, units, placement, target);
   }
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "gpu/base/status.h"
@@ -20,13 +21,25 @@ const FusedLength* LengthOf(int64_t length) {
 /// Entry of point n in tables of pairs: points n and n + F/2 stand side by side, F/2 of them in steps of G.
 __host__ __device__ inline int64_t EntryOf(int64_t n, int64_t length) { return n < length / 2 ? 2 * n : 2 * (n - length / 2) + 1; }
 
-// The background as it is after the interpolation, negative: one thread a position.
-__global__ void FoldBackgroundKernel(const float* background, int samples, int positions, int length, bool cubic, float2* position) {
+constexpr int kNoGroups = 1 << 25;  // more than the records of a launch
+
+/// Rows of backgrounds.
+struct Rows {
+  int32_t at[kMostRollingStepGroups];
+};
+
+// The background as it is after the interpolation, negative: one thread a position, of each of some rows.
+__global__ void FoldBackgroundKernel(const __grid_constant__ Rows rows, const float* background, int samples, int positions, int length, bool cubic,
+                                     float2* position) {
   const int j = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (j >= positions) return;
+  const int64_t row = rows.at[blockIdx.y];
+  background += row * samples;
+  position += row * length;
   float2* const entry = position + EntryOf(j, length);
-  const float r = entry->x, t = r - floorf(r);
-  const int i = static_cast<int>(floorf(r));
+  const uint32_t bits = __float_as_uint(entry->x);
+  const float t = math::PositionFraction(bits);
+  const int i = static_cast<int>(math::PositionSample(bits));
   const auto at = [&](int k) { return background[min(max(k, 0), samples - 1)]; };
   float w[4] = {0, 1 - t, t, 0};
   if (cubic) math::CubicWeights(t, w);
@@ -52,7 +65,8 @@ class FusedChainImpl final : public FusedChain {
     std::vector<float> parts((real ? 1 : 2) * length, 0.0f);  // of h
     for (size_t j = 0; j < c.window.size(); ++j) {
       const auto entry = static_cast<size_t>(EntryOf(static_cast<int64_t>(j), c.fft_length));
-      position[entry].x = c.interpolation == math::Interpolation::kNone ? static_cast<float>(j) : c.k_index[j];
+      const uint32_t bits = math::PositionBits(c.interpolation == math::Interpolation::kNone ? static_cast<double>(j) : c.k_index[j]);
+      std::memcpy(&position[entry].x, &bits, sizeof bits);
       const double w = static_cast<double>(c.window[j]) / static_cast<double>(length);
       if (real) {
         parts[entry] = static_cast<float>(w / 2);  // the sum of a bin and its conjugate is twice what is wanted
@@ -78,10 +92,16 @@ class FusedChainImpl final : public FusedChain {
     }
     OCTAVO_ASSIGN_OR_RETURN(memory_, device->Allocate(DeviceBytes(c)));
     float2* at = memory_.as<float2>();
-    const float2* begin[3];
+    const float2* begin[3] = {at};
+    rows_ = RowsOf(c);
+    for (int64_t row = 0; row + 1 < rows_; ++row) {
+      OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, position.data(), position.size() * sizeof(float2), cudaMemcpyHostToDevice, stream));
+      at += position.size();
+    }
     for (int i = 0; const auto* table : {&position, &h, &twiddle}) {
       OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, table->data(), table->size() * sizeof(float2), cudaMemcpyHostToDevice, stream));
-      begin[i++] = at;
+      if (i > 0) begin[i] = at;
+      ++i;
       at += table->size();
     }
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(stream));
@@ -120,37 +140,73 @@ class FusedChainImpl final : public FusedChain {
           .value_offset = static_cast<float>(offset),
           .slab_begin = static_cast<int>(c.slab_begin),
           .slab_end = static_cast<int>(c.slab_end),
-          .tap_offset = kTapOffset};
+          .group_records = c.background == math::Background::kRolling ? static_cast<int>(c.background_group_records) : kNoGroups,
+          .rows = static_cast<int>(rows_)};
     int device_index = 0;
     OCTAVO_CUDA(health_.get(), cudaGetDevice(&device_index));
     OCTAVO_CUDA(health_.get(), cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_index));
-    return background_ == nullptr ? absl::OkStatus() : Refresh(stream);
+    if (background_ == nullptr) return absl::OkStatus();
+    std::vector<MeanOfSums> all(static_cast<size_t>(std::min(rows_, kMostRollingStepGroups)));
+    for (int64_t first = 0; first < rows_; first += std::ssize(all)) {
+      for (int64_t i = 0; i < std::ssize(all); ++i) all[static_cast<size_t>(i)].row = static_cast<int32_t>(std::min(first + i, rows_ - 1));
+      OCTAVO_RETURN_IF_ERROR(Refresh(stream, all));
+    }
+    return absl::OkStatus();
   }
 
-  absl::Status Refresh(cudaStream_t stream) override {
+  absl::Status Refresh(cudaStream_t stream, std::span<const MeanOfSums> rows) override {
     const auto n = static_cast<int>(config_.window.size());
-    FoldBackgroundKernel<<<static_cast<unsigned>((n + 127) / 128), 128, 0, stream>>>(background_, t_.samples, n, static_cast<int>(config_.fft_length),
-                                                                                     t_.cubic, memory_.as<float2>());
+    Rows of{};
+    for (size_t i = 0; i < rows.size(); ++i) of.at[i] = rows[i].row;
+    FoldBackgroundKernel<<<dim3(static_cast<unsigned>((n + 127) / 128), static_cast<unsigned>(rows.size())), 128, 0, stream>>>(
+        of, background_, t_.samples, n, static_cast<int>(config_.fft_length), t_.cubic, memory_.as<float2>());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
 
   absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement,
                        const SpectralTarget& target) override {
-    FusedTables tables = t_;
-    tables.pairs = t_.pairs && reinterpret_cast<uintptr_t>(raw) % 4 == 0;
-    length_.launch(stream, sms_, tables, raw, records, placement, target);
+    // Two A-scans that are one transform are those of an even place (in the group, if there are some) and the next, wherever a call begins.
+    const int64_t place = t_.group_records == kNoGroups ? placement.first_record : placement.first_record % t_.group_records;
+    const int64_t alone = t_.real && place % 2 != 0 ? 1 : 0;
+    if (alone > 0) Launch(stream, raw, alone, placement, target);
+    if (records > alone) {
+      RecordPlacement rest = placement;
+      rest.first_record += alone;
+      if (rest.table != nullptr) rest.table += alone;
+      Launch(stream, static_cast<const uint8_t*>(raw) + alone * t_.record_bytes, records - alone, rest, target);
+    }
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
+
+  static int64_t RowsOf(const SpectralConfig& c) { return std::max<int64_t>(1, RollingRows(c)); }
 
  private:
   const SpectralConfig config_;
   const FusedLength& length_;
   const std::shared_ptr<DeviceHealth> health_;
   const float* const background_;
+  void Launch(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target) const {
+    FusedTables tables = t_;
+    tables.pairs = t_.pairs && reinterpret_cast<uintptr_t>(raw) % 4 == 0;
+    length_.launch(stream, sms_, tables, raw, UnitsOf(records, placement.first_record), placement, target);
+  }
+  FusedUnits UnitsOf(int64_t records, int64_t first_record) const {
+    const bool grouped = t_.group_records != kNoGroups;
+    const int64_t group = t_.group_records, head = grouped ? std::min(records, group - first_record % group) : records, rest = records - head,
+                  each = (group + 1) / 2, whole = rest / group;
+    return {.records = static_cast<int>(records),
+            .head = static_cast<int>(head),
+            .head_units = static_cast<int>((head + 1) / 2),
+            .group_units = static_cast<int>(each),
+            .units = static_cast<int>((head + 1) / 2 + whole * each + (rest - whole * group + 1) / 2),
+            .first_group = grouped ? static_cast<int>(first_record / group % rows_) : 0};
+  }
+
   DeviceBuffer memory_;
   FusedTables t_{};
+  int64_t rows_ = 1;
   int sms_ = 0;
 };
 
@@ -178,7 +234,9 @@ std::string FusedChain::Describe(const SpectralConfig& c) {
          " in registers" + (c.phase_rad.empty() ? ", two A-scans as one complex transform (no dispersion)" : "");
 }
 
-int64_t FusedChain::DeviceBytes(const SpectralConfig& c) { return 3 * c.fft_length * static_cast<int64_t>(sizeof(float2)); }
+int64_t FusedChain::DeviceBytes(const SpectralConfig& c) {
+  return (2 + FusedChainImpl::RowsOf(c)) * c.fft_length * static_cast<int64_t>(sizeof(float2));
+}
 
 absl::StatusOr<std::unique_ptr<FusedChain>> FusedChain::Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health,
                                                                const float* background, cudaStream_t stream) {

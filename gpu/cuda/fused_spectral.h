@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,12 +25,12 @@ class FusedChain {
   static std::string Describe(const SpectralConfig& config);
   /// An upper bound of what Create allocates.
   static int64_t DeviceBytes(const SpectralConfig& config);
-  /// `background`: device memory [S] or null; read by Refresh. Enqueues on `stream` and waits for it.
+  /// `background`: device memory [S] (kRolling: [RollingRows, S]) or null; read by Refresh. Enqueues on `stream` and waits for it.
   static absl::StatusOr<std::unique_ptr<FusedChain>> Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health,
                                                             const float* background, cudaStream_t stream);
   virtual ~FusedChain() = default;
-  /// Enqueues taking over what `background` holds now.
-  virtual absl::Status Refresh(cudaStream_t stream) = 0;
+  /// Enqueues taking over what those rows of `background` hold now.
+  virtual absl::Status Refresh(cudaStream_t stream, std::span<const MeanOfSums> rows) = 0;
   virtual absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement,
                                const SpectralTarget& target) = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace octavo::cuda::fused {
 
-constexpr float kMagic = 8388608.0f;  // 2^23: adding it rounding down leaves the integer part in the low bits
+constexpr float kMagic = 8388608.0f;  // 2^23: below it a number's integer part is in the low bits
 constexpr uint32_t kMagicBits = 0x4B000000u;
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
@@ -21,12 +21,12 @@ __device__ __forceinline__ float2 LoadShared(uint32_t address) {
   return v;
 }
 
-// One step of the interpolation for both A-scans: `at` is the position and less the background there, `base` the address of the
-// samples less kTapOffset.
+// One step of the interpolation for both A-scans: `at` is the position (math::PositionBits) and less the background there, `base` the
+// address of the samples.
 template <bool kCubic>
 __device__ __forceinline__ float2 Interpolate(uint32_t base, float2 at) {
-  const float floor_at = __fadd_rd(at.x, kMagic), t = at.x - (floor_at - kMagic);
-  const uint32_t p = base + 8u * __float_as_uint(floor_at);
+  const uint32_t position = __float_as_uint(at.x), p = base + 8u * math::PositionSample(position);
+  const float t = math::PositionFraction(position);
   const float2 p1 = LoadShared<0>(p), p2 = LoadShared<8>(p);
   if constexpr (kCubic) {
     // math::CubicWeights in eight operations: the last weight, and the others from it.

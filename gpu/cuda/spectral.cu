@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -72,8 +73,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     const cudaStream_t stream = Of(owned.ref());
     std::vector<int32_t> tap;
     std::vector<float> weights;
-    for (const float r : c.k_index) {
-      const float left = std::floor(r);
+    for (const double r : c.k_index) {
+      const double left = std::floor(r);
       float w[8];
       math::WeightsOf(c.interpolation, r - left, w);
       tap.push_back(static_cast<int32_t>(left));
@@ -91,13 +92,14 @@ class CudaSpectralPlan final : public SpectralPlan {
     const int64_t samples = c.samples_per_record;
     if (c.background == math::Background::kStatic) OCTAVO_RETURN_IF_ERROR(Upload(device, stream, c.background_spectrum, &background_));
     if (c.background == math::Background::kRolling) {
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, samples * 4, &background_));
-      OCTAVO_ASSIGN_OR_RETURN(rolling_, RollingBackground::Create(c, device, health_, stream));
+      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, RollingRows(c) * samples * 4, &background_));
+      OCTAVO_ASSIGN_OR_RETURN(rolling_, RollingBackground::Create(c, device, health_));
       device_bytes_ += RollingBackground::DeviceBytes(c);
     }
     if (c.background == math::Background::kBscan) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * samples * 4, &background_));
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * sizes_.mean_parts * samples * 8, &partials_));
+      if (c.raw_type == DType::kF32) OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.chunk, &finite_));
     }
     if (c.fixed_pattern != math::FixedPattern::kNone) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * c.depth * 8, &pattern_));
@@ -123,6 +125,8 @@ class CudaSpectralPlan final : public SpectralPlan {
           .h = h_.as<float2>(),
           .background = background_.as<float>(),
           .background_step = c.background == math::Background::kBscan ? samples : 0,
+          .group_records = c.background == math::Background::kRolling ? c.background_group_records : 0,
+          .group_rows = RollingRows(c),
           .pattern = pattern_.as<float2>(),
           .value = c.value,
           .scaled = c.has_levels,
@@ -150,10 +154,22 @@ class CudaSpectralPlan final : public SpectralPlan {
     return owned.ref().Synchronize();
   }
 
-  absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) override {
+  absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) override {
     const DeviceGuard guard(ordinal_);
-    OCTAVO_RETURN_IF_ERROR(rolling_->Update(Of(stream), raw, records, background_.as<float>()));
-    return fused_ != nullptr ? fused_->Refresh(Of(stream)) : absl::OkStatus();
+    return rolling_->Sum(Of(stream), raw, pieces, ring);
+  }
+
+  absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) override {
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_RETURN_IF_ERROR(rolling_->Mean(Of(stream), means, ring, background_.as<float>()));
+    return fused_ != nullptr ? fused_->Refresh(Of(stream), means) : absl::OkStatus();
+  }
+
+  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) override {
+    const DeviceGuard guard(ordinal_);
+    LaunchCountNonFinite(Of(stream), config_, raw, records, count);
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
   }
 
   absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
@@ -174,6 +190,7 @@ class CudaSpectralPlan final : public SpectralPlan {
     return absl::OkStatus();
   }
 
+  bool pairs() const override { return fused_ != nullptr && sizes_.real; }
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
     if (fused_ != nullptr) return "cuda: " + FusedChain::Describe(config_);
@@ -196,12 +213,13 @@ class CudaSpectralPlan final : public SpectralPlan {
   static unsigned Columns(int64_t count) { return static_cast<unsigned>((count + kColumnThreads - 1) / kColumnThreads); }
 
   template <bool kReal>
-  void LaunchPrepare(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs, unsigned records, auto type) {
+  void LaunchPrepare(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs, int64_t first_record, auto type) {
     using T = decltype(type);
+    const auto records = static_cast<unsigned>(runs.records());
     if (staged_bytes_ > 0) {
-      PrepareKernel<T, true, kReal><<<records, kPrepareThreads, staged_bytes_, stream>>>(t_, raw, runs, spectra_.as<float2>());
+      PrepareKernel<T, true, kReal><<<records, kPrepareThreads, staged_bytes_, stream>>>(t_, raw, runs, first_record, spectra_.as<float2>());
     } else {
-      PrepareKernel<T, false, kReal><<<records, kPrepareThreads, 0, stream>>>(t_, raw, runs, spectra_.as<float2>());
+      PrepareKernel<T, false, kReal><<<records, kPrepareThreads, 0, stream>>>(t_, raw, runs, first_record, spectra_.as<float2>());
     }
   }
 
@@ -213,18 +231,22 @@ class CudaSpectralPlan final : public SpectralPlan {
       if (config_.background == math::Background::kBscan) {
         const int64_t rows = runs.active * config_.record_average;
         const int64_t part = std::max(kMeanRecords, (rows + kMostMeanParts - 1) / kMostMeanParts), parts = (rows + part - 1) / part;
+        if (finite_.bytes() > 0) {
+          LaunchFinite(stream, config_, raw, runs, finite_.as<uint8_t>());
+          OCTAVO_CUDA(health_.get(), cudaGetLastError());
+        }
         RunSumKernel<T>
             <<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs), static_cast<unsigned>(parts)), kColumnThreads, 0, stream>>>(
-                t_, raw, runs, part, partials_.as<double>());
+                t_, raw, runs, part, finite_.as<uint8_t>(), partials_.as<double>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
         RunMeanKernel<<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs)), kColumnThreads, 0, stream>>>(
-            partials_.as<double>(), parts, t_.rows.samples, static_cast<double>(rows), background_.as<float>());
+            t_, partials_.as<double>(), parts, runs.active, finite_.as<uint8_t>(), background_.as<float>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
       }
       if (sizes_.real) {
-        LaunchPrepare<true>(stream, raw, runs, records, type);
+        LaunchPrepare<true>(stream, raw, runs, placement.first_record, type);
       } else {
-        LaunchPrepare<false>(stream, raw, runs, records, type);
+        LaunchPrepare<false>(stream, raw, runs, placement.first_record, type);
       }
       OCTAVO_CUDA(health_.get(), cudaGetLastError());
       return absl::OkStatus();
@@ -325,7 +347,7 @@ class CudaSpectralPlan final : public SpectralPlan {
   int64_t device_bytes_ = 0;
   size_t staged_bytes_ = 0, work_bytes_ = 0;
   std::vector<std::pair<int64_t, cufftHandle>> plans_;  // records → plan, largest first
-  DeviceBuffer tap_, weights_, h_, background_, partials_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
+  DeviceBuffer tap_, weights_, h_, background_, partials_, finite_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
 };
 
 class CudaSpectralOps final : public SpectralOps {
@@ -345,7 +367,8 @@ class CudaSpectralOps final : public SpectralOps {
     int64_t bytes = FusedChain::WhyNot(c).empty() ? FusedChain::DeviceBytes(c) : sizes.spectra_bytes() + sizes.work;
     bytes += static_cast<int64_t>(c.window.size()) * (8 + 32 + 4) + c.samples_per_record * 4 * sizes.runs + (1 << 16);
     bytes += c.samples_per_record * (4 + sizes.runs * sizes.mean_parts * 8);
-    if (c.background == math::Background::kRolling) bytes += RollingBackground::DeviceBytes(c);
+    if (c.background == math::Background::kRolling) bytes += RollingBackground::DeviceBytes(c) + RollingRows(c) * c.samples_per_record * 4;
+    if (c.background == math::Background::kBscan && c.raw_type == DType::kF32) bytes += sizes.chunk;
     if (sizes.segments > 0) bytes += sizes.runs * c.depth * (8 + sizes.segments * 12);
     return bytes;
   }

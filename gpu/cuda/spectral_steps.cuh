@@ -25,8 +25,10 @@ struct Tables {
   const float* weights;     // [n][taps]
   const float2* h;          // window × dispersion × 1/F
   const float* background;  // null = none
-  int64_t background_step;  // floats from one run's background to the next one's; 0 = the same for all
-  const float2* pattern;    // [run, depth]; null = none
+  int64_t background_step;  // floats from one run's background to the next one's; 0 = the same for all runs
+  int64_t group_records;    // > 0: group g of the volume has background g % group_rows
+  int64_t group_rows;
+  const float2* pattern;  // [run, depth]; null = none
   math::Value value;
   bool scaled;
   float scale, offset, bottom, top;
@@ -48,11 +50,12 @@ __device__ inline Place PlaceOf(const RecordRuns& runs, unsigned b) {
 
 // Steps 1 to 3 and the zero padding: one block a record, staged in shared memory. kReal: rows of real numbers for the real transform.
 template <typename T, bool kStaged, bool kReal>
-__global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, float2* out) {
+__global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t first_record, float2* out) {
   extern __shared__ float staged[];
   const Place place = PlaceOf(runs, blockIdx.x);
   const uint8_t* record = raw + place.record * t.average * t.rows.bytes;
   const float* background = t.background == nullptr ? nullptr : t.background + place.run * t.background_step;
+  if (t.group_records > 0) background += (first_record + place.record) / t.group_records % t.group_rows * t.rows.samples;
   float2* spectrum = out + static_cast<int64_t>(blockIdx.x) * t.pitch;
   const auto load = [&](int64_t i) {
     float v = static_cast<float>(ReadSample<T>(t.rows, record, i));

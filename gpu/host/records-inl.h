@@ -118,13 +118,16 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
 
 // Records → floats [S][lane]: the mean of t.average raw records, less the background.
 template <typename T>
-void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const float* HWY_RESTRICT background,
-                    float* HWY_RESTRICT x) {
+void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const TileBackground& of, float* HWY_RESTRICT x) {
   const D d;
+  // The same operation on the same numbers whichever it is: an A-scan does not depend on its neighbours.
+  const float* HWY_RESTRICT const background = of.all;
+  const float* HWY_RESTRICT const own = of.lanes;
   const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels, static_cast<int64_t>(sizeof(T)));
   if (t.average == 1) {
     ReadSamples<T>(t, raw, records, bytes, [&](int64_t j, V v) HWY_ATTR {
       if (background != nullptr) v = hn::Sub(v, hn::Set(d, background[j]));
+      if (own != nullptr) v = hn::Sub(v, hn::Load(d, own + j * lanes));
       hn::Store(v, d, x + j * lanes);
     });
     return;
@@ -133,7 +136,11 @@ void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_
   for (int64_t r = 0; r < t.average; ++r) {
     ReadSamples<T>(t, raw + r * bytes, records, t.average * bytes, [&](int64_t j, V v) HWY_ATTR {
       if (r > 0) v = hn::Add(v, hn::Load(d, x + j * lanes));
-      if (r == t.average - 1) v = background != nullptr ? hn::MulSub(v, share, hn::Set(d, background[j])) : hn::Mul(v, share);
+      if (r == t.average - 1) {
+        v = background != nullptr ? hn::MulSub(v, share, hn::Set(d, background[j]))
+            : own != nullptr      ? hn::MulSub(v, share, hn::Load(d, own + j * lanes))
+                                  : hn::Mul(v, share);
+      }
       hn::Store(v, d, x + j * lanes);
     });
   }

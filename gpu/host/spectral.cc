@@ -5,8 +5,10 @@
 #include <complex>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numbers>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "tbb/blocked_range.h"
 #include "tbb/enumerable_thread_specific.h"
 #include "tbb/parallel_for.h"
+#include "tbb/parallel_reduce.h"
 
 #include "gpu/host/host_device.h"
 #include "gpu/host/host_stream.h"
@@ -56,24 +59,51 @@ struct RawRows {
   }
 };
 
-// sum[c] += sign · Σ rows. Integers are summed as integers first: 64 of 16 bits fit 32, and that vectorises.
+// sum[c] += Σ rows. Integers are summed as integers first: 64 of 16 bits fit 32, and that vectorises.
 template <typename T>
-void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, int64_t columns, double sign, double* __restrict sum) {
-  using Partial = std::conditional_t<std::is_same_v<T, float>, double, int32_t>;
-  Partial partial[kSumColumns] = {};
+void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, int64_t columns, double* __restrict sum) {
   T buffer[kSumColumns];
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* __restrict in = raw.Row(row + r, first, columns, buffer);
-    for (int64_t c = 0; c < columns; ++c) partial[c] += static_cast<Partial>(in[c]);
+  if constexpr (std::is_same_v<T, float>) {  // one after the other: the sum must not depend on where a call begins
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* __restrict in = raw.Row(row + r, first, columns, buffer);
+      for (int64_t c = 0; c < columns; ++c) sum[c] += static_cast<double>(in[c]);
+    }
+  } else {
+    int32_t partial[kSumColumns] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* __restrict in = raw.Row(row + r, first, columns, buffer);
+      for (int64_t c = 0; c < columns; ++c) partial[c] += static_cast<int32_t>(in[c]);
+    }
+    for (int64_t c = 0; c < columns; ++c) sum[c] += static_cast<double>(partial[c]);
   }
-  for (int64_t c = 0; c < columns; ++c) sum[c] += sign * static_cast<double>(partial[c]);
 }
 
-// Calls f(first, columns) for parts of the columns, in parallel.
+// Whether all samples of raw records [row, row + rows) are finite numbers.
+bool AllFinite(const RawRows& raw, int64_t row, int64_t rows, int64_t samples) {
+  float buffer[kSumColumns];
+  bool finite = true;
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (int64_t first = 0; first < samples; first += kSumColumns) {
+      const int64_t columns = std::min(kSumColumns, samples - first);
+      const float* in = raw.Row(r, first, columns, buffer);
+      for (int64_t c = 0; c < columns; ++c) finite &= math::IsFinite(in[c]);
+    }
+  }
+  return finite;
+}
+
+// Calls f(k, first, columns) for `count` things and parts of the columns, in parallel.
+template <class F>
+void ForColumns(size_t count, int64_t samples, F f) {
+  const int64_t parts = (samples + kSumColumns - 1) / kSumColumns;
+  tbb::parallel_for(int64_t{0}, static_cast<int64_t>(count) * parts, [&](int64_t i) {
+    const int64_t first = i % parts * kSumColumns;
+    f(static_cast<size_t>(i / parts), first, std::min(kSumColumns, samples - first));
+  });
+}
 template <class F>
 void ForColumns(int64_t samples, F f) {
-  tbb::parallel_for(int64_t{0}, (samples + kSumColumns - 1) / kSumColumns,
-                    [&](int64_t part) { f(part * kSumColumns, std::min(kSumColumns, samples - part * kSumColumns)); });
+  ForColumns(1, samples, [&](size_t, int64_t first, int64_t columns) { f(first, columns); });
 }
 
 TileTables MakeTables(const SpectralConfig& c) {
@@ -85,8 +115,8 @@ TileTables MakeTables(const SpectralConfig& c) {
                .average = c.record_average,
                .interpolation = c.interpolation,
                .n = static_cast<int64_t>(c.window.size())};
-  for (const float r : c.k_index) {
-    const float left = std::floor(r);
+  for (const double r : c.k_index) {
+    const double left = std::floor(r);
     float w[8];
     math::WeightsOf(c.interpolation, r - left, w);
     t.tap.push_back(static_cast<int32_t>(left));
@@ -127,10 +157,20 @@ TileTables MakeTables(const SpectralConfig& c) {
   return t;
 }
 
-int64_t HistoryBytes(const SpectralConfig& c) {
+// Backgrounds and sums.
+int64_t RollingBytes(const SpectralConfig& c) {
   if (c.background != math::Background::kRolling) return 0;
-  return c.background_window_records * c.record_average * c.samples_per_record * SizeOf(c.raw_type);
+  const int64_t sums = RollingShapeOf(c).LooksBack() ? 0 : kMostSumPieces * (c.samples_per_record + 1) * 8;
+  return RollingRows(c) * c.samples_per_record * 4 + sums;
 }
+// What is enqueued at once has room in a task.
+template <typename T>
+struct Few {
+  static constexpr size_t kMost = 16;
+  T at[kMost];
+  size_t count;
+  explicit Few(std::span<const T> of) : count(of.size()) { std::copy(of.begin(), of.end(), at); }
+};
 // Depth samples of a B-scan, whole tiles.
 int64_t SpectraFloats(const SpectralConfig& c) {
   if (c.fixed_pattern == math::FixedPattern::kNone) return 0;
@@ -142,15 +182,19 @@ class HostSpectralPlan final : public SpectralPlan {
  public:
   explicit HostSpectralPlan(const SpectralConfig& config)
       : config_(config), record_bytes_(RecordBytes(config)), lanes_(TileLanes()), tables_(MakeTables(config)), scratch_([this] {
-          return AllocateFloats(TileScratchFloats(tables_));
+          return AllocateFloats(ScratchFloats());
         }) {
     const auto samples = static_cast<size_t>(config.samples_per_record);
     if (config.background == math::Background::kStatic) background_ = config.background_spectrum;
-    if (config.background == math::Background::kRolling || config.background == math::Background::kBscan) {
+    if (config.background == math::Background::kBscan) {
       background_.assign(samples, 0.0f);
       sums_.assign(samples, 0.0);
-      history_.resize(static_cast<size_t>(HistoryBytes(config)));
     }
+    if (config.background == math::Background::kRolling) {
+      background_.assign(static_cast<size_t>(RollingRows(config)) * samples, 0.0f);
+      if (!RollingShapeOf(config).LooksBack()) sums_.resize(static_cast<size_t>(kMostSumPieces) * (samples + 1));
+    }
+    if (config.raw_type == DType::kF32) finite_.resize(static_cast<size_t>(std::max(config.bscan_records, Step(config))));
     if (config.fixed_pattern != math::FixedPattern::kNone) {
       const auto depth = static_cast<size_t>(config.depth);
       spectra_ = AllocateFloats(SpectraFloats(config));
@@ -160,9 +204,43 @@ class HostSpectralPlan final : public SpectralPlan {
     }
   }
 
-  absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) override {
-    Of(stream).Enqueue(Task([this, raw, records] {
-      ForRaw([&](auto type) { Roll<decltype(type)>(static_cast<const uint8_t*>(raw), records); });
+  absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) override {
+    double* const sums = ring.sums != nullptr ? ring.sums : sums_.data();
+    for (size_t i = 0; i < pieces.size(); i += Few<SumPiece>::kMost) {
+      const Few few(pieces.subspan(i, std::min(pieces.size() - i, Few<SumPiece>::kMost)));
+      Of(stream).Enqueue(Task([this, raw, few, sums] {
+        ForRaw([&](auto type) { Sum<decltype(type)>(static_cast<const uint8_t*>(raw), {few.at, few.count}, sums); });
+        return absl::OkStatus();
+      }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) override {
+    const double* const sums = ring.sums != nullptr ? ring.sums : sums_.data();
+    const int64_t entries = ring.sums != nullptr ? ring.entries : kMostSumPieces;
+    for (size_t i = 0; i < means.size(); i += Few<MeanOfSums>::kMost) {
+      const Few few(means.subspan(i, std::min(means.size() - i, Few<MeanOfSums>::kMost)));
+      Of(stream).Enqueue(Task([this, few, sums, entries] {
+        ForColumns(few.count, config_.samples_per_record,
+                   [&](size_t k, int64_t first, int64_t columns) { Mean(few.at[k], sums, entries, first, columns); });
+        return absl::OkStatus();
+      }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) override {
+    Of(stream).Enqueue(Task([this, raw, records, count] {
+      const RawRows rows = RowsOf(static_cast<const uint8_t*>(raw));
+      const int64_t average = config_.record_average;
+      *count += tbb::parallel_reduce(
+          tbb::blocked_range<int64_t>(0, records, 16), uint64_t{0},
+          [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
+            for (int64_t r = range.begin(); r != range.end(); ++r) sum += AllFinite(rows, r * average, average, config_.samples_per_record) ? 0 : 1;
+            return sum;
+          },
+          std::plus<uint64_t>());
       return absl::OkStatus();
     }));
     return absl::OkStatus();
@@ -178,19 +256,22 @@ class HostSpectralPlan final : public SpectralPlan {
         const auto targets_of = [&](int64_t record, LaneTarget* targets, int64_t count) {
           for (int64_t lane = 0; lane < count; ++lane) targets[lane] = TargetOf(placement, target, sums, first + record + lane);
         };
-        const float* background = background_.empty() ? nullptr : background_.data();
+        const auto background_of = [&](int64_t record, int64_t count, float* lanes) {
+          return BackgroundOf(placement.first_record + first + record, count, lanes);
+        };
         if (config_.fixed_pattern == math::FixedPattern::kNone) {
           ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float* scratch) {
             (void)tile;
             LaneTarget targets[64];
             targets_of(record, targets, count);
-            ProcessTile(tables_, bytes + record * record_bytes_, count, background, targets, scratch);
+            ProcessTile(tables_, bytes + record * record_bytes_, count, background_of(record, count, LanesOf(scratch)), targets, scratch);
           });
           continue;
         }
         const int64_t tile_floats = 2 * config_.depth * lanes_;
         ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float* scratch) {
-          TransformTile(tables_, bytes + record * record_bytes_, count, background, spectra_.get() + tile * tile_floats, scratch);
+          TransformTile(tables_, bytes + record * record_bytes_, count, background_of(record, count, LanesOf(scratch)),
+                        spectra_.get() + tile * tile_floats, scratch);
         });
         FindPattern(runs.active);
         ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float*) {
@@ -204,7 +285,7 @@ class HostSpectralPlan final : public SpectralPlan {
     return absl::OkStatus();
   }
 
-  int64_t device_bytes() const override { return static_cast<int64_t>(history_.size()) + SpectraFloats(config_) * 4; }
+  int64_t device_bytes() const override { return RollingBytes(config_) + SpectraFloats(config_) * 4; }
   std::string description() const override {
     const char* kind = tables_.half ? "real transform as a complex one of " : "complex transform of ";
     return absl::StrCat("host, ", SimdTargetName(), ": tiles of ", lanes_, " records, one A-scan per lane, ", kind, tables_.fft.n,
@@ -258,42 +339,96 @@ class HostSpectralPlan final : public SpectralPlan {
     return {raw, record_bytes_ / config_.record_average, config_.packing, config_.channels, config_.channel};
   }
 
-  // Mean of the last M records: their sum in double precision (exact for integers), those that leave subtracted.
-  template <typename T>
-  void Roll(const uint8_t* raw, int64_t records) {
-    const int64_t samples = config_.samples_per_record, window = config_.background_window_records * config_.record_average;
-    const int64_t rows = records * config_.record_average;
-    const RawRows in = RowsOf(raw);
-    auto* history = reinterpret_cast<T*>(history_.data());
-    const RawRows old{reinterpret_cast<const uint8_t*>(history), samples * static_cast<int64_t>(sizeof(T)), math::Packing::kNone, 1, 0};
-    const int64_t fresh = std::min(rows, window), newest = rows - fresh;  // older ones of the block fall out again at once
-    const int64_t leaving = std::max<int64_t>(0, seen_ + fresh - window);
-    const double count = static_cast<double>(std::min(seen_ + fresh, window));
-    ForColumns(samples, [&](int64_t first, int64_t columns) {
-      double* sum = sums_.data() + first;
-      if (fresh == window) std::fill(sum, sum + columns, 0.0);  // every old record leaves: nothing to subtract
-      for (int64_t r = 0; r < fresh; r += kSumRows) AddRecords<T>(in, newest + r, std::min(kSumRows, fresh - r), first, columns, +1.0, sum);
-      T buffer[kSumColumns];
-      for (int64_t r = 0; r < fresh; ++r) {
-        const int64_t slot = (next_ + r) % window;
-        if (fresh < window && r >= fresh - leaving) AddRecords<T>(old, slot, 1, first, columns, -1.0, sum);
-        std::memcpy(history + slot * samples + first, in.Row(newest + r, first, columns, buffer), static_cast<size_t>(columns) * sizeof(T));
+  static int64_t Step(const SpectralConfig& c) { return c.background == math::Background::kRolling ? RollingStepRecords(c) : 0; }
+
+  // Which of `records` records count; used up to the next call. Null: all do.
+  const uint8_t* FiniteOf(const RawRows& in, int64_t records) {
+    if (config_.raw_type != DType::kF32) return nullptr;
+    const int64_t average = config_.record_average;
+    tbb::parallel_for(tbb::blocked_range<int64_t>(0, records, 16), [&](const tbb::blocked_range<int64_t>& range) {
+      for (int64_t r = range.begin(); r != range.end(); ++r) {
+        finite_[static_cast<size_t>(r)] = AllFinite(in, r * average, average, config_.samples_per_record) ? 1 : 0;
       }
-      for (int64_t c = 0; c < columns; ++c) background_[static_cast<size_t>(first + c)] = static_cast<float>(sum[c] / count);
     });
-    next_ = (next_ + fresh) % window;
-    seen_ = std::min(seen_ + fresh, window);
+    return finite_.data();
+  }
+
+  // sum[c] += Σ of the records [begin, end) that count.
+  template <typename T>
+  void AddFinite(const RawRows& in, const uint8_t* finite, int64_t begin, int64_t end, int64_t first, int64_t columns, double* sum) const {
+    const int64_t average = config_.record_average;
+    if (finite == nullptr) {
+      for (int64_t r = begin * average; r < end * average; r += kSumRows) {
+        AddRecords<T>(in, r, std::min(kSumRows, end * average - r), first, columns, sum);
+      }
+      return;
+    }
+    for (int64_t r = begin; r < end; ++r) {
+      if (finite[r] != 0) AddRecords<T>(in, r * average, average, first, columns, sum);
+    }
+  }
+
+  template <typename T>
+  void Sum(const uint8_t* raw, std::span<const SumPiece> pieces, double* sums) {
+    const int64_t samples = config_.samples_per_record, begin = pieces.front().first, end = pieces.back().first + pieces.back().records;
+    const RawRows in = RowsOf(raw);
+    const uint8_t* const finite = FiniteOf(RowsOf(raw + begin * record_bytes_), end - begin);
+    ForColumns(pieces.size(), samples, [&](size_t k, int64_t first, int64_t columns) {
+      const SumPiece& piece = pieces[k];
+      double* const sum = sums + piece.entry * (samples + 1);
+      std::fill(sum + first, sum + first + columns, 0.0);
+      const uint8_t* const of_piece = finite == nullptr ? nullptr : finite - begin;
+      AddFinite<T>(in, of_piece, piece.first, piece.first + piece.records, first, columns, sum + first);
+      if (first > 0) return;
+      double count = static_cast<double>(piece.records);
+      if (finite != nullptr) count = static_cast<double>(std::count(of_piece + piece.first, of_piece + piece.first + piece.records, 1));
+      sum[samples] = count;
+    });
+  }
+
+  void Mean(const MeanOfSums& mean, const double* sums, int64_t entries, int64_t first, int64_t columns) {
+    const int64_t samples = config_.samples_per_record;
+    double total[kSumColumns] = {}, count = 0;
+    for (int64_t i = 0; i < mean.entries; ++i) {
+      const double* const sum = sums + (mean.first + i) % entries * (samples + 1);
+      for (int64_t c = 0; c < columns; ++c) total[c] += sum[first + c];
+      count += sum[samples];
+    }
+    float* const background = background_.data() + mean.row * samples + first;
+    for (int64_t c = 0; c < columns; ++c) background[c] = math::MeanOfRecords(total[c], count, config_.record_average);
+  }
+
+  // The background of the records from `first` of the volume on: one [S] for all of them, or for each lane of its own in `lanes`.
+  TileBackground BackgroundOf(int64_t first, int64_t records, float* lanes) const {
+    if (background_.empty()) return {};
+    if (config_.background != math::Background::kRolling) return {.all = background_.data()};
+    const int64_t samples = config_.samples_per_record, group = config_.background_group_records, rows = RollingRows(config_);
+    const auto row = [&](int64_t record) { return background_.data() + record / group % rows * samples; };
+    if (first / group == (first + records - 1) / group) return {.all = row(first)};
+    for (int64_t lane = 0; lane < lanes_; ++lane) {
+      const float* const from = row(first + std::min(lane, records - 1));
+      for (int64_t j = 0; j < samples; ++j) lanes[j * lanes_ + lane] = from[j];
+    }
+    return {.lanes = lanes};
+  }
+  // Behind what a tile needs.
+  float* LanesOf(float* scratch) const { return scratch + TileScratchFloats(tables_); }
+  int64_t ScratchFloats() const {
+    return TileScratchFloats(tables_) + (config_.background == math::Background::kRolling ? config_.samples_per_record * lanes_ : 0);
   }
 
   template <typename T>
   void MeanOfRun(const uint8_t* raw, int64_t records) {
-    const int64_t rows = records * config_.record_average;
     const RawRows in = RowsOf(raw);
+    const uint8_t* const finite = FiniteOf(in, records);
+    const auto count = static_cast<double>(finite == nullptr ? records : std::count(finite, finite + records, 1));
     ForColumns(config_.samples_per_record, [&](int64_t first, int64_t columns) {
       double* sum = sums_.data() + first;
       std::fill(sum, sum + columns, 0.0);
-      for (int64_t r = 0; r < rows; r += kSumRows) AddRecords<T>(in, r, std::min(kSumRows, rows - r), first, columns, +1.0, sum);
-      for (int64_t c = 0; c < columns; ++c) background_[static_cast<size_t>(first + c)] = static_cast<float>(sum[c] / static_cast<double>(rows));
+      AddFinite<T>(in, finite, 0, records, first, columns, sum);
+      for (int64_t c = 0; c < columns; ++c) {
+        background_[static_cast<size_t>(first + c)] = math::MeanOfRecords(sum[c], count, config_.record_average);
+      }
     });
   }
 
@@ -331,10 +466,9 @@ class HostSpectralPlan final : public SpectralPlan {
   const int64_t record_bytes_, lanes_;
   const TileTables tables_;
   // Below: used by the stream's thread only, and by the tasks it waits for.
-  std::vector<float> background_;
+  std::vector<float> background_;  // [S], or [row, S] of a rolling one
   std::vector<double> sums_;
-  std::vector<char> history_;
-  int64_t next_ = 0, seen_ = 0;  // raw records
+  std::vector<uint8_t> finite_;
   Scratch spectra_;
   std::vector<float> pattern_re_, pattern_im_;                    // [D]
   std::vector<float> mean_re_, mean_im_, square_re_, square_im_;  // [segment, D]
@@ -346,7 +480,7 @@ class HostSpectralOps final : public SpectralOps {
   absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(const SpectralConfig& config) override {
     return std::make_unique<HostSpectralPlan>(config);
   }
-  int64_t PlanBytes(const SpectralConfig& config) override { return HistoryBytes(config) + SpectraFloats(config) * 4; }
+  int64_t PlanBytes(const SpectralConfig& config) override { return RollingBytes(config) + SpectraFloats(config) * 4; }
 };
 
 }  // namespace

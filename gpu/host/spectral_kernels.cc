@@ -25,7 +25,7 @@ constexpr int64_t kRowsBefore = 3, kRowsAfter = 4;
 int64_t FirstRows(const TileTables& t) { return HWY_MAX(t.samples + kRowsBefore + kRowsAfter, 2 * t.fft.rows); }
 
 // Steps 1 to 4; where the transform's rows lie.
-Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, const float* background, float* scratch) {
+Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, const TileBackground& background, float* scratch) {
   const int64_t lanes = Lanes();
   float* x = scratch + kRowsBefore * lanes;
   const Rows b{scratch, scratch + t.fft.rows * lanes};
@@ -63,7 +63,7 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, cons
   return out;
 }
 
-void Tile(const TileTables& t, const void* raw, int64_t records, const float* background, const LaneTarget* targets, float* scratch) {
+void Tile(const TileTables& t, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
     FinishAs(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, records, targets);
@@ -83,7 +83,7 @@ void StoreSpectra(const TileTables& t, const Fetch& fetch, float* HWY_RESTRICT s
   }
 }
 
-void SpectraOfTile(const TileTables& t, const void* raw, int64_t records, const float* background, float* spectra, float* scratch) {
+void SpectraOfTile(const TileTables& t, const void* raw, int64_t records, const TileBackground& background, float* spectra, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
     StoreSpectra(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, spectra);
@@ -153,11 +153,12 @@ int64_t TileScratchFloats(const TileTables& t) {
   return (std::max(t.samples + 7, 2 * t.fft.rows) + 2 * t.fft.rows) * TileLanes();  // FirstRows, and the first buffer
 }
 
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const float* background, const LaneTarget* targets, float* scratch) {
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets,
+                 float* scratch) {
   HWY_DYNAMIC_DISPATCH(Tile)(tables, raw, records, background, targets, scratch);
 }
 
-void TransformTile(const TileTables& tables, const void* raw, int64_t records, const float* background, float* spectra, float* scratch) {
+void TransformTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, float* spectra, float* scratch) {
   HWY_DYNAMIC_DISPATCH(SpectraOfTile)(tables, raw, records, background, spectra, scratch);
 }
 

@@ -50,6 +50,12 @@ struct LaneTarget {
   uint32_t* clipped_before = nullptr;  // [2], with sum: what the mean of the repeats before added to it
 };
 
+/// What is subtracted from the records of a tile: nothing, [S] from all, or [S][TileLanes()], each its own.
+struct TileBackground {
+  const float* all = nullptr;
+  const float* lanes = nullptr;
+};
+
 /// Lanes of a tile (records processed together) with the SIMD target of this machine, and its name.
 int64_t TileLanes();
 const char* SimdTargetName();
@@ -57,12 +63,13 @@ const char* SimdTargetName();
 /// Floats of scratch memory a tile needs, 64-byte aligned.
 int64_t TileScratchFloats(const TileTables& tables);
 
-/// Runs `records` (1 ... TileLanes()) records at `raw` [records, average, S, channels] through the chain. background [S]; null = none.
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const float* background, const LaneTarget* targets, float* scratch);
+/// Runs `records` (1 ... TileLanes()) records at `raw` [records, average, S, channels] through the chain.
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets,
+                 float* scratch);
 
 /// The same in two parts: up to the complex depth samples, re and im [D][lanes] at `spectra`; and the rest, less the complex
 /// fixed pattern [D].
-void TransformTile(const TileTables& tables, const void* raw, int64_t records, const float* background, float* spectra, float* scratch);
+void TransformTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, float* spectra, float* scratch);
 void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
                 const LaneTarget* targets);
 

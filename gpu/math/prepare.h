@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "gpu/math/finite.h"
 #include "gpu/math/hd.h"
 
 // Per-element functions of the preprocessing of projections and of centre finding, shared by all backends.
@@ -32,8 +33,6 @@ OCTAVO_HD inline double FromSortKey(uint64_t key) {
   memcpy(&value, &bits, sizeof value);
   return value;
 }
-
-OCTAVO_HD inline bool IsFinite(float value) { return fabsf(value) <= 3.402823466e38f; }
 
 /// Index within [0, n) of what lies beyond when edges are mirrored: c b a | a b c | c b a.
 OCTAVO_HD inline int64_t Mirrored(int64_t i, int64_t n) {

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
+#include "gpu/math/finite.h"
 #include "gpu/math/hd.h"
 
 // Per-element functions of the spectral chain, shared by all backends.
@@ -16,6 +18,11 @@ enum class Value : uint8_t { kDb, kMagnitude, kPower, kReal, kComplex };
 enum class FixedPattern : uint8_t { kNone, kMean, kQuietSegment };
 
 inline constexpr int64_t kFixedPatternSegments = 9;
+
+/// What is subtracted from each of the records that the sum of `count` of them is background of; nothing if there were none.
+OCTAVO_HD inline float MeanOfRecords(double sum, double count, int64_t record_average) {
+  return count > 0 ? static_cast<float>(sum / (count * static_cast<double>(record_average))) : 0.0f;
+}
 
 /// A-scan at which segment `s` of `segments` of a B-scan of `ascans` begins; s = segments gives the end.
 OCTAVO_HD inline int64_t SegmentBegin(int64_t ascans, int64_t segments, int64_t s) { return ascans * s / segments; }
@@ -35,13 +42,14 @@ OCTAVO_HD inline int TapsBefore(Interpolation kind) { return kind == Interpolati
 /// Smallest power |z|^2 that kDb tells apart: -300 dB. Keeps the logarithm finite.
 inline constexpr float kPowerFloor = 1e-30f;
 
-/// Catmull-Rom weights of the 4 taps at -1, 0, 1, 2 for the fraction t in [0, 1).
-OCTAVO_HD inline void CubicWeights(float t, float w[4]) {
-  const float t2 = t * t, t3 = t2 * t;
-  w[0] = 0.5f * (-t3 + 2.0f * t2 - t);
-  w[1] = 0.5f * (3.0f * t3 - 5.0f * t2 + 2.0f);
-  w[2] = 0.5f * (-3.0f * t3 + 4.0f * t2 + t);
-  w[3] = 0.5f * (t3 - t2);
+/// Catmull-Rom weights of the 4 taps at -1, 0, 1, 2 for the fraction t in [0, 1), in the precision of t.
+template <typename T>
+OCTAVO_HD inline void CubicWeights(T t, T w[4]) {
+  const T t2 = t * t, t3 = t2 * t, half = T(0.5);
+  w[0] = half * (-t3 + T(2) * t2 - t);
+  w[1] = half * (T(3) * t3 - T(5) * t2 + T(2));
+  w[2] = half * (T(-3) * t3 + T(4) * t2 + t);
+  w[3] = half * (t3 - t2);
 }
 
 /// Lanczos weights (a = 4) of the 8 taps at -3 ... 4 for the fraction t in [0, 1): sinc(x) sinc(x / 4) at x = t - tap, divided
@@ -57,16 +65,30 @@ inline void LanczosWeights(double t, float w[8]) {
   for (int i = 0; i < 8; ++i) w[i] = static_cast<float>(v[i] / sum);
 }
 
-/// The weights of `kind` at the fraction t, Taps(kind) of them.
-inline void WeightsOf(Interpolation kind, float t, float w[8]) {
+/// The weights of `kind` at the fraction t, Taps(kind) of them: the first numbers of a position that are rounded.
+inline void WeightsOf(Interpolation kind, double t, float w[8]) {
   if (kind == Interpolation::kLinear) {
-    w[0] = 1.0f - t;
-    w[1] = t;
+    w[0] = static_cast<float>(1.0 - t);
+    w[1] = static_cast<float>(t);
   } else if (kind == Interpolation::kCubic) {
-    CubicWeights(t, w);
+    double v[4];
+    CubicWeights(t, v);
+    for (int i = 0; i < 4; ++i) w[i] = static_cast<float>(v[i]);
   } else {
-    LanczosWeights(static_cast<double>(t), w);
+    LanczosWeights(t, w);
   }
+}
+
+/// A position below 4096 in 32 bits, to 2^-21 of a sample: the sample left of it in the upper 12, the fraction in the lower 20.
+inline constexpr int kPositionFractionBits = 20;
+inline uint32_t PositionBits(double r) { return static_cast<uint32_t>(llround(ldexp(r, kPositionFractionBits))); }
+OCTAVO_HD inline uint32_t PositionSample(uint32_t bits) { return bits >> kPositionFractionBits; }
+/// The fraction, exact: as the lowest bits of a number between 8 and 16.
+OCTAVO_HD inline float PositionFraction(uint32_t bits) {
+  const uint32_t eight = 0x41000000u | (bits & ((1u << kPositionFractionBits) - 1));
+  float number;
+  memcpy(&number, &eight, sizeof number);
+  return number - 8.0f;
 }
 
 /// Value of a depth sample of the given power |z|^2; not for kReal and kComplex.

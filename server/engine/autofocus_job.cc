@@ -46,7 +46,11 @@ struct Search {
 SpectralConfig WithAscans(const Search& search, int64_t ascans, double u, double v) {
   SpectralConfig chain = search.chain;
   chain.max_records_per_block = ascans;
-  if (chain.background == math::Background::kRolling) chain.background_window_records = ascans;
+  if (chain.background == math::Background::kRolling) {  // one group of them all
+    chain.background_group_records = ascans;
+    chain.background_window_records = 0;
+    chain.volume_records = 0;
+  }
   chain.phase_rad = MakeDispersionPhase(search.A2(u), search.A3(v), std::ssize(chain.window));
   return chain;
 }
@@ -190,7 +194,6 @@ class AutofocusWork final : public JobWork {
     const StreamRef stream = run.stream();
     OCTAVO_ASSIGN_OR_RETURN(const auto chain, SpectralProcessor::Create(WithAscans(search_, ascans, u, v), device));
     const absl::Status enqueued = [&]() -> absl::Status {
-      OCTAVO_RETURN_IF_ERROR(chain->BeginBlock(stream, spectra_, ascans));
       OCTAVO_RETURN_IF_ERROR(chain->BeginVolume(stream));
       OCTAVO_RETURN_IF_ERROR(chain->Process(
           stream, spectra_, ascans, {.raster = {.ascans_per_bscan = ascans, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}},

@@ -10,16 +10,6 @@ BlockRing::BlockRing(int slots, GatherRule gather) : gather_(gather), slots_(sta
   for (int i = slots; i-- > 0;) free_.push_back(i);
 }
 
-bool BlockRing::Part::Note(int64_t records) {
-  if (run_count > 0 && runs[run_count - 1].records == records) {
-    ++runs[run_count - 1].blocks;
-    return true;
-  }
-  if (run_count == kMostRuns) return false;
-  runs[run_count++] = {.records = records, .blocks = 1};
-  return true;
-}
-
 int BlockRing::TryAcquire() {
   MutexLock lock(mutex_);
   if (free_.empty()) return -1;
@@ -56,8 +46,7 @@ void BlockRing::PublishLocked(int slot, int64_t offset, const SourceBlock& block
   cv_.NotifyAll();
   if (full_count_ > 0) {
     Part& last = full_[(first_full_ + full_count_ - 1) % full_.size()].part;
-    if (gather_.join && last.slot == slot && last.offset + last.block.records == offset &&
-        last.block.first_record + last.block.records == block.first_record && last.Note(block.records)) {
+    if (last.slot == slot && last.offset + last.block.records == offset && last.block.first_record + last.block.records == block.first_record) {
       last.block.records += block.records;
       last.block.acquired = block.acquired;
       return;
@@ -73,9 +62,8 @@ void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, co
   if (full_count_ > 0) {
     Full& before = full_[(first_full_ + full_count_ - 1) % full_.size()];
     Part& part = before.part;
-    if (gather_.join && part.slot < 0 && !before.last && part.lent + part.lent_bytes == data &&
-        part.block.first_record + part.block.records == block.first_record && part.block.records + block.records <= gather_.enough_records &&
-        part.Note(block.records)) {
+    if (part.slot < 0 && !before.last && part.lent + part.lent_bytes == data && part.block.first_record + part.block.records == block.first_record &&
+        part.block.records + block.records <= gather_.enough_records) {
       part.block.records += block.records;
       part.block.acquired = block.acquired;
       part.lent_bytes += bytes;
@@ -94,9 +82,7 @@ void BlockRing::Append(const Part& part, bool last) {
     full_ = std::move(larger);
     first_full_ = 0;
   }
-  Full& full = full_[(first_full_ + full_count_++) % full_.size()];
-  full = {.part = part, .since = Clock::now(), .last = last};
-  full.part.Note(part.block.records);
+  full_[(first_full_ + full_count_++) % full_.size()] = {.part = part, .since = Clock::now(), .last = last};
 }
 
 void BlockRing::Seal(int slot) {

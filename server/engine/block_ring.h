@@ -16,7 +16,6 @@ namespace octavo::engine {
 struct GatherRule {
   int64_t enough_records = 1;            // so many need not wait for more
   std::chrono::nanoseconds patience{0};  // nothing waits longer than this
-  bool join = true;                      // false: each block stays by itself
 };
 
 /// Slots of page-locked memory on their way from the acquisition thread (Acquire, Publish) to the compute thread (Pop) and
@@ -52,17 +51,6 @@ class BlockRing {
     SourceBlock block;
     const uint8_t* lent = nullptr;  // memory of the source's own
     int64_t lent_bytes = 0, loan = 0;
-    /// Which blocks of the source `block` was gathered from: what looks at the blocks (a rolling background) must not depend on how many of
-    /// them happened to be gathered. Blocks of few different lengths in a row join; others stay apart.
-    struct Run {
-      int64_t records = 0, blocks = 0;  // of a block; how many
-    };
-    static constexpr size_t kMostRuns = 8;
-    Run runs[kMostRuns];
-    size_t run_count = 0;
-
-    /// Whether a block of so many records can be noted; notes it.
-    bool Note(int64_t records);
   };
   /// Waits for the next part, and for more of it while the device has two others to do, there is not enough, more may come, and
   /// patience lasts. False when closed and empty, or on stop.

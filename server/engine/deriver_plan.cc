@@ -126,7 +126,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       auto scan = ResolveReprocess(state, again->processing);
       if (!scan.ok()) return AtField(at + "reprocess.", scan.status());
       step.scan = std::make_shared<const ResolvedScan>(*std::move(scan));
-      step.workspace_bytes = Reprocessor::DeviceBytes(*step.scan, *state.raw, *context_.device_of(work->source.device));
+      step.workspace_bytes = Reprocessor::DeviceBytes(*step.scan, *context_.device_of(work->source.device));
       step.missing = missing = state.raw->missing_ascans;
       state = DescribeReprocessed(state, step.scan);
       step.out = state;

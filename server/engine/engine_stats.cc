@@ -75,6 +75,7 @@ void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats*
   stats->blocks_dropped["overrun"] += scan.blocks_dropped;
   stats->records_without_place["duplicate"] += scan.duplicate_records;
   stats->records_without_place["out_of_range"] += scan.out_of_range_records;
+  stats->records_not_finite += scan.non_finite_records;
   stats->source_overruns += scan.blocks_dropped + (scan.source.overruns > 0 ? scan.source.overruns : scan.reason_code == "SOURCE_OVERRUN");
   stats->ring_producers += scan.source.ring && scan.source.connected;
   stats->ring_blocks_broken += scan.source.broken_blocks;
@@ -99,6 +100,7 @@ void EngineImpl::AddStats(const Stats& from, Stats* to) {
   for (const auto& [key, h] : from.stage_seconds) to->stage_seconds[key].Merge(h);
   to->volume_latency_seconds.Merge(from.volume_latency_seconds);
   to->records += from.records;
+  to->records_not_finite += from.records_not_finite;
   to->source_overruns += from.source_overruns;
   to->ring_blocks_broken += from.ring_blocks_broken;
   to->missing_ascans += from.missing_ascans;

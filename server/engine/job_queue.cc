@@ -40,7 +40,7 @@ size_t BytesOf(const JobSpec& spec) {
           return work.encoded.size();
         } else if constexpr (requires { work.processing; }) {
           const Processing& p = work.processing;
-          return 4 * (p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
+          return 4 * (p.background_spectrum.size() + 2 * p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
                  8 * (p.k_polynomial.size() + p.k_wavelength_nm.size());
         } else {
           return 0;

@@ -60,7 +60,7 @@ SpectralConfig Chain(const MeasureSpec& spec, bool dispersion, math::Packing pac
   c.interpolation = math::Interpolation::kCubic;
   for (int64_t j = 0; j < samples; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
-    c.k_index.push_back(static_cast<float>(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1)));
+    c.k_index.push_back(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1));
   }
   c.window = MakeWindow(WindowKind::kHann, samples);
   if (dispersion) c.phase_rad = MakeDispersionPhase(2e-5, 0, samples);
@@ -200,7 +200,6 @@ class Bench {
     OCTAVO_ASSIGN_OR_RETURN(const Rounds rounds, Measure(spec_.seconds, may_go_on_, [&]() -> absl::Status {
                               for (int64_t i = 0; i < blocks; ++i) {
                                 const void* raw = on_device_[i % 2].data();
-                                OCTAVO_RETURN_IF_ERROR(processor->BeginBlock(compute_.ref(), raw, spec_.records));
                                 OCTAVO_RETURN_IF_ERROR(processor->Process(compute_.ref(), raw, spec_.records, InARow(spec_.records), Target()));
                               }
                               return compute_.ref().Synchronize();
@@ -244,7 +243,6 @@ class Bench {
             OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), on_device_[b].data(), pinned_[b].data(), block_bytes));
             OCTAVO_RETURN_IF_ERROR(uploaded_[b].Record(upload_.ref()));
             OCTAVO_RETURN_IF_ERROR(uploaded_[b].EnqueueWait(compute_.ref()));
-            OCTAVO_RETURN_IF_ERROR(processor->BeginBlock(compute_.ref(), on_device_[b].data(), spec_.records));
             OCTAVO_RETURN_IF_ERROR(processor->Process(compute_.ref(), on_device_[b].data(), spec_.records, InARow(spec_.records), Target()));
             OCTAVO_RETURN_IF_ERROR(used_[b].Record(compute_.ref()));
           }

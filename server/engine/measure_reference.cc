@@ -15,7 +15,7 @@ std::vector<double> ReferenceAscan(const SpectralConfig& config, const uint16_t*
   };
   std::vector<std::complex<double>> spectrum, root;
   for (size_t j = 0; j < config.window.size(); ++j) {
-    const double r = static_cast<double>(config.k_index[j]), t = r - std::floor(r);
+    const double r = config.k_index[j], t = r - std::floor(r);
     const auto i = static_cast<int64_t>(std::floor(r));
     const double a = at(i - 1), b = at(i), c = at(i + 1), d = at(i + 2);  // Catmull-Rom
     const double v = b + t / 2 * ((c - a) + t * ((2 * a - 5 * b + 4 * c - d) + t * (3 * b - a - 3 * c + d)));

@@ -98,6 +98,7 @@ json ProcessingJson(const ResolvedScan& scan) {
   static constexpr const char* kValue[] = {"db", "magnitude", "power", "real", "complex"};
   static constexpr const char* kPattern[] = {"keep", "mean", "quiet_segment"};
   json out = {{"background", kBackground[static_cast<int>(c.background)]},
+              {"background_group_records", c.background_group_records},
               {"background_window_records", c.background_window_records},
               {"interpolation", kInterpolation[static_cast<int>(c.interpolation)]},
               {"fft_length", c.fft_length},

@@ -12,24 +12,23 @@ namespace {
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// As far back as the scan's own rolling background looks, and a block at least: the default of other processings.
+// As far back as the scan's own rolling background looks, and a block at least: for other processings.
 int64_t HistoryRecords(const ResolvedScan& scan) {
   return std::max(scan.spec.acquisition.records_per_block,
                   scan.chain.background == math::Background::kRolling ? scan.chain.background_window_records : 0);
 }
 
-// The lead, and what the first and the last block hold of other volumes.
-int64_t SideRecords(const ResolvedScan& scan) { return HistoryRecords(scan) + 2 * scan.spec.acquisition.records_per_block; }
-
 }  // namespace
 
-int64_t RawRecords::MostWindowRecords() const {
-  if (lead_is_all || blocks.empty()) return 1 << 20;
-  return lead_records + blocks.front().records;
+int64_t RawRecords::MostWindowRecords(int64_t group_records) const {
+  if (lead_is_all) return RollingShape::kMostRecords;
+  // The first window ends with the first group.
+  const int64_t before = lead.empty() ? 0 : volume_index * volume_records - lead.front().first;
+  return std::min(RollingShape::kMostRecords, before + std::min(group_records, volume_records));
 }
 
 int64_t RawRecorder::VolumeBytes(const ResolvedScan& scan) { return scan.volume_records * RecordBytes(scan.chain); }
-int64_t RawRecorder::SlotBytes(const ResolvedScan& scan) { return Padded((scan.volume_records + SideRecords(scan)) * RecordBytes(scan.chain)); }
+int64_t RawRecorder::SlotBytes(const ResolvedScan& scan) { return Padded((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain)); }
 int64_t RawRecorder::HistoryBytes(const ResolvedScan& scan) { return Padded(HistoryRecords(scan) * RecordBytes(scan.chain)); }
 
 VolumeStatus RawRecorder::Describe(const ResolvedScan& scan) {
@@ -57,7 +56,6 @@ RawRecorder::RawRecorder(const ResolvedScan& scan, Device& device)
       record_bytes_(RecordBytes(scan.chain)),
       volume_records_(scan.volume_records),
       history_records_(HistoryRecords(scan)),
-      side_records_(SideRecords(scan)),
       average_(scan.chain.record_average) {}
 
 absl::StatusOr<std::unique_ptr<RawRecorder>> RawRecorder::Create(const ResolvedScan& scan, Device& device) {
@@ -70,92 +68,76 @@ absl::Status RawRecorder::Copy(StreamRef stream, int64_t to, const uint8_t* from
   return device_.CopyOnDevice(stream, memory_ + to * record_bytes_, from, records * record_bytes_);
 }
 
-void RawRecorder::BeginBlock(const void* raw, int64_t records) {
-  block_ = static_cast<const uint8_t*>(raw);
-  block_records_ = records;
-  placed_.clear();
-}
-
-absl::Status RawRecorder::BeginVolume(StreamRef stream, void* memory, int64_t volume_index) {
+absl::Status RawRecorder::BeginVolume(StreamRef stream, void* memory, int64_t volume_index, int64_t active_records) {
   memory_ = static_cast<uint8_t*>(memory);
-  placed_.clear();
-  came_.clear();
-  side_used_ = 0;
   records_ = nullptr;
   if (memory_ == nullptr) return absl::OkStatus();
   records_ = std::make_shared<RawRecords>();
   records_->record_bytes = record_bytes_;
   records_->volume_records = volume_records_;
   records_->volume_index = volume_index;
-  // The history ends before the block in which the volume begins.
-  const int64_t count = std::min(seen_, history_records_);
-  const int64_t oldest = (history_next_ + history_records_ - count) % history_records_;
-  for (int64_t done = 0; done < count;) {
-    const int64_t from = (oldest + done) % history_records_, part = std::min(count - done, history_records_ - from);
+  records_->active_records = active_records;
+  const int64_t oldest = (history_next_ + history_records_ - held_) % history_records_;
+  for (int64_t done = 0; done < held_;) {
+    const int64_t from = (oldest + done) % history_records_, part = std::min(held_ - done, history_records_ - from);
     OCTAVO_RETURN_IF_ERROR(Copy(stream, volume_records_ + done, history_.as<uint8_t>() + from * record_bytes_, part));
     done += part;
   }
-  if (count > 0) records_->lead.push_back({.at = volume_records_, .records = count});
-  records_->lead_records = count;
-  records_->lead_is_all = seen_ == count;
-  side_used_ = count;
+  records_->lead.assign(runs_.begin(), runs_.end());
+  records_->lead_is_all = seen_ == held_;
   return absl::OkStatus();
 }
 
-absl::Status RawRecorder::Place(StreamRef stream, const void* raw, int64_t first_record, int64_t records, int64_t processed) {
-  if (memory_ == nullptr) return absl::OkStatus();
+absl::Status RawRecorder::Take(StreamRef stream, const void* raw, int64_t volume_index, int64_t first_record, int64_t records) {
   const auto* from = static_cast<const uint8_t*>(raw);
-  const int64_t count = std::min(records, volume_records_ - first_record);
-  OCTAVO_RETURN_IF_ERROR(Copy(stream, first_record, from, count));
-  placed_.push_back({.in_block = (from - block_) / record_bytes_, .first_record = first_record, .records = count, .processed = processed});
-  if (!came_.empty() && came_.back().first + came_.back().second == first_record) {
-    came_.back().second += count;
+  if (memory_ != nullptr && volume_index == records_->volume_index) {
+    OCTAVO_RETURN_IF_ERROR(Copy(stream, first_record, from, records));
+    auto& came = records_->came;
+    if (!came.empty() && came.back().first + came.back().records == first_record) {
+      came.back().records += records;
+    } else {
+      came.push_back({.first = first_record, .records = records});
+    }
+  }
+  return Remember(stream, from, volume_index * volume_records_ + first_record, records);
+}
+
+// The newest of them into the ring.
+absl::Status RawRecorder::Remember(StreamRef stream, const uint8_t* from, int64_t number, int64_t records) {
+  const int64_t count = std::min(records, history_records_);
+  for (int64_t done = 0; done < count;) {
+    const int64_t part = std::min(count - done, history_records_ - history_next_);
+    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, history_.as<uint8_t>() + history_next_ * record_bytes_,
+                                                from + (records - count + done) * record_bytes_, part * record_bytes_));
+    history_next_ = (history_next_ + part) % history_records_;
+    done += part;
+  }
+  seen_ += records;
+  held_ += records;
+  if (!runs_.empty() && runs_.back().first + runs_.back().records == number) {
+    runs_.back().records += records;
   } else {
-    came_.emplace_back(first_record, count);
+    runs_.push_back({.first = number, .records = records});
+  }
+  while (held_ > history_records_) {
+    RawRecords::Run& oldest = runs_.front();
+    const int64_t gone = std::min(held_ - history_records_, oldest.records);
+    oldest.first += gone;
+    oldest.records -= gone;
+    held_ -= gone;
+    if (oldest.records == 0) runs_.pop_front();
   }
   return absl::OkStatus();
 }
 
-// The block goes into the volume's account: its placed records are there already, the others go to the side.
-absl::Status RawRecorder::KeepRest(StreamRef stream) {
-  int64_t own = 0;
-  for (const Placed& placed : placed_) own += placed.records;
-  const bool fits = side_used_ + block_records_ - own <= side_records_;
-  if (!fits) records_->whole_blocks = false;
-  RawRecords::Block block;
-  const auto rest = [&](int64_t begin, int64_t end) -> absl::Status {
-    if (!fits || begin >= end) return absl::OkStatus();
-    OCTAVO_RETURN_IF_ERROR(Copy(stream, volume_records_ + side_used_, block_ + begin * record_bytes_, end - begin));
-    block.pieces.push_back({.at = volume_records_ + side_used_, .records = end - begin});
-    block.records += end - begin;
-    side_used_ += end - begin;
-    return absl::OkStatus();
-  };
-  int64_t at = 0;
-  for (const Placed& placed : placed_) {
-    OCTAVO_RETURN_IF_ERROR(rest(at, placed.in_block));
-    if (placed.processed > 0) {
-      block.segments.push_back({.in_block = block.records, .first_record = placed.first_record, .records = placed.processed});
-    }
-    const bool follows = !block.pieces.empty() && block.pieces.back().at + block.pieces.back().records == placed.first_record;
-    if (follows) {
-      block.pieces.back().records += placed.records;
-    } else {
-      block.pieces.push_back({.at = placed.first_record, .records = placed.records});
-    }
-    block.records += placed.records;
-    at = placed.in_block + placed.records;
-  }
-  OCTAVO_RETURN_IF_ERROR(rest(at, block_records_));
-  placed_.clear();
-  if (block.records > 0) records_->blocks.push_back(std::move(block));
-  return absl::OkStatus();
+void RawRecorder::Forget() {
+  seen_ = held_ = 0;
+  runs_.clear();
 }
 
 absl::StatusOr<std::shared_ptr<const RawRecords>> RawRecorder::EndVolume(StreamRef stream,
                                                                          const std::vector<std::pair<int64_t, int64_t>>& missing_ascans) {
   if (memory_ == nullptr) return std::shared_ptr<const RawRecords>();
-  if (!placed_.empty()) OCTAVO_RETURN_IF_ERROR(KeepRest(stream));
   missing_.clear();
   const auto gap = [&](int64_t begin, int64_t end) -> absl::Status {
     if (begin >= end) return absl::OkStatus();
@@ -163,7 +145,7 @@ absl::StatusOr<std::shared_ptr<const RawRecords>> RawRecorder::EndVolume(StreamR
     return device_.Fill(stream, memory_ + begin * record_bytes_, (end - begin) * record_bytes_, 0);
   };
   int64_t at = 0;
-  for (const auto& [first, count] : came_) {
+  for (const auto& [first, count] : records_->came) {
     OCTAVO_RETURN_IF_ERROR(gap(at, first));
     at = first + count;
   }
@@ -171,23 +153,6 @@ absl::StatusOr<std::shared_ptr<const RawRecords>> RawRecorder::EndVolume(StreamR
   records_->missing_ascans = missing_ascans;
   memory_ = nullptr;
   return std::shared_ptr<const RawRecords>(std::move(records_));
-}
-
-absl::Status RawRecorder::EndBlock(StreamRef stream) {
-  if (block_ == nullptr) return absl::OkStatus();
-  if (memory_ != nullptr) OCTAVO_RETURN_IF_ERROR(KeepRest(stream));
-  // The newest of it into the ring.
-  const int64_t count = std::min(block_records_, history_records_);
-  for (int64_t done = 0; done < count;) {
-    const int64_t part = std::min(count - done, history_records_ - history_next_);
-    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, history_.as<uint8_t>() + history_next_ * record_bytes_,
-                                                block_ + (block_records_ - count + done) * record_bytes_, part * record_bytes_));
-    history_next_ = (history_next_ + part) % history_records_;
-    done += part;
-  }
-  seen_ += block_records_;
-  block_ = nullptr;
-  return absl::OkStatus();
 }
 
 }  // namespace octavo::engine

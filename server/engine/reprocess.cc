@@ -20,10 +20,6 @@ int KindOf(const ResolvedScan& scan, const RawRecords& records) {
   return plan != nullptr && plan->kinds > 1 ? static_cast<int>(records.volume_index & 1) : 0;
 }
 
-bool Scattered(const RawRecords& records) {
-  return std::any_of(records.blocks.begin(), records.blocks.end(), [](const auto& block) { return block.pieces.size() > 1; });
-}
-
 }  // namespace
 
 math::RasterPlacement RasterOf(const ResolvedScan& scan) {
@@ -50,11 +46,11 @@ absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Pro
                         absl::StrCat("is ", raw.name, ", which holds no raw spectra; scan with retention.hold_raw and give the raw volume"));
   }
   OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(*raw.origin, processing));
-  const int64_t most = raw.raw->MostWindowRecords();
+  const int64_t most = raw.raw->MostWindowRecords(scan.chain.background_group_records);
   if (scan.chain.background == math::Background::kRolling && scan.chain.background_window_records > most) {
     return InvalidField(
         "processing.background.window_records",
-        absl::StrCat("is ", scan.chain.background_window_records, "; with the records that were kept before the volume allowed 1 to ", most));
+        absl::StrCat("is ", scan.chain.background_window_records, "; with the records that were kept before the volume allowed 0 to ", most));
   }
   return scan;
 }
@@ -82,16 +78,14 @@ VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<
   if (missing.size() > 32) status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
   status.device = raw.device;
   status.derived_from = raw.name;
-  status.operations = {raw.raw->whole_blocks ? "reprocess" : "reprocess (some records that came twice were not kept for the rolling background)"};
+  status.operations = {"reprocess"};
   status.origin = scan;
   return status;
 }
 
-int64_t Reprocessor::DeviceBytes(const ResolvedScan& scan, const RawRecords& records, Device& device) {
+int64_t Reprocessor::DeviceBytes(const ResolvedScan& scan, Device& device) {
   int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device) + kAlign;
   if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
-  const bool lead = scan.chain.background == math::Background::kRolling && records.lead_records > 0;
-  if (Scattered(records) || lead) bytes += Padded(scan.chain.max_records_per_block * records.record_bytes);
   return bytes;
 }
 
@@ -108,26 +102,44 @@ absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const ResolvedS
     OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, self->placement_.data(), table.data(), bytes));
     self->spans_ = SpansOf(scan.spec.pattern, kind);
   }
-  if (Scattered(records)) {
-    OCTAVO_ASSIGN_OR_RETURN(self->staging_, device.Allocate(scan.chain.max_records_per_block * records.record_bytes));
-  }
   // The table is read from the scan's memory, and the processor's tables from its own.
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   return self;
 }
 
-// A block's records as they came: where they lie if in one piece, else put together.
-absl::StatusOr<const uint8_t*> Reprocessor::Gather(StreamRef stream, const std::vector<RawRecords::Piece>& pieces) {
-  const auto* memory = raw_.slot->volume.as<uint8_t>();
-  const int64_t record_bytes = raw_.status.raw->record_bytes;
-  if (pieces.size() == 1) return memory + pieces[0].at * record_bytes;
-  int64_t at = 0;
-  for (const auto& piece : pieces) {
-    OCTAVO_RETURN_IF_ERROR(
-        device_.CopyOnDevice(stream, staging_.as<uint8_t>() + at * record_bytes, memory + piece.at * record_bytes, piece.records * record_bytes));
-    at += piece.records;
+int64_t Reprocessor::blocks() const {
+  int64_t blocks = 0;
+  for (const auto& run : raw_.status.raw->came) blocks += (run.records + scan_.chain.max_records_per_block - 1) / scan_.chain.max_records_per_block;
+  return blocks;
+}
+
+// Records from `first` of a volume on, which lie in the raw volume's memory from its record `at` on.
+absl::Status Reprocessor::Process(StreamRef stream, int64_t at, int64_t volume, int64_t first, int64_t records, const SpectralTarget& target) {
+  const auto* table = placement_.as<int32_t>();
+  return processor_->Process(stream, raw_.slot->volume.as<uint8_t>() + at * raw_.status.raw->record_bytes, records,
+                             {.raster = RasterOf(scan_),
+                              .volume = volume,
+                              .first_record = first,
+                              .table = table == nullptr ? nullptr : table + first,
+                              .spans = spans_.data(),
+                              .span_count = std::ssize(spans_)},
+                             target);
+}
+
+// What the windows of the first groups had seen before.
+absl::Status Reprocessor::ProcessLead(StreamRef stream) {
+  const RawRecords& records = *raw_.status.raw;
+  int64_t at = records.volume_records;
+  for (const auto& run : records.lead) {
+    for (int64_t done = 0; done < run.records;) {
+      const int64_t number = run.first + done, volume = number / records.volume_records, first = number % records.volume_records;
+      const int64_t count = std::min({scan_.chain.max_records_per_block, run.records - done, records.volume_records - first});
+      OCTAVO_RETURN_IF_ERROR(Process(stream, at + done, volume, first, count, {}));
+      done += count;
+    }
+    at += run.records;
   }
-  return staging_.as<uint8_t>();
+  return absl::OkStatus();
 }
 
 absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::function<absl::Status(int64_t)>& on_block) {
@@ -139,35 +151,23 @@ absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::fu
   if (out.mip != nullptr) {
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, out.mip, target.volume_ascans * SizeOf(projection), FillPattern(projection)));
   }
-  if (scan_.chain.background == math::Background::kRolling) {
-    // What the rolling background had seen before.
-    for (const auto& piece : records.lead) {
-      for (int64_t done = 0; done < piece.records;) {
-        const int64_t count = std::min(scan_.chain.max_records_per_block, piece.records - done);
-        OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(stream, raw_.slot->volume.as<uint8_t>() + (piece.at + done) * records.record_bytes, count));
-        done += count;
-      }
-    }
-  }
+  const bool rolling = scan_.chain.background == math::Background::kRolling;
+  if (rolling && RollingShapeOf(scan_.chain).LooksBack()) OCTAVO_RETURN_IF_ERROR(ProcessLead(stream));
   OCTAVO_RETURN_IF_ERROR(processor_->BeginVolume(stream));
   int64_t number = 0;
-  for (const auto& block : records.blocks) {
-    if (on_block) OCTAVO_RETURN_IF_ERROR(on_block(number));
-    OCTAVO_ASSIGN_OR_RETURN(const uint8_t* raw, Gather(stream, block.pieces));
-    OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(stream, raw, block.records));
-    for (const auto& segment : block.segments) {
-      const auto* table = placement_.as<int32_t>();
-      OCTAVO_RETURN_IF_ERROR(processor_->Process(stream, raw + segment.in_block * records.record_bytes, segment.records,
-                                                 {.raster = RasterOf(scan_),
-                                                  .first_record = segment.first_record,
-                                                  .table = table == nullptr ? nullptr : table + segment.first_record,
-                                                  .spans = spans_.data(),
-                                                  .span_count = std::ssize(spans_)},
-                                                 target));
+  for (const auto& run : records.came) {
+    for (int64_t done = 0; done < run.records;) {
+      if (on_block) OCTAVO_RETURN_IF_ERROR(on_block(number++));
+      const int64_t first = run.first + done, count = std::min(scan_.chain.max_records_per_block, run.records - done);
+      const int64_t active = std::clamp<int64_t>(records.active_records - first, 0, count);
+      if (active > 0) OCTAVO_RETURN_IF_ERROR(Process(stream, first, records.volume_index, first, active, target));
+      if (rolling && active < count) {
+        OCTAVO_RETURN_IF_ERROR(Process(stream, first + active, records.volume_index, first + active, count - active, {}));
+      }
+      done += count;
     }
-    ++number;
   }
-  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(stream, target));
+  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(stream));
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   for (const auto& [first, count] : records.missing_ascans) {
     OCTAVO_RETURN_IF_ERROR(

@@ -29,12 +29,12 @@ absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Pro
 /// What the volume that reprocessing makes is, less name, state and digest.
 VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<const ResolvedScan>& scan);
 
-/// Runs the spectral chain over held raw spectra as the scan would have: the same blocks, the same rolling background, the same
-/// places. Bit for bit the scan's volume (raw F32 with a rolling background longer than a block: but for rounding).
+/// Runs the spectral chain over held raw spectra as the scan would have: the same records, the same windows of a rolling background,
+/// the same places. Bit for bit the scan's volume.
 class Reprocessor {
  public:
   /// Device memory that Create allocates; an upper bound.
-  static int64_t DeviceBytes(const ResolvedScan& scan, const RawRecords& records, Device& device);
+  static int64_t DeviceBytes(const ResolvedScan& scan, Device& device);
   /// Allocates. `scan`: of ResolveReprocess. `raw` is kept pinned.
   static absl::StatusOr<std::unique_ptr<Reprocessor>> Create(const ResolvedScan& scan, PinnedVolume raw, Device& device, StreamRef stream);
 
@@ -48,18 +48,19 @@ class Reprocessor {
   absl::Status Run(StreamRef stream, const Output& out, const std::function<absl::Status(int64_t done)>& on_block);
   /// After Run: how many voxels were clipped below and above. Waits for `stream`.
   absl::Status ReadClipped(StreamRef stream, VolumeStatus* volume);
-  int64_t blocks() const { return std::ssize(raw_.status.raw->blocks); }
+  int64_t blocks() const;
   std::string Describe() const { return processor_->Describe(); }
 
  private:
   Reprocessor(const ResolvedScan& scan, PinnedVolume raw, Device& device) : scan_(scan), raw_(std::move(raw)), device_(device) {}
-  absl::StatusOr<const uint8_t*> Gather(StreamRef stream, const std::vector<RawRecords::Piece>& pieces);
+  absl::Status Process(StreamRef stream, int64_t at, int64_t volume, int64_t first, int64_t records, const SpectralTarget& target);
+  absl::Status ProcessLead(StreamRef stream);
 
   const ResolvedScan scan_;
   const PinnedVolume raw_;
   Device& device_;
   std::unique_ptr<SpectralProcessor> processor_;
-  DeviceBuffer placement_, staging_, clipped_;
+  DeviceBuffer placement_, clipped_;
   std::vector<BscanSpan> spans_;
 };
 

@@ -50,10 +50,8 @@ absl::StatusOr<PinnedVolume> PinRaw(VolumeStore& volumes, const std::string& wor
 
 std::vector<int64_t> PlacedRecords(const RawRecords& records) {
   std::vector<int64_t> placed;
-  for (const auto& block : records.blocks) {
-    for (const auto& segment : block.segments) {
-      for (int64_t r = 0; r < segment.records; ++r) placed.push_back(segment.first_record + r);
-    }
+  for (const auto& run : records.came) {
+    for (int64_t r = run.first; r < std::min(run.first + run.records, records.active_records); ++r) placed.push_back(r);
   }
   return placed;
 }
@@ -68,14 +66,14 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeReprocessWork(const ReprocessSpec& 
 void AddReprocess(const PinnedVolume& raw, const ResolvedScan& scan, Device& device, JobPlan* plan) {
   plan->results.push_back(
       {.what = "volume", .bytes = scan.volume_bytes, .mip_bytes = scan.shape[0] * scan.shape[1] * SizeOf(ProjectionOf(scan.chain.output))});
-  plan->workspace_bytes = std::max(plan->workspace_bytes, Reprocessor::DeviceBytes(scan, *raw.status.raw, device));
+  plan->workspace_bytes = std::max(plan->workspace_bytes, Reprocessor::DeviceBytes(scan, device));
   std::copy(scan.shape, scan.shape + 3, plan->view_extents);
 }
 
 absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume& raw, const std::shared_ptr<const ResolvedScan>& scan, double begin,
                           double end) {
   Device& device = run.device();
-  OCTAVO_RETURN_IF_ERROR(run.Charge(Reprocessor::DeviceBytes(*scan, *raw.status.raw, device)));
+  OCTAVO_RETURN_IF_ERROR(run.Charge(Reprocessor::DeviceBytes(*scan, device)));
   OCTAVO_ASSIGN_OR_RETURN(auto created, Reprocessor::Create(*scan, raw, device, run.stream()));
   const std::shared_ptr<Reprocessor> reprocessor = std::move(created);
   run.Keep(reprocessor);

@@ -17,7 +17,7 @@ namespace octavo::engine {
 namespace {
 
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40, kMostVolumeRecords = int64_t{1} << 31;
-constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24, kMostWindowRecords = 1 << 20;
+constexpr int64_t kMostBlockBytes = int64_t{1} << 30, kMostBlockRecords = 1 << 24;
 constexpr int64_t kMostHoldSlots = 65536;
 constexpr double kLeastWavelengthNm = 100, kMostWavelengthNm = 20'000;
 constexpr int64_t kGatheredBytes = 2 << 20;  // smaller uploads do not fill a link (tests/bench/RESULTS.md)
@@ -196,6 +196,15 @@ absl::Status ResolveBscans(ResolvedScan& scan) {
                       absl::StrCat("needs at least ", least, " A-scans per B-scan; the pattern has ", c.bscan_records));
 }
 
+// A B-scan with its flyback, the first one where they differ; of a path a stored row of it.
+int64_t BscanRecords(const ResolvedScan& scan) {
+  const Pattern& p = scan.spec.pattern;
+  if (p.plan == nullptr) return p.ascans_per_bscan + p.flyback_records;
+  const auto& segments = p.plan->kind[0].segments;
+  if (segments[0].ascans > p.ascans_per_bscan) return p.ascans_per_bscan;
+  return segments.size() > 1 ? segments[1].first_record - segments[0].first_record : scan.volume_records;
+}
+
 // Type and levels of the voxels, and which of them are shown as black and white.
 void ResolveStored(ResolvedScan& scan) {
   Processing& p = scan.spec.processing;
@@ -242,6 +251,7 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   c.channels = a.channels;
   c.channel = a.channel;
   c.record_average = a.record_average;
+  c.volume_records = scan.volume_records;
   c.max_records_per_block = UploadRecords(scan.spec, scan.volume_records);
   if (p.background == BackgroundMode::kDefault) p.background = BackgroundMode::kRolling;
   c.background = p.background == BackgroundMode::kNone     ? math::Background::kNone
@@ -254,7 +264,10 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
     return InvalidField("processing.background.spectrum", "is given; it needs mode STATIC");
   }
   if (p.background == BackgroundMode::kRolling) {
-    if (p.background_window_records == 0) p.background_window_records = std::min(a.records_per_block, kMostWindowRecords);
+    if (p.background_group_records == 0) {  // it waits on the device until it is whole
+      p.background_group_records = std::min({BscanRecords(scan), RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
+    }
+    c.background_group_records = p.background_group_records;
     c.background_window_records = p.background_window_records;
   }
   OCTAVO_RETURN_IF_ERROR(ResolveBscans(scan));

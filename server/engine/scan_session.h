@@ -173,7 +173,10 @@ class ScanSession {
   absl::Status StampUpload(const SourceBlock& block);
   absl::Status ProcessBlock(const uint8_t* raw, const SourceBlock& block);
   int64_t TakeRecords(const SourceBlock& block, int64_t done);
-  absl::Status ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block);
+  int64_t EndOf(const ActiveVolume& volume) const;
+  absl::Status ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const SourceBlock& block);
+  RecordPlacement PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const;
+  bool rolling() const { return scan_.chain.background == math::Background::kRolling; }
   absl::Status BeginVolume(int64_t index, const SourceBlock& block);
   VolumeStatus DescribeVolume(const VolumeSlot& slot) const;
   absl::Status ClearProjections(const VolumeSlot& slot);
@@ -197,6 +200,8 @@ class ScanSession {
   SourceCounts SourceCountsNow();
   void LetGo();
   absl::Status PushRetire(Retiring item);
+  absl::Status CopyNonFinite(StreamRef stream, size_t event);
+  void TellNonFinite(size_t event);
   absl::Status EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event);
   bool VolumesRetiring();
   /// Whether the device and its host have no time for more than the records and what the scan itself makes of them.
@@ -206,6 +211,7 @@ class ScanSession {
     size_t lane;
     int64_t offset, count;  // within the block
     int64_t raw_offset;     // within the lane's raw buffer
+    bool borrowed;          // of another device's B-scans, for the background of its own
   };
   struct BscanPlace {
     int64_t row;  // of the stored volume
@@ -214,9 +220,13 @@ class ScanSession {
   BscanPlace PlaceAt(int64_t volume, int64_t record) const;
   Lane LaneAt(size_t lane, size_t raw_index);
   absl::Status UploadShares(size_t raw_index, const uint8_t* from, const SourceBlock& block);
-  absl::Status ProcessShares(int64_t first_record, int64_t records, const SourceBlock& block);
+  void AddShare(size_t lane, int64_t offset, int64_t count, bool borrowed);
+  absl::Status ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const SourceBlock& block);
+  absl::Status ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset, int64_t records, int64_t active);
+  void ShareWindows();
+  size_t LaneOfRow(int64_t row) const { return static_cast<size_t>(row / spread_rows_) % lane_records_.size(); }
   absl::Status FinishShares();
-  void NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last);
+  void NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last);
   absl::Status SendRows(Peer& peer);
   // -- of a scan whose volumes are striped
   bool striped() const { return scan_.stripe_devices > 1; }
@@ -289,6 +299,7 @@ class ScanSession {
   std::unique_ptr<RawRecorder> recorder_;  // the same
   PinnedBuffer digests_;                   // digest_words_ u64 per event: kSealWords for each device, and the digest of the raw records
   size_t digest_words_ = 0;
+  PinnedBuffer non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
   // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;
@@ -301,12 +312,11 @@ class ScanSession {
   std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
-  int64_t awaited_record_ = 0;         // records before this one have had their place
-  std::vector<Share> shares_;          // of the block now
-  std::vector<int64_t> lane_records_;  // the records of each lane in it
+  int64_t awaited_record_ = 0;          // records before this one have had their place
+  std::vector<Share> shares_;           // of the block now
+  std::vector<int64_t> lane_records_;   // the records of each lane in it
+  std::vector<Event> summed_, pulled_;  // of each lane: its sums are there; it has those of the others. With windows longer than a group
   size_t raw_index_now_ = 0;
-  const void* raw_now_ = nullptr;  // the block on the device that is being processed
-  int64_t raw_records_now_ = 0;
   int64_t taken_now_ns_ = 0;               // when it was taken from the ring
   const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
   int64_t volumes_stamped_ = 0;

@@ -50,34 +50,16 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   taken_now_ns_ = item.enqueued_ns;
   const uint8_t* from = part.lent != nullptr ? part.lent : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
   if (!peers_.empty()) {
-    raw_now_ = raw;
     OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
     OCTAVO_RETURN_IF_ERROR(StampUpload(block));
-    raw_records_now_ = lane_records_[0];
-    OCTAVO_RETURN_IF_ERROR(ProcessBlock(raw, block));
   } else {
     OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, from, block.records * record_bytes_));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
     OCTAVO_RETURN_IF_ERROR(StampUpload(block));
-    // A rolling background goes on from block to block of the source: what was gathered is taken apart again.
-    const bool apart = scan_.chain.background == math::Background::kRolling;
-    int64_t run = 0, blocks = 0;  // of the part: where we are
-    for (int64_t at = 0; at < block.records && !stop_reached_;) {
-      if (blocks == part.runs[run].blocks) ++run, blocks = 0;
-      ++blocks;
-      const int64_t count = apart ? part.runs[run].records : block.records;
-      raw_now_ = raw + at * record_bytes_;
-      raw_records_now_ = count;
-      OCTAVO_RETURN_IF_ERROR(processor_->BeginBlock(compute_.ref(), raw_now_, count));
-      if (recorder_ != nullptr) recorder_->BeginBlock(raw_now_, count);
-      OCTAVO_RETURN_IF_ERROR(
-          ProcessBlock(raw + at * record_bytes_, {.first_record = block.first_record + at, .records = count, .acquired = block.acquired}));
-      if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->EndBlock(compute_.ref()));
-      at += count;
-    }
   }
+  OCTAVO_RETURN_IF_ERROR(ProcessBlock(raw, block));
   OCTAVO_RETURN_IF_ERROR(EnqueuePreview(block));
   OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].Record(compute_.ref()));
   if (!peers_.empty()) OCTAVO_RETURN_IF_ERROR(FinishShares());
@@ -89,10 +71,16 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
 absl::Status ScanSession::StampUpload(const SourceBlock& block) {
   uploaded_now_ = nullptr;
   const int64_t end = block.first_record + block.records;
-  if (active_ != nullptr && end - active_->index * scan_.volume_records < active_->assembly.active_records()) return absl::OkStatus();
+  if (active_ != nullptr && end - active_->index * scan_.volume_records < EndOf(*active_)) return absl::OkStatus();
   int64_t* stamp = stamps_.as<int64_t>() + blocks_ % stamp_slots_;
   uploaded_now_ = stamp;
   return device_.Stamp(compute_.ref(), stamp);
+}
+
+// The place in the volume at which it is complete: behind its last A-scan, or behind that one's group, which has one background.
+int64_t ScanSession::EndOf(const ActiveVolume& volume) const {
+  const int64_t active = volume.assembly.active_records();
+  return rolling() ? RollingShapeOf(scan_.chain).GroupEnd(active - 1) : active;
 }
 
 // A block may span volumes: one call of the chain for each.
@@ -109,12 +97,12 @@ absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const SourceBlock& bl
     if (active_ != nullptr && active_->index != index) OCTAVO_RETURN_IF_ERROR(EndVolume(block));
     if (stop_reached_) break;
     const int64_t in_volume = record - index * scan_.volume_records;
-    const int64_t count = std::min(block.records - done, scan_.volume_records - in_volume);
+    int64_t count = std::min(block.records - done, scan_.volume_records - in_volume);
     if (active_ == nullptr && index >= next_volume_) OCTAVO_RETURN_IF_ERROR(BeginVolume(index, block));
     if (stop_reached_) break;
-    if (active_ != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(ProcessSegment(raw + done * record_bytes_, in_volume, count, block));
-    }
+    // What is flown back behind the end of a volume comes after it has ended.
+    if (active_ != nullptr && in_volume < EndOf(*active_)) count = std::min(count, EndOf(*active_) - in_volume);
+    OCTAVO_RETURN_IF_ERROR(ProcessSegment(raw + done * record_bytes_, index, in_volume, count, block));
     done += count;
     awaited_record_ = record + count;
   }
@@ -139,30 +127,39 @@ int64_t ScanSession::TakeRecords(const SourceBlock& block, int64_t done) {
   return before;
 }
 
-absl::Status ScanSession::ProcessSegment(const void* raw, int64_t first_record, int64_t records, const SourceBlock& block) {
-  ActiveVolume& volume = *active_;
-  const int64_t active = std::min(records, volume.assembly.active_records() - first_record);
-  const int64_t kind = placement_[1] ? volume.index & 1 : 0;
-  const DeviceBuffer& table = placement_[kind];
-  const std::vector<BscanSpan>& spans = spans_[kind];
-  if (active > 0) {
-    if (volume.slot != nullptr && !peers_.empty()) {
-      OCTAVO_RETURN_IF_ERROR(ProcessShares(first_record, active, block));
-    } else if (volume.slot != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
-                                                 {.raster = RasterOf(scan_),
-                                                  .first_record = first_record,
-                                                  .table = table.as<int32_t>() == nullptr ? nullptr : table.as<int32_t>() + first_record,
-                                                  .spans = spans.data(),
-                                                  .span_count = std::ssize(spans)},
-                                                 TargetOf(scan_, *volume.slot)));
+// Records of volume `index`, which may have ended already: they still count for a rolling background.
+absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const SourceBlock& block) {
+  const int64_t active = active_ == nullptr ? 0 : std::clamp<int64_t>(active_->assembly.active_records() - first_record, 0, records);
+  const bool placed = active > 0 && active_->slot != nullptr;
+  if (!peers_.empty()) {
+    OCTAVO_RETURN_IF_ERROR(ProcessShares(index, first_record, records, active, block));
+  } else {
+    if (placed) {
+      OCTAVO_RETURN_IF_ERROR(
+          processor_->Process(compute_.ref(), raw, active, PlacementOf(placement_, index, first_record), TargetOf(scan_, *active_->slot)));
     }
-    volume.assembly.Placed(first_record, active);
+    if (const int64_t rest = placed ? active : 0; rolling() && rest < records) {
+      OCTAVO_RETURN_IF_ERROR(
+          processor_->Process(compute_.ref(), raw + rest * record_bytes_, records - rest, PlacementOf(placement_, index, first_record + rest), {}));
+    }
   }
-  if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->Place(compute_.ref(), raw, first_record, records, std::max<int64_t>(active, 0)));
-  volume.status.acquired_end = block.acquired;
+  if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->Take(compute_.ref(), raw, index, first_record, records));
+  if (active_ == nullptr) return absl::OkStatus();
+  if (active > 0) active_->assembly.Placed(first_record, active);
+  active_->status.acquired_end = block.acquired;
   // Complete with its last A-scan, not when the next volume begins.
-  return volume.assembly.all_seen() ? EndVolume(block) : absl::OkStatus();
+  return active_->assembly.all_seen() && first_record + records >= EndOf(*active_) ? EndVolume(block) : absl::OkStatus();
+}
+
+RecordPlacement ScanSession::PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const {
+  const size_t kind = tables[1] ? static_cast<size_t>(index & 1) : 0;
+  const auto* table = tables[kind].as<int32_t>();
+  return {.raster = RasterOf(scan_),
+          .volume = index,
+          .first_record = first_record,
+          .table = table == nullptr ? nullptr : table + first_record,
+          .spans = spans_[kind].data(),
+          .span_count = std::ssize(spans_[kind])};
 }
 
 absl::Status ScanSession::PushRetire(Retiring item) {
@@ -176,11 +173,22 @@ absl::Status ScanSession::PushRetire(Retiring item) {
   const auto index = static_cast<size_t>(item.event);
   const StreamRef stream = ProductStream(item.volume != nullptr);
   if (item.volume != nullptr) OCTAVO_RETURN_IF_ERROR(EnqueueSeal(stream, *item.volume, index));
+  if (item.volume != nullptr) OCTAVO_RETURN_IF_ERROR(CopyNonFinite(stream, index));
   OCTAVO_RETURN_IF_ERROR(events_[index].Record(stream));
   MutexLock lock(retire_mutex_);
   volumes_retiring_ += item.volume != nullptr;
   retiring_[(first_retiring_ + retiring_count_++) % retiring_.size()] = std::move(item);
   retire_cv_.NotifyAll();
+  return absl::OkStatus();
+}
+
+// What every device has counted; `stream`, of the home device, has waited for all of them.
+absl::Status ScanSession::CopyNonFinite(StreamRef stream, size_t event) {
+  const size_t devices = 1 + peers_.size();
+  for (size_t d = 0; non_finite_.data() != nullptr && d < devices; ++d) {
+    const SpectralProcessor& processor = d == 0 ? *processor_ : *peers_[d - 1]->processor;
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, non_finite_.as<uint64_t>() + devices * event + d, processor.non_finite_records(), 8));
+  }
   return absl::OkStatus();
 }
 
@@ -220,6 +228,9 @@ void ScanSession::End() {
   source_->Close();
   context_.acquired();  // the next scan may begin while this one drains
   const bool aborted = abort_.stop_requested();
+  if (active_ != nullptr && !aborted && active_->assembly.all_seen()) {  // it waited for the end of a group
+    (void)EndVolume({.acquired = active_->status.acquired_end});
+  }
   const absl::Status source_status = ring_->close_status();
   const bool all_acquired = !stop_reached_ && !aborted && all_acquired_;
   if (!stop_reached_ && !aborted && !all_acquired) {

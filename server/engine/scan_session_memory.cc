@@ -233,9 +233,7 @@ absl::Status ScanSession::AllocateRing() {
     ring_memory_.push_back(std::move(memory));
   }
   const auto parts = lender_ == nullptr ? std::ssize(ring_memory_) : LimitsOfRing(scan_.spec).slots;
-  // Each device of a spread scan has a rolling background of its own, which sees its share of a block at once.
-  const bool join = context_.peers.empty() || scan_.chain.background != math::Background::kRolling;
-  ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience, .join = join});
+  ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
     OCTAVO_ASSIGN_OR_RETURN(raw_free_[i], device_.NewEvent());
@@ -263,6 +261,9 @@ absl::Status ScanSession::AllocateRetiring(int64_t slots) {
   const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + slots + 2;
   digest_words_ = static_cast<size_t>(kSealWords) * (1 + context_.peers.size()) + 1;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * static_cast<int64_t>(digest_words_) * 8));
+  if (scan_.chain.raw_type == DType::kF32) {
+    OCTAVO_ASSIGN_OR_RETURN(non_finite_, device_.AllocatePinned(event_count * static_cast<int64_t>((1 + peers_.size()) * sizeof(uint64_t))));
+  }
   for (int64_t i = 0; i < event_count; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(Event event, device_.NewEvent());
     events_.push_back(std::move(event));

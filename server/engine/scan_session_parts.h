@@ -56,8 +56,11 @@ struct ScanSession::Peer {
   std::shared_ptr<SpectralProcessor> processor;
   Stream upload, compute, copy;
   Event uploaded[kRawBuffers], raw_free[kRawBuffers];
-  Event processed, copied;                        // of compute and copy
-  int64_t kept_row = -1;                          // a B-scan whose beginning the processor may have kept; -1 = none
+  Event processed, copied;  // of compute and copy
+  struct OpenRow {
+    int64_t row, end;  // one past its last record
+  };
+  std::vector<OpenRow> open;                      // B-scans that the processor may not have made whole yet
   std::vector<std::pair<int64_t, int64_t>> rows;  // first, count: to be sent home
 };
 
@@ -69,7 +72,7 @@ struct ScanSession::Lane {
   Event& uploaded;
   Event& raw_free;
   SpectralProcessor& processor;
-  const DeviceBuffer* placement;  // [2]
+  const DeviceBuffer (&placement)[2];
 };
 
 math::RasterPlacement RasterOf(const ResolvedScan& scan);

@@ -101,6 +101,7 @@ void ScanSession::SealVolume(Retiring& item) {
     volume.raw_status.digest = absl::StrFormat("sum64:%016x", words[digest_words_ - 1]);
     context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
   }
+  TellNonFinite(static_cast<size_t>(item.event));
   CountClipped(volume.status);
   Note({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
@@ -111,6 +112,14 @@ void ScanSession::SealVolume(Retiring& item) {
     volumes_rate_.Add(now, 1);
     timings_.volume_latency.Add(static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
   }
+}
+
+void ScanSession::TellNonFinite(size_t event) {
+  if (non_finite_.data() == nullptr) return;
+  const uint64_t* counts = non_finite_.as<uint64_t>() + (1 + peers_.size()) * event;
+  const auto sum = static_cast<int64_t>(std::accumulate(counts, counts + 1 + peers_.size(), uint64_t{0}));
+  MutexLock lock(status_mutex_);
+  status_.non_finite_records = std::max(status_.non_finite_records, sum);
 }
 
 // Above one hundredth the levels hide more than noise: told once for each processing.
@@ -268,6 +277,8 @@ void ScanSession::Finish() {
   if (copy_thread_.joinable()) copy_thread_.join();
   for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
   SynchronizePeers();
+  if (non_finite_.data() != nullptr && processor_ != nullptr && CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok())
+    TellNonFinite(0);
   context_.store->KeepAll(name_);
   {
     MutexLock lock(update_mutex_);
@@ -297,7 +308,7 @@ void ScanSession::Finish() {
   slots_->Close();
   if (raw_slots_ != nullptr) raw_slots_->Close();
   recorder_ = nullptr;
-  for (PinnedBuffer* words : {&digests_, &stamps_}) *words = PinnedBuffer();
+  for (PinnedBuffer* words : {&digests_, &stamps_, &non_finite_}) *words = PinnedBuffer();
   for (const auto id : charges_) context_.ledger->Release(id);
   ScanState end;
   {

@@ -30,6 +30,15 @@ void EachOnce(std::vector<std::pair<int64_t, int64_t>>* rows) {
   rows->resize(kept);
 }
 
+void AddRow(int64_t row, std::vector<std::pair<int64_t, int64_t>>* rows) {
+  if (!rows->empty() && row >= rows->back().first && row < rows->back().first + rows->back().second) return;
+  if (!rows->empty() && rows->back().first + rows->back().second == row) {
+    ++rows->back().second;
+  } else {
+    rows->emplace_back(row, 1);
+  }
+}
+
 }  // namespace
 
 std::vector<AdmissionReport::Item> ScanSession::PeerNeeds(const ResolvedScan& scan, Device& device) {
@@ -78,6 +87,13 @@ absl::Status ScanSession::AllocatePeers() {
   OCTAVO_ASSIGN_OR_RETURN(begun_, device_.NewEvent());
   lane_records_.assign(peers_.size() + 1, 0);
   shares_.reserve(256);
+  for (size_t l = 0; l < lane_records_.size(); ++l) {
+    OCTAVO_ASSIGN_OR_RETURN(Event summed, LaneAt(l, 0).device.NewEvent());
+    OCTAVO_ASSIGN_OR_RETURN(Event pulled, LaneAt(l, 0).device.NewEvent());
+    summed_.push_back(std::move(summed));
+    pulled_.push_back(std::move(pulled));
+  }
+  ShareWindows();
   const Pattern& p = scan_.spec.pattern;
   int64_t bscans_per_block = upload_records_ / (p.ascans_per_bscan + p.flyback_records);
   if (p.plan != nullptr) {
@@ -134,17 +150,28 @@ absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, co
   std::fill(lane_records_.begin(), lane_records_.end(), 0);
   const int64_t end = block.first_record + block.records;
   for (int64_t at = std::max<int64_t>(0, block.first_record); at < end;) {
-    const int64_t volume = at / scan_.volume_records;
-    const BscanPlace place = PlaceAt(volume, at - volume * scan_.volume_records);
-    const auto lane = static_cast<size_t>(place.row / spread_rows_) % lane_records_.size();
-    const int64_t count = std::min(end, volume * scan_.volume_records + place.end) - at;
-    if (!shares_.empty() && shares_.back().lane == lane) {
-      shares_.back().count += count;
+    const int64_t volume = at / scan_.volume_records, begin = volume * scan_.volume_records;
+    const BscanPlace place = PlaceAt(volume, at - begin);
+    const size_t owner = LaneOfRow(place.row);
+    int64_t stop = std::min(end, begin + place.end);
+    if (!rolling()) {
+      AddShare(owner, at - block.first_record, stop - at, /*borrowed=*/false);
     } else {
-      shares_.push_back({.lane = lane, .offset = at - block.first_record, .count = count, .raw_offset = lane_records_[lane]});
+      // All devices that have B-scans of the group take all of it.
+      const RollingShape shape = RollingShapeOf(scan_.chain);
+      const int64_t group_begin = shape.GroupBegin(at), group_end = shape.GroupEnd(at);
+      stop = std::min(stop, group_end);
+      absl::InlinedVector<bool, 16> takes(lane_records_.size(), false);
+      for (int64_t r = group_begin - begin; r < group_end - begin;) {
+        const BscanPlace of = PlaceAt(volume, r);
+        takes[LaneOfRow(of.row)] = true;
+        r = of.end;
+      }
+      for (size_t lane = 0; lane < takes.size(); ++lane) {
+        if (takes[lane]) AddShare(lane, at - block.first_record, stop - at, /*borrowed=*/lane != owner);
+      }
     }
-    lane_records_[lane] += count;
-    at += count;
+    at = stop;
   }
   for (size_t l = 0; l < lane_records_.size(); ++l) {
     if (lane_records_[l] == 0) continue;
@@ -161,32 +188,34 @@ absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, co
     const Lane lane = LaneAt(l, raw_index);
     OCTAVO_RETURN_IF_ERROR(lane.uploaded.Record(lane.upload));
     OCTAVO_RETURN_IF_ERROR(lane.uploaded.EnqueueWait(lane.compute));
-    OCTAVO_RETURN_IF_ERROR(lane.processor.BeginBlock(lane.compute, lane.raw, lane_records_[l]));
   }
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::ProcessShares(int64_t first_record, int64_t records, const SourceBlock& block) {
-  ActiveVolume& volume = *active_;
-  const int64_t done = volume.index * scan_.volume_records + first_record - block.first_record;  // within the block
-  const size_t kind = placement_[1] ? static_cast<size_t>(volume.index & 1) : 0;
+void ScanSession::AddShare(size_t lane, int64_t offset, int64_t count, bool borrowed) {
+  Share* const last = shares_.empty() ? nullptr : &shares_.back();
+  if (last != nullptr && last->lane == lane && last->borrowed == borrowed && last->offset + last->count == offset) {
+    last->count += count;
+  } else {
+    shares_.push_back({.lane = lane, .offset = offset, .count = count, .raw_offset = lane_records_[lane], .borrowed = borrowed});
+  }
+  lane_records_[lane] += count;
+}
+
+// The first `active` of the records are placed, if the volume has a slot.
+absl::Status ScanSession::ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const SourceBlock& block) {
+  const bool placed = active_ != nullptr && active_->slot != nullptr;
+  const int64_t done = index * scan_.volume_records + first_record - block.first_record;  // within the block
   for (const Share& share : shares_) {
     const int64_t begin = std::max(share.offset, done), count = std::min(share.offset + share.count, done + records) - begin;
     if (count <= 0) continue;
-    const Lane lane = LaneAt(share.lane, raw_index_now_);
     const int64_t first = first_record + begin - done;
-    const auto* table = lane.placement[kind].as<int32_t>();
-    OCTAVO_RETURN_IF_ERROR(lane.processor.Process(lane.compute, lane.raw + (share.raw_offset + begin - share.offset) * record_bytes_, count,
-                                                  {.raster = RasterOf(scan_),
-                                                   .first_record = first,
-                                                   .table = table == nullptr ? nullptr : table + first,
-                                                   .spans = spans_[kind].data(),
-                                                   .span_count = std::ssize(spans_[kind])},
-                                                  LaneTarget(*volume.slot, share.lane)));
-    if (Peer* peer = LanePeer(share.lane); peer != nullptr) NoteRows(*peer, volume.index, first, first + count);
+    const int64_t own = placed && !share.borrowed ? std::clamp<int64_t>(first_record + active - first, 0, count) : 0;
+    OCTAVO_RETURN_IF_ERROR(ProcessShare(share, index, first, begin - share.offset, count, own));
+    if (Peer* peer = LanePeer(share.lane); peer != nullptr && own > 0) NoteRows(*peer, LaneAt(share.lane, 0).processor, index, first, first + count);
   }
   // Means of repeats grow until the volume ends: copied then, once.
-  if (scan_.chain.repeats > 1) return absl::OkStatus();
+  if (!placed || scan_.chain.repeats > 1) return absl::OkStatus();
   if (home_ != nullptr) OCTAVO_RETURN_IF_ERROR(SendProjections(*home_, 0));
   for (size_t l = 1; l < lane_records_.size(); ++l) {
     OCTAVO_RETURN_IF_ERROR(striped() ? SendProjections(*peers_[l - 1], l) : SendRows(*peers_[l - 1]));
@@ -194,25 +223,64 @@ absl::Status ScanSession::ProcessShares(int64_t first_record, int64_t records, c
   return absl::OkStatus();
 }
 
+// Records from `first_record` of the volume on, `offset` into the share, of which the first `own` are placed.
+absl::Status ScanSession::ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset, int64_t records, int64_t own) {
+  const Lane lane = LaneAt(share.lane, raw_index_now_);
+  const uint8_t* raw = lane.raw + (share.raw_offset + offset) * record_bytes_;
+  if (rolling()) {
+    // Groups end in the order of their numbers, on whichever device.
+    for (size_t l = 0; l < lane_records_.size(); ++l) {
+      const Lane other = LaneAt(l, raw_index_now_);
+      OCTAVO_RETURN_IF_ERROR(other.processor.Advance(other.compute, index, first_record));
+    }
+    // Sums may take the place of such as others have not read yet.
+    for (size_t l = 0; processor_->window() != nullptr && l < pulled_.size(); ++l) {
+      if (l != share.lane) OCTAVO_RETURN_IF_ERROR(pulled_[l].EnqueueWait(lane.compute));
+    }
+  }
+  RecordPlacement placement = PlacementOf(lane.placement, index, first_record);
+  placement.borrowed = share.borrowed;
+  if (own > 0) OCTAVO_RETURN_IF_ERROR(lane.processor.Process(lane.compute, raw, own, placement, LaneTarget(*active_->slot, share.lane)));
+  if (!rolling() || own == records) return absl::OkStatus();
+  placement = PlacementOf(lane.placement, index, first_record + own);
+  placement.borrowed = share.borrowed;
+  return lane.processor.Process(lane.compute, raw + own * record_bytes_, records - own, placement, {});
+}
+
+// With windows longer than a group every device needs the sums of all groups: whoever has made some brings them to the others.
+void ScanSession::ShareWindows() {
+  if (peers_.empty() || processor_->window() == nullptr) return;
+  for (size_t l = 0; l < lane_records_.size(); ++l) {
+    LaneAt(l, 0).processor.ShareWindow(processor_->window(), [this, l](int64_t first, int64_t entries) -> absl::Status {
+      const Lane from = LaneAt(l, 0);
+      OCTAVO_RETURN_IF_ERROR(summed_[l].Record(from.compute));
+      for (size_t m = 0; m < lane_records_.size(); ++m) {
+        if (m == l) continue;
+        const Lane to = LaneAt(m, 0);
+        OCTAVO_RETURN_IF_ERROR(summed_[l].EnqueueWait(to.compute));
+        OCTAVO_RETURN_IF_ERROR(
+            to.device.CopyAcross(to.compute, to.processor.SumsAt(first), from.processor.SumsAt(first), entries * to.processor.sum_bytes()));
+        OCTAVO_RETURN_IF_ERROR(pulled_[m].Record(to.compute));
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
 // The rows that records [first, last) of the volume complete. One that will still be written, by the next block or because the
 // processor has kept its beginning, waits: it must not be copied meanwhile.
-void ScanSession::NoteRows(Peer& peer, int64_t volume, int64_t first, int64_t last) {
-  const auto add = [&](int64_t row) {
-    if (!peer.rows.empty() && row >= peer.rows.back().first && row < peer.rows.back().first + peer.rows.back().second) return;
-    if (!peer.rows.empty() && peer.rows.back().first + peer.rows.back().second == row) {
-      ++peer.rows.back().second;
-    } else {
-      peer.rows.emplace_back(row, 1);
-    }
-  };
+void ScanSession::NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last) {
   for (int64_t at = first; at < last;) {
     const BscanPlace place = PlaceAt(volume, at);
-    if (peer.kept_row >= 0 && peer.kept_row != place.row) add(peer.kept_row);
-    const bool open = last < place.end || scan_.chain.bscan_records > 0;
-    peer.kept_row = open ? place.row : -1;
-    if (!open) add(place.row);
+    if (peer.open.empty() || peer.open.back().row != place.row) peer.open.push_back({.row = place.row, .end = place.end});
     at = place.end;
   }
+  const int64_t begin = volume * scan_.volume_records;
+  const int64_t made = processor.KeptFrom(begin + last) - begin;  // up to here
+  size_t whole = 0;
+  const size_t most = peer.open.size() - (scan_.chain.bscan_records > 0 ? 1 : 0);
+  for (; whole < most && peer.open[whole].end <= made; ++whole) AddRow(peer.open[whole].row, &peer.rows);
+  peer.open.erase(peer.open.begin(), peer.open.begin() + static_cast<std::ptrdiff_t>(whole));
 }
 
 absl::Status ScanSession::SendRows(Peer& peer) {
@@ -254,13 +322,13 @@ absl::Status ScanSession::BeginVolumeOnPeers() {
   const int64_t plane = scan_.shape[0] * scan_.shape[1];
   const DType projection = ProjectionOf(scan_.chain.output);
   if (home_ != nullptr) {
-    home_->kept_row = -1;
+    home_->open.clear();
     home_->rows.clear();
   }
   for (const auto& peer : peers_) {
     OCTAVO_RETURN_IF_ERROR(peer->copied.EnqueueWait(peer->compute.ref()));  // the rows of the volume before have gone
     OCTAVO_RETURN_IF_ERROR(peer->processor->BeginVolume(peer->compute.ref()));
-    peer->kept_row = -1;
+    peer->open.clear();
     peer->rows.clear();
     if (striped()) continue;
     OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), ClippedIn(peer->part.digest), 16, 0));
@@ -278,8 +346,9 @@ absl::Status ScanSession::EndVolumeOnPeers(const std::shared_ptr<ActiveVolume>& 
   for (size_t l = 0; l < lane_records_.size(); ++l) {
     Peer* const peer = LanePeer(l);
     if (peer == nullptr) continue;
-    if (l > 0) OCTAVO_RETURN_IF_ERROR(peer->processor->EndVolume(peer->compute.ref(), LaneTarget(*volume->slot, l)));
-    if (peer->kept_row >= 0) peer->rows.emplace_back(std::exchange(peer->kept_row, -1), 1);
+    if (l > 0) OCTAVO_RETURN_IF_ERROR(peer->processor->EndVolume(peer->compute.ref()));
+    for (const Peer::OpenRow& open : peer->open) AddRow(open.row, &peer->rows);
+    peer->open.clear();
     if (scan_.chain.repeats > 1) EachOnce(&peer->rows);
     OCTAVO_RETURN_IF_ERROR(striped() ? SendProjections(*peer, l) : SendRows(*peer));
   }

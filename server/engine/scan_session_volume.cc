@@ -1,6 +1,7 @@
 // The compute thread at the borders of volumes: a slot and a processing when one begins, its end and what is lost of it.
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,7 +80,8 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     if (volume->raw_slot == nullptr) volume->slot = nullptr;  // both or none
   }
   if (recorder_ != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(recorder_->BeginVolume(compute_.ref(), volume->raw_slot == nullptr ? nullptr : volume->raw_slot->volume.data(), index));
+    OCTAVO_RETURN_IF_ERROR(recorder_->BeginVolume(compute_.ref(), volume->raw_slot == nullptr ? nullptr : volume->raw_slot->volume.data(), index,
+                                                  volume->assembly.active_records()));
   }
   next_volume_ = index + 1;
   const Retention& retention = scan_.spec.retention;
@@ -168,9 +170,14 @@ void ScanSession::AddVolume(VolumeStatus status, const SourceBlock& block, const
 
 // A volume is made with one processing: what came since the last one begins takes over here.
 absl::Status ScanSession::TakeUpdate(int64_t volume) {
+  const size_t lanes = 1 + peers_.size();
   {
     MutexLock lock(update_mutex_);
     if (next_processor_ == nullptr) return absl::OkStatus();
+    for (size_t l = 0; l < lanes; ++l) {  // what is left of the volumes before
+      const Lane lane = LaneAt(l, 0);
+      OCTAVO_RETURN_IF_ERROR(lane.processor.Advance(lane.compute, volume, 0));
+    }
     replaced_.push_back(std::exchange(processor_, std::exchange(next_processor_, nullptr)));
     for (size_t i = 0; i < peers_.size(); ++i) replaced_.push_back(std::exchange(peers_[i]->processor, std::move(next_peer_processors_[i])));
     next_peer_processors_.clear();
@@ -178,12 +185,14 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
     origin_ = nullptr;
   }
   Emit({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
-  // The block began under the old one.
-  for (size_t l = 1; l < lane_records_.size(); ++l) {
-    const Lane lane = LaneAt(l, raw_index_now_);
-    if (lane_records_[l] > 0) OCTAVO_RETURN_IF_ERROR(lane.processor.BeginBlock(lane.compute, lane.raw, lane_records_[l]));
+  const auto before = std::span(replaced_).last(lanes);  // they live on until the device has passed
+  for (size_t l = 0; l < lanes; ++l) {
+    const Lane lane = LaneAt(l, 0);
+    OCTAVO_ASSIGN_OR_RETURN(const bool goes_on, lane.processor.Continue(lane.compute, *before[l]));
+    if (!goes_on && recorder_ != nullptr && rolling()) recorder_->Forget();
   }
-  return raw_records_now_ == 0 ? absl::OkStatus() : processor_->BeginBlock(compute_.ref(), raw_now_, raw_records_now_);
+  ShareWindows();
+  return absl::OkStatus();
 }
 
 absl::Status ScanSession::EndVolume(const SourceBlock& block) {
@@ -227,7 +236,7 @@ absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volu
     return absl::OkStatus();
   }
   // A B-scan that waited for its end.
-  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref(), LaneTarget(*volume->slot, 0)));
+  OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref()));
   OCTAVO_RETURN_IF_ERROR(EndVolumeOnPeers(volume));
   OCTAVO_RETURN_IF_ERROR(FillMissing(*volume));
   VolumeStatus& status = volume->status;

@@ -113,9 +113,10 @@ enum class FixedPatternNoise : uint8_t { kDefault = 0, kKeep = 1, kMean = 2, kQu
 struct Processing {
   BackgroundMode background = BackgroundMode::kDefault;
   std::vector<float> background_spectrum;
-  int64_t background_window_records = 0;
+  int64_t background_group_records = 0;   // 0 = a B-scan with its flyback
+  int64_t background_window_records = 0;  // 0 = the group
   KMode k_mode = KMode::kDefault;
-  std::vector<float> k_index;
+  std::vector<double> k_index;
   std::vector<double> k_polynomial;
   std::vector<double> k_wavelength_nm;
   KInterpolation k_interpolation = KInterpolation::kDefault;

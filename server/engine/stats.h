@@ -28,7 +28,7 @@ struct Stats {
   int64_t records = 0;
   std::map<std::string, int64_t> blocks_dropped;         // by reason: "overrun", "no_slot"
   std::map<std::string, int64_t> records_without_place;  // by reason: "duplicate", "out_of_range"
-  int64_t source_overruns = 0;
+  int64_t records_not_finite = 0, source_overruns = 0;
   int64_t ring_producers = 0, ring_blocks_broken = 0;
   std::map<std::string, int64_t> source_records_lost;      // by reason: "gap", "overrun", "duplicate", "out_of_range"
   std::map<std::string, int64_t> camera_frames_lost;       // by reason: "lost", "broken"

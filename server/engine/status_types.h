@@ -77,7 +77,7 @@ struct ScanStatus {
   int64_t records = 0;
   int64_t volumes_done = 0, volumes_held = 0, volumes_dropped = 0, volumes_overwritten = 0;
   int64_t volumes_committed = 0, volumes_discarded = 0, commit_failures = 0;
-  int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0;
+  int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0, non_finite_records = 0;
   std::string device;
   std::vector<std::string> spread_devices;  // home first; empty: `device` alone
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;

@@ -123,8 +123,6 @@ class VolumeStore {
   absl::Status WhileMappable(const PinnedVolume& pinned, bool borrowed, const std::function<absl::Status()>& act);
   /// LIVE: as Keep without the mark, for who looks at a volume for a while. Several may.
   absl::Status Lend(const std::string& name, int64_t limit);
-  /// Whether it is kept only because it is lent.
-  bool IsLent(const std::string& name);
   /// The end of one Lend; with the last one the ring may overwrite it again, unless it was kept otherwise. `ring`: as for Unmark.
   void TakeBack(const std::string& name, bool ring);
   /// `asked`: by a client. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).

@@ -70,12 +70,6 @@ void VolumeStore::TakeBack(const std::string& name, bool ring) {
   if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() && status.tier == Tier::kDevice) (*it)->status.kept = false;
 }
 
-bool VolumeStore::IsLent(const std::string& name) {
-  MutexLock lock(mutex_);
-  const auto it = Find(name);
-  return it.ok() && (*it)->lent && !(*it)->status.marked;
-}
-
 bool VolumeStore::RingOver(const Record& record) const {
   const auto scan = scans_.find(record.status.scan);
   return scan != scans_.end() && scan->second.ring_over;

@@ -16,6 +16,7 @@
 #include "gpu/base/unique_fd.h"
 #include "server/engine/buffer_store.h"
 #include "server/metrics/label_values.h"
+#include "server/metrics/process_metrics.h"
 
 namespace octavo::metrics {
 namespace {
@@ -42,7 +43,7 @@ class Page final : public prometheus::Collectable {
 
   std::vector<MetricFamily> Collect() const override {
     const engine::Stats stats = source_.engine->Snapshot();
-    std::vector<MetricFamily> page;
+    std::vector<MetricFamily> page = ProcessMetrics();
     const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
       page.push_back({.name = name, .help = help, .type = type, .metric = {}});
       return page.back();
@@ -102,6 +103,8 @@ class Page final : public prometheus::Collectable {
     every("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason", {"overrun"}, stats.blocks_dropped);
     every("octavo_records_without_place_total", "Records that came again, too late or for no volume of the scan, by reason", kCounter, "reason",
           {"duplicate", "out_of_range"}, stats.records_without_place);
+    one("octavo_records_not_finite_total", "Records of 32-bit numbers with a NaN or an infinite sample", kCounter,
+        static_cast<double>(stats.records_not_finite));
     one("octavo_source_overruns_total", "Times a source found no free slot", kCounter, static_cast<double>(stats.source_overruns));
     every("octavo_source_records_lost_total", "Records that never came from the source (gap) or could not be used, by reason", kCounter, "reason",
           {"gap", "overrun", "duplicate", "out_of_range"}, stats.source_records_lost);

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -12,6 +15,7 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   out.background = static_cast<engine::BackgroundMode>(background.mode());
   out.background_spectrum.assign(background.spectrum().begin(), background.spectrum().end());
   out.background_window_records = background.window_records();
+  out.background_group_records = background.group_records();
   const auto& k = in.k_linearisation();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.k_linearisation.interpolation", k.interpolation(), v1::Interpolation_IsValid(k.interpolation())));
   out.k_interpolation = static_cast<engine::KInterpolation>(k.interpolation());
@@ -19,6 +23,10 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
     case v1::Processing::KLinearisation::kIndex:
       out.k_mode = engine::KMode::kIndex;
       out.k_index.assign(k.index().values().begin(), k.index().values().end());
+      break;
+    case v1::Processing::KLinearisation::kIndexF64:
+      out.k_mode = engine::KMode::kIndex;
+      out.k_index.assign(k.index_f64().values().begin(), k.index_f64().values().end());
       break;
     case v1::Processing::KLinearisation::kPolynomial:
       out.k_mode = engine::KMode::kPolynomial;
@@ -67,18 +75,33 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   return out;
 }
 
+namespace {
+
+// As it was given.
+void EncodeIndex(const std::vector<double>& index, v1::Processing::KLinearisation* out) {
+  const bool f32 = std::all_of(index.begin(), index.end(), [](double r) { return static_cast<double>(static_cast<float>(r)) == r; });
+  if (!f32) {
+    out->mutable_index_f64()->mutable_values()->Add(index.begin(), index.end());
+    return;
+  }
+  for (const double r : index) out->mutable_index()->add_values(static_cast<float>(r));
+}
+
+}  // namespace
+
 void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   auto* background = out->mutable_background();
   background->set_mode(static_cast<v1::Processing::Background::Mode>(in.background));
   background->mutable_spectrum()->Add(in.background_spectrum.begin(), in.background_spectrum.end());
   background->set_window_records(static_cast<uint32_t>(in.background_window_records));
+  background->set_group_records(static_cast<uint32_t>(in.background_group_records));
   auto* k = out->mutable_k_linearisation();
   k->set_interpolation(static_cast<v1::Interpolation>(in.k_interpolation));
   switch (in.k_mode) {
     case engine::KMode::kDefault: break;
     case engine::KMode::kNone: k->set_none(true); break;
     case engine::KMode::kFromSource: k->set_from_source(true); break;
-    case engine::KMode::kIndex: k->mutable_index()->mutable_values()->Add(in.k_index.begin(), in.k_index.end()); break;
+    case engine::KMode::kIndex: EncodeIndex(in.k_index, k); break;
     case engine::KMode::kPolynomial: k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(), in.k_polynomial.end()); break;
     case engine::KMode::kWavelength: k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end()); break;
   }

@@ -364,6 +364,7 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   EncodeSourceStatus(in.source, out->mutable_source());
   out->set_duplicate_records(in.duplicate_records);
   out->set_out_of_range_records(in.out_of_range_records);
+  out->set_non_finite_records(in.non_finite_records);
   out->set_session(in.spec.session);
   out->set_volumes_spilled(in.volumes_spilled);
   out->set_volumes_expired(in.volumes_expired);

@@ -28,6 +28,8 @@ using bench::MedianSeconds;
 using bench::Ok;
 using bench::Take;
 
+constexpr int64_t kGroup = 512;  // records of a B-scan, which have one rolling background
+
 SpectralConfig Config(int64_t samples, int64_t records, bool dispersion, bool cubic, math::Background background) {
   SpectralConfig c;
   c.samples_per_record = samples;
@@ -35,14 +37,15 @@ SpectralConfig Config(int64_t samples, int64_t records, bool dispersion, bool cu
   c.interpolation = cubic ? math::Interpolation::kCubic : math::Interpolation::kLinear;
   for (int64_t j = 0; j < samples; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
-    c.k_index.push_back(static_cast<float>(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1)));
+    c.k_index.push_back(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1));
   }
   c.window = MakeWindow(WindowKind::kHann, samples);
   if (dispersion) c.phase_rad = MakeDispersionPhase(2e-5, 0, samples);
   c.fft_length = NextFastLength(samples);
   c.depth = c.fft_length / 2;
   c.background = background;
-  c.background_window_records = records;
+  c.background_group_records = std::min(kGroup, records);
+  c.volume_records = records;
   if (background == math::Background::kStatic) c.background_spectrum.assign(static_cast<size_t>(samples), 2000.0f);
   c.has_levels = true;
   c.level_lo = -20;
@@ -68,8 +71,10 @@ struct Bench {
         "\"raw_gb_per_s\": %.3f",
         name, device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(samples), static_cast<long long>(records),
         c.interpolation == math::Interpolation::kCubic ? "cubic" : "linear", c.phase_rad.empty() ? "false" : "true",
-        c.background == math::Background::kRolling ? "rolling" : "static", c.packing == math::Packing::kNone ? "u16" : "12-bit", Info(c.output).name,
-        clipped, mip ? "true" : "false", 1e9 / rate, rate, gbs);
+        c.background != math::Background::kRolling ? "static"
+        : c.background_window_records > 0          ? "rolling, long"
+                                                   : "rolling",
+        c.packing == math::Packing::kNone ? "u16" : "12-bit", Info(c.output).name, clipped, mip ? "true" : "false", 1e9 / rate, rate, gbs);
     if (ceiling_gbs > 0) std::printf(", \"of_ceiling\": %.3f", gbs / ceiling_gbs);
     std::printf(", \"checked\": true}\n");
     std::fflush(stdout);
@@ -88,13 +93,16 @@ struct Bench {
     Ok(device.CopyToHost(stream, again.data(), clipped.data(), 16));
     Ok(stream.Synchronize());
     std::vector<double> background(static_cast<size_t>(samples), 2000.0);
-    if (c.background == math::Background::kRolling) {
-      std::fill(background.begin(), background.end(), 0.0);
-      for (int64_t r = 0; r < records; ++r) {
-        for (size_t j = 0; j < background.size(); ++j) background[j] += raw[static_cast<size_t>(r * samples) + j] / static_cast<double>(records);
-      }
-    }
     for (const int64_t r : {int64_t{0}, records / 3, records - 1}) {
+      if (c.background == math::Background::kRolling) {  // a window as long as a volume sees each record once
+        const bool all = c.background_window_records > 0;
+        const int64_t begin = all ? 0 : r / kGroup * kGroup, end = all ? records : std::min(records, begin + kGroup);
+        std::fill(background.begin(), background.end(), 0.0);
+        for (int64_t i = begin; i < end; ++i) {
+          for (size_t j = 0; j < background.size(); ++j)
+            background[j] += raw[static_cast<size_t>(i * samples) + j] / static_cast<double>(end - begin);
+        }
+      }
       const std::vector<double> record(raw.begin() + r * samples, raw.begin() + (r + 1) * samples);
       const auto model = testing::ModelDepth(c, record, background);
       for (int64_t z = 0; z < c.depth; ++z) {
@@ -147,13 +155,16 @@ struct Bench {
       bool dispersion, cubic, mip;
       math::Background background;
       math::Packing packing = math::Packing::kNone;
+      bool long_window = false;
     };
-    for (const Variant& v : {Variant{true, true, false, math::Background::kStatic}, Variant{true, true, true, math::Background::kStatic},
-                             Variant{true, true, true, math::Background::kRolling}, Variant{false, true, false, math::Background::kStatic},
-                             Variant{false, false, false, math::Background::kStatic},
-                             Variant{true, true, false, math::Background::kStatic, math::Packing::kLowFirst12}}) {
+    for (const Variant& v :
+         {Variant{true, true, false, math::Background::kStatic}, Variant{true, true, true, math::Background::kStatic},
+          Variant{true, true, true, math::Background::kRolling}, Variant{true, true, true, math::Background::kRolling, math::Packing::kNone, true},
+          Variant{false, true, false, math::Background::kStatic}, Variant{false, false, false, math::Background::kStatic},
+          Variant{true, true, false, math::Background::kStatic, math::Packing::kLowFirst12}}) {
       SpectralConfig c = Config(samples, records, v.dispersion, v.cubic, v.background);
       c.packing = v.packing;
+      if (v.long_window) c.background_window_records = records;
       c.output = output;
       c.level_lo = static_cast<float>(lo);
       c.level_hi = static_cast<float>(hi);
@@ -170,14 +181,14 @@ struct Bench {
       const DeviceBuffer clipped = Take(device.Allocate(16));
       const SpectralTarget target{
           .volume = volume.data(), .volume_ascans = records, .mip = v.mip ? mip.data() : nullptr, .aip = nullptr, .clipped = clipped.as<uint64_t>()};
-      const RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
+      RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
       const int blocks = device.info().backend == "cuda" ? 16 : 1;
       Ok(device.Fill(compute.ref(), volume.data(), volume_bytes, 0xA5A5A5A5u));
       Ok(device.Fill(compute.ref(), clipped.data(), 16, 0));
       const double resident = MedianSeconds(seconds, [&] {
         for (int i = 0; i < blocks; ++i) {
-          Ok(processor->BeginBlock(compute.ref(), on_device[0].data(), records));
           Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target));
+          ++placement.volume;
         }
         Ok(compute.ref().Synchronize());
       });
@@ -196,8 +207,8 @@ struct Bench {
           Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].data(), block_bytes));
           Ok(uploaded[b].Record(upload.ref()));
           Ok(uploaded[b].EnqueueWait(compute.ref()));
-          Ok(processor->BeginBlock(compute.ref(), on_device[b].data(), records));
           Ok(processor->Process(compute.ref(), on_device[b].data(), records, placement, target));
+          ++placement.volume;
           Ok(used[b].Record(compute.ref()));
         }
         Ok(compute.ref().Synchronize());

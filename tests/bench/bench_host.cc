@@ -92,7 +92,6 @@ class Bench {
     while (ours.wall.size() < 7 || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds_) {
       ours.Add([&] {
         for (int i = 0; i < kBlocks; ++i) {
-          Ok(processor->BeginBlock(stream.ref(), input.data(), records_));
           Ok(processor->Process(stream.ref(), input.data(), records_, placement, target));
         }
         Ok(stream.ref().Synchronize());

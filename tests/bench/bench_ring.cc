@@ -168,7 +168,6 @@ struct Chain {
     Ok(device.CopyToDevice(upload.ref(), raw[b].data(), from, bytes));
     Ok(uploaded[b].Record(upload.ref()));
     Ok(uploaded[b].EnqueueWait(compute.ref()));
-    Ok(processor->BeginBlock(compute.ref(), raw[b].data(), records));
     Ok(processor->Process(compute.ref(), raw[b].data(), records, placement,
                           {.volume = volume[i % kKinds].data(), .volume_ascans = records, .mip = mip.data()}));
     Ok(used[b].Record(compute.ref()));

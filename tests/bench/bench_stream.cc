@@ -70,7 +70,6 @@ struct Pieces {
           Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].data(), bytes));
           Ok(uploaded[b].Record(upload.ref()));
           Ok(uploaded[b].EnqueueWait(compute.ref()));
-          Ok(processor->BeginBlock(compute.ref(), on_device[b].data(), records));
           Ok(processor->Process(compute.ref(), on_device[b].data(), records, placement,
                                 {.volume = volume.data(), .volume_ascans = records, .mip = with_mip ? mip.data() : nullptr}));
           Ok(used[b].Record(compute.ref()));
@@ -162,7 +161,6 @@ struct Explanation {
     const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
     const RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
     const auto process = [&](const void* from, bool with_mip) {
-      Ok(processor->BeginBlock(compute.ref(), from, records));
       Ok(processor->Process(compute.ref(), from, records, placement,
                             {.volume = volume.data(), .volume_ascans = records, .mip = with_mip ? mip.data() : nullptr}));
     };

@@ -27,7 +27,7 @@ inline SpectralConfig StandardChain(int64_t samples, int64_t records, math::Pack
   c.interpolation = math::Interpolation::kCubic;
   for (int64_t j = 0; j < samples; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
-    c.k_index.push_back(static_cast<float>(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1)));
+    c.k_index.push_back(std::min(u + 0.05 * u * (1 - u), 1.0) * static_cast<double>(samples - 1));
   }
   c.window = MakeWindow(WindowKind::kHann, samples);
   c.phase_rad = MakeDispersionPhase(2e-5, 0, samples);

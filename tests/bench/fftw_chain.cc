@@ -48,8 +48,9 @@ struct FftwChain::Impl {
         depth(c.depth),
         background(c.background_spectrum),
         scratch([this] { return std::make_unique<Scratch>(samples, length); }) {
-    for (const float r : c.k_index) {
-      const float left = std::floor(r), t = r - left;
+    for (const double r : c.k_index) {
+      const double left = std::floor(r);
+      const auto t = static_cast<float>(r - left);
       tap.push_back(static_cast<int32_t>(left) + 2);  // two samples of border stand before the record
       w[0].push_back(0.5f * (-t + 2 * t * t - t * t * t));
       w[1].push_back(0.5f * (2 - 5 * t * t + 3 * t * t * t));

@@ -19,7 +19,7 @@ one() {
 }
 export -f one
 for tool in memcheck racecheck initcheck synccheck; do
-  printf '%s\n' "$tool gpu_test *AgreesWithTheModel*/cuda:*CosineByHand/cuda:*RollingBackground*/cuda:*TablePlacement*/cuda:*Project*/cuda:*SpectralOptions*/cuda:*Repeats*/cuda:*Resample*/cuda:*SpectralRows*Chunks*/cuda:*SpectralRows*Saturated*/cuda:*DeviceTest*/cuda-*NeverWaits*:*TooMuchMemory*"
+  printf '%s\n' "$tool gpu_test *AgreesWithTheModel*/cuda:*CosineByHand/cuda:*RollingTest*/cuda:*TablePlacement*/cuda:*Project*/cuda:*SpectralOptions*/cuda:*Repeats*/cuda:*Resample*/cuda:*SpectralRows*Chunks*/cuda:*SpectralRows*Saturated*/cuda:*DeviceTest*/cuda-*NeverWaits*:*TooMuchMemory*"
   # One reconstruction of each kind; two dozen random preparations are too long for racecheck.
   printf '%s\n' "$tool tomography_test *Tomo*/cuda-*SirtIsAsGood*:*CglsIs*:*Subsets*:*AxisOff*"
   random='*MatchesTheModel/cuda'

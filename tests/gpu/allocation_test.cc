@@ -20,7 +20,9 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   c.window = MakeWindow(WindowKind::kHann, 1024);
   c.phase_rad = MakeDispersionPhase(3e-5, 0, 1024);
   c.background = math::Background::kRolling;
+  c.background_group_records = 200;  // some records of each block wait for the next
   c.background_window_records = 1024;
+  c.volume_records = 512;
   c.fft_length = 1024;
   c.depth = 512;
   c.has_levels = true;
@@ -29,12 +31,15 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   const DeviceBuffer raw = Upload(std::vector<uint16_t>(512 * 1024, 77)), volume = Poisoned(512 * 512), mip = Poisoned(512), front = Poisoned(512);
   ASSERT_OK_AND_ASSIGN(Event event, device_.NewEvent());
   const VolumeView view{.data = volume.data(), .dtype = DType::kU8, .shape = {1, 512, 512}};
+  RecordPlacement placement{.raster = {512, 1, 0, false}};
   const auto block = [&] {  // matchers allocate, ASSERT_TRUE does not
-    ASSERT_TRUE(processor->BeginBlock(stream_.ref(), raw.data(), 512).ok());
-    ASSERT_TRUE(processor
-                    ->Process(stream_.ref(), raw.data(), 512, {.raster = {512, 1, 0, false}},
-                              {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})
-                    .ok());
+    ASSERT_TRUE(
+        processor->Process(stream_.ref(), raw.data(), 300, placement, {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
+    placement.first_record = 300;
+    ASSERT_TRUE(
+        processor->Process(stream_.ref(), raw.data(), 212, placement, {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
+    placement.first_record = 0;
+    ++placement.volume;
     ASSERT_TRUE(Mip(stream_.ref(), device_, view, Axis::kX, 0, 1, false, front.data()).ok());
     ASSERT_TRUE(event.Record(stream_.ref()).ok());
     ASSERT_TRUE(event.Synchronize().ok());

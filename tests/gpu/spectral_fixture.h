@@ -40,9 +40,9 @@ inline void Warp(SpectralConfig& c, math::Interpolation kind) {
   c.k_index.clear();
   for (int64_t j = 0; j < s; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(s - 1);
-    c.k_index.push_back(static_cast<float>((u + 0.08 * u * (1 - u)) * static_cast<double>(s - 1)));
+    c.k_index.push_back((u + 0.08 * u * (1 - u)) * static_cast<double>(s - 1));
   }
-  c.k_index.back() = static_cast<float>(s - 1);
+  c.k_index.back() = static_cast<double>(s - 1);
 }
 
 class SpectralTest : public BackendTest {

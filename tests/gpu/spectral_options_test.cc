@@ -60,7 +60,7 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
           ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin, placement, target), IsOk());
           begin = end;
         }
-        ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
+        ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
         const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
         if (whole.empty()) {
           whole = got;
@@ -100,7 +100,7 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
                                    target),
                 IsOk());
   }
-  ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
+  ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
   std::map<int64_t, std::pair<int64_t, int64_t>> came;  // record → its piece
   for (const auto& [begin, end] :
@@ -123,7 +123,7 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
   ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + 20 * RecordBytes(c), 4, {.raster = raster_, .first_record = 20}, next_target),
               IsOk());
-  ASSERT_THAT(processor->EndVolume(stream_.ref(), next_target), IsOk());
+  ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto after = Download<uint8_t>(next, static_cast<size_t>(ascans * c.depth * 4));
   EXPECT_EQ(after[0], 0xA5);
   for (int64_t r = 20; r < 24; ++r) Compare(c, after, r, ModelDepth(c, Record(c, r), Mean(c, 20, 24)));
@@ -179,7 +179,7 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
             if (places[static_cast<size_t>(r)] >= 0) came[places[static_cast<size_t>(r)]].push_back(r);
           }
         }
-        ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
+        ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
         const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * size));
         // The part of the line of record r that came in one piece, for its fixed pattern.
         const auto pattern_of = [&](int64_t r) {
@@ -258,7 +258,7 @@ TEST_P(SpectralOptionsTest, BscansOfAnyLength) {
                                    target),
                 IsOk());
   }
-  ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
+  ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
   for (const BscanSpan& span : spans) {
     std::vector<Spectrum> line;

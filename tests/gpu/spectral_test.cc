@@ -216,7 +216,7 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
     ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + first * RecordBytes(c), records - first,
                                    {.raster = raster, .first_record = first}, target),
                 IsOk());
-    ASSERT_THAT(processor->EndVolume(stream_.ref(), target), IsOk());
+    ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
     const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * size));
     const auto got_mip = Download<uint8_t>(mip, static_cast<size_t>(ascans * mip_size));
     const auto got_aip = Download<float>(aip, static_cast<size_t>(ascans));
@@ -311,45 +311,6 @@ TEST_P(SpectralTest, MeansOfDeepAscansAreExact) {
   }
 }
 
-TEST_P(SpectralTest, RollingBackgroundIsTheMeanOfTheLastRecords) {
-  const std::vector<Case> cases = {
-      {"u16", 512, [](SpectralConfig&) {}},
-      {"f32", 512, [](SpectralConfig& c) { c.raw_type = DType::kF32; }},
-      {"u8_odd", 509, [](SpectralConfig& c) { c.raw_type = DType::kU8; }},
-      {"packed_odd", 509, [](SpectralConfig& c) { c.packing = math::Packing::kLowFirst12; }},
-      {"packed_2_channels", 512, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12, c.channels = 2, c.channel = 1; }},
-      {"3_channels_average_2", 512, [](SpectralConfig& c) { c.channels = 3, c.channel = 1, c.record_average = 2; }},
-      {"u8_average_2", 512, [](SpectralConfig& c) { c.raw_type = DType::kU8, c.record_average = 2; }},
-      {"i16", 520, [](SpectralConfig& c) { c.raw_type = DType::kI16; }},
-      {"packed", 520, [](SpectralConfig& c) { c.packing = math::Packing::kHighFirst12; }},
-      {"long_u16", 512, [](SpectralConfig& c) { c.background_window_records = 150; }},
-      {"long_packed", 512, [](SpectralConfig& c) { c.background_window_records = 90, c.packing = math::Packing::kLowFirst12; }},
-      {"long_f32", 1024, [](SpectralConfig& c) { c.background_window_records = 89, c.raw_type = DType::kF32; }},
-  };
-  for (const Case& test : cases) {
-    SCOPED_TRACE(test.name);
-    SpectralConfig c = BaseConfig(test.samples);
-    c.background = math::Background::kRolling;
-    c.background_window_records = 50;
-    test.change(c);
-    ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
-    MakeRecords(c, 200, 7);
-    int64_t done = 0;
-    for (const int64_t count : {7, 20, 40, 1, 90, 42}) {
-      const std::vector<uint8_t> block(bytes_.begin() + done * RecordBytes(c), bytes_.begin() + (done + count) * RecordBytes(c));
-      const DeviceBuffer raw = Upload(block), volume = Poisoned(count * c.depth * 4);
-      ASSERT_THAT(processor->BeginBlock(stream_.ref(), raw.data(), count), IsOk());
-      ASSERT_THAT(
-          processor->Process(stream_.ref(), raw.data(), count, {.raster = {count, 1, 0, false}}, {.volume = volume.data(), .volume_ascans = count}),
-          IsOk());
-      const auto got = Download<uint8_t>(volume, static_cast<size_t>(count * c.depth * 4));
-      const auto mean = Mean(c, std::max<int64_t>(0, done + count - c.background_window_records), done + count);
-      for (int64_t r = 0; r < count; r += 7) Compare(c, got, r, ModelDepth(c, Record(c, done + r), mean));
-      done += count;
-    }
-  }
-}
-
 // Which form a backend takes, and why not the other one.
 TEST_P(SpectralTest, PlanSaysWhatItDoes) {
   if (device_.info().backend != "cuda") GTEST_SKIP() << "one form only";
@@ -430,7 +391,9 @@ TEST_P(SpectralTest, RefusesBadConfigurationsByName) {
       {"levels", [](auto& c) { c.has_levels = true, c.level_lo = 3, c.level_hi = 3; }},
       {"levels", [](auto& c) { c.has_levels = true, c.level_lo = NAN, c.level_hi = 3; }},
       {"background.spectrum", [](auto& c) { c.background = math::Background::kStatic; }},
-      {"background.window_records", [](auto& c) { c.background = math::Background::kRolling; }},
+      {"background.group_records", [](auto& c) { c.background = math::Background::kRolling; }},
+      {"background.window_records",
+       [](auto& c) { c.background = math::Background::kRolling, c.background_group_records = 2, c.background_window_records = 2 * 4096 + 1; }},
       {"dispersion.phase",
        [](auto& c) {
          c.phase_rad = {1, 2};

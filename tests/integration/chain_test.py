@@ -36,7 +36,7 @@ class Chain(DaemonTest):
         low, high, dtype = ranges[raw]
         return self.random.integers(low, high, (count, n)).astype(dtype)
 
-    def check(self, name, n, *, raw="u16", value="magnitude", dtype="f32", levels=None, block=0, rolling=0, background=None, wavelength_nm=None,
+    def check(self, name, n, *, raw="u16", value="magnitude", dtype="f32", levels=None, block=0, rolling=None, group=0, background=None, wavelength_nm=None,
               polynomial=None, r=None, interpolation=None, fft_length=0, first_bin=0, depth=0, bidirectional=False, columns=X, packed=None, channels=1, channel=0, average=1, bscan=False,
               noise=None, **steps):
         count = Y * (columns + FLYBACK)
@@ -52,8 +52,8 @@ class Chain(DaemonTest):
             processing["fixed_pattern_noise"] = noise
         if bscan:
             processing["background"] = "bscan"
-        elif rolling:
-            processing["background"] = "rolling"
+        elif rolling is not None:
+            processing.update(background="rolling", group_records=group, window_records=rolling)
         elif background is not None:
             processing["background"] = background
         if wavelength_nm is not None:
@@ -63,8 +63,6 @@ class Chain(DaemonTest):
         elif r is not None:
             processing.update(k=r)
         message = octavo.processing(**processing)
-        if rolling:
-            message.background.window_records = rolling
         scan = self.client.submit_scan(octavo.replay("random.npy"), octavo.raster(columns, Y, volumes=1, flyback_records=FLYBACK, bidirectional=bidirectional),
                                        processing=message, acquisition=dict(records_per_block=block), products=dict(aip=True, preview_rate_hz=-1), raw_type=packed,
                                        samples=n if packed else 0, channels=channels, channel=channel, record_average=average)
@@ -76,7 +74,7 @@ class Chain(DaemonTest):
         got = got.astype(np.complex128 if dtype == "c64" else np.float64)
         self.client.discard(volume.name)
 
-        subtract = model.rolling_background(data, rolling, block) if rolling else background
+        subtract = background if rolling is None else model.rolling_background(data, rolling, group or columns + FLYBACK)
         if bscan:
             means = data.reshape(Y, columns + FLYBACK, n)[:, :columns].mean(axis=1)
             subtract = np.repeat(means, columns + FLYBACK, axis=0)
@@ -122,8 +120,9 @@ class Chain(DaemonTest):
     def test_backgrounds(self):
         self.every_length("static", lambda n: dict(background=(1500 + 500 * np.sin(np.arange(n) / 40)).astype(np.float32)))
         for raw in ("u16", "u8", "f32"):
-            self.every_length("rolling", lambda n, raw=raw: dict(rolling=20, block=7, raw=raw))
-        self.every_length("rolling, longer than the scan", lambda n: dict(rolling=1000, block=13))
+            self.every_length("rolling", lambda n, raw=raw: dict(rolling=0, block=7, raw=raw))
+            self.every_length("rolling, short groups", lambda n, raw=raw: dict(rolling=20, group=6, block=7, raw=raw))
+        self.every_length("rolling, longer than the scan", lambda n: dict(rolling=1000, group=11, block=13))
 
     def test_k_linearisation(self):
         for kind in ("linear", "cubic", "lanczos"):
@@ -140,7 +139,7 @@ class Chain(DaemonTest):
     def test_dispersion(self):
         self.every_length("a2, a3", lambda n: dict(a2=3e-5, a3=-2e-8))
         self.every_length("phase", lambda n: dict(phase=np.cumsum(np.full(n, 0.01)).astype(np.float32)))
-        self.every_length("with k-linearisation", lambda n: dict(a2=2e-5, r=warp(n), rolling=16, block=8, value="db", dtype="u8", levels=(-20, 60)))
+        self.every_length("with k-linearisation", lambda n: dict(a2=2e-5, r=warp(n), rolling=16, group=8, block=5, value="db", dtype="u8", levels=(-20, 60)))
 
     def test_transform_and_bins(self):
         self.every_length("padded", lambda n: dict(fft_length=2 * n))
@@ -168,7 +167,7 @@ class Chain(DaemonTest):
     def test_packed_channels_and_means(self):
         for packed in ("u12p", "u12_packed"):
             self.every_length(packed, lambda n, packed=packed: dict(packed=packed))
-            self.every_length(packed, lambda n, packed=packed: dict(packed=packed, channels=3, channel=1, average=2, rolling=20, block=7))
+            self.every_length(packed, lambda n, packed=packed: dict(packed=packed, channels=3, channel=1, average=2, rolling=20, group=9, block=7))
         for raw in FULL_SCALE:
             self.every_length(f"{raw}, 2 channels, means of 3", lambda n, raw=raw: dict(raw=raw, channels=2, channel=1, average=3))
 

@@ -76,7 +76,7 @@ def held_bytes(client):
     return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
 
 
-def until(done, seconds=30):
+def until(done, seconds=100):
     """Waits for what comes about on its own, and soon: what has no event to wait for."""
     end = time.monotonic() + seconds
     while not done():

@@ -136,7 +136,7 @@ class Retention(DaemonTest):
         self.assertEqual(caught.exception.code.name, "FAILED_PRECONDITION")
 
     def test_cancel_keeps_what_is_complete(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(64, 8, volumes=1000), samples=256, rate_hz=20000, retention=dict(hold_slots=900))
+        scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(64, 8, volumes=1000), samples=256, retention=dict(hold_slots=900))
         for frame in self.client.subscribe(scan.name, no_preview=True):
             if frame.sequence >= 2:
                 break

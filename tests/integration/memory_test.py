@@ -168,6 +168,44 @@ time.sleep(1000)
             self.assertEqual(again.name, name)
             self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
 
+    def test_a_lease_and_the_end_of_its_volume_exclude_each_other(self):
+        """Two clients at the same moment: one leases a volume, the other one discards or commits it."""
+        rounds = 60
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=2 * rounds), samples=64)
+        self.client.wait(scan.name)
+        volumes = [volume.name for volume in self.client.volumes(scan.name)]
+        self.assertEqual(len(volumes), 2 * rounds)
+        other = octavo.Client(self.daemon.address)
+        self.addCleanup(other.close)
+        answers, start = {}, threading.Barrier(2)
+
+        def at_once(who, call):
+            start.wait()
+            try:
+                answers[who] = call()
+            except octavo.OctavoError as error:
+                answers[who] = error
+
+        won = {"lease": 0, "end": 0}
+        for i, name in enumerate(volumes):
+            end = (lambda: other.discard(name)) if i % 2 else (lambda: other.commit(name, f"raced_{i}", "npy"))
+            threads = [threading.Thread(target=at_once, args=("lease", lambda: self.client.lease(name, seconds=30, holder="annotator"))),
+                       threading.Thread(target=at_once, args=("end", end))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            failed = [who for who, answer in answers.items() if isinstance(answer, octavo.OctavoError)]
+            self.assertEqual(len(failed), 1, f"{name}: {answers}")
+            won["end" if failed == ["lease"] else "lease"] += 1
+            error = answers[failed[0]]
+            if failed == ["end"]:
+                self.assertEqual((error.code.name, error.reason, error.numbers["holder"]), ("ABORTED", "LEASED", "annotator"))
+                self.client.commit(name, f"own_{i}", "npy", lease=answers["lease"])
+            else:
+                self.assertEqual((error.code.name, error.reason), ("FAILED_PRECONDITION", "VOLUME_STATE"))
+            self.assertEqual(self.client.leases(name), [])
+
     def test_leases(self):
         scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=1), samples=256)
         self.client.wait(scan.name)
@@ -177,6 +215,13 @@ time.sleep(1000)
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.discard(name)
             self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ABORTED", "LEASED"))
+            for call in (lambda: self.client.commit(name, "leased", "npy"), lambda: self.client.spill(name, "host")):
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    call()
+                self.assertEqual((caught.exception.code.name, caught.exception.reason, caught.exception.numbers["holder"]),
+                                 ("ABORTED", "LEASED", "annotator"))
+            self.client.spill(name, "host", lease=lease)
+            self.client.restore(name)
             listed = self.client.leases(name)
             self.assertEqual([(one.holder, one.token, one.fence) for one in listed], [("annotator", "", lease.fence)])
             done = octavo_command(self.daemon, "lease", "list")

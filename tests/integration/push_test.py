@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import urllib.request
 
 import grpc
 import numpy as np
@@ -91,6 +92,58 @@ class Push(DaemonTest):
             self.check(scan, 1)
             for volume in self.client.volumes(scan):
                 self.client.discard(volume.name)
+
+    def test_how_a_client_cuts_the_stream_changes_no_bit(self):
+        # The default background, a group of another length with a window over volumes, and a replay of the same records.
+        raw = records(0, 3 * VOLUME)
+        np.save(os.path.join(self.daemon.root, "same.npy"), raw)
+        seed = np.random.SeedSequence().entropy % 2 ** 32
+        random = np.random.default_rng(seed)
+        for processing in (octavo.processing(), octavo.processing(group_records=50, window_records=330)):
+            def digests(scan, **_):
+                end = self.client.wait(scan)
+                self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 0))
+                made = [v.digest for v in sorted(self.client.volumes(scan), key=lambda v: v.index)]
+                for volume in self.client.volumes(scan):
+                    self.client.discard(volume.name)
+                return made
+
+            replayed = self.client.submit_scan(octavo.replay("same.npy"), octavo.raster(ASCANS, BSCANS, volumes=3), processing=processing).name
+            wanted = digests(replayed)
+            self.assertEqual(len(wanted), 3)
+            for block in (0, 48, 100, 7, 256):
+                most = int(random.integers(1, 3 * VOLUME))
+                cuts = [0]
+                while cuts[-1] < len(raw):
+                    cuts.append(min(len(raw), cuts[-1] + int(random.integers(1, most + 1))))
+                scan = self.submit(volumes=3, processing=processing, acquisition=dict(records_per_block=block))
+                self.assertTrue(self.client.push(scan, [raw[a:b] for a, b in zip(cuts, cuts[1:])]).done)
+                self.assertEqual(digests(scan), wanted, f"pieces of at most {most}, blocks of {block}, seed {seed}")
+
+    def test_records_that_are_no_numbers_are_counted_and_touch_no_other(self):
+        raw = records(0, 2 * VOLUME).astype("<f4")
+        bad = {5: np.nan, 70: np.inf, VOLUME + 3: -np.inf, VOLUME + 3 + ASCANS: np.nan}
+        clean = raw.copy()
+        for record, value in bad.items():
+            raw[record, record % SAMPLES] = value
+        processing = octavo.processing(background="rolling", window_records=3 * ASCANS, value="magnitude", dtype="f32", window="rect")
+        scan = self.submit(processing=processing, raw_type="f32")
+        self.client.push(scan, [raw[:100], raw[100:]])
+        end = self.client.wait(scan)
+        self.assertEqual((end.reason_code, end.non_finite_records), ("COMPLETED", len(bad)))
+        for index in range(2):
+            volume = [v for v in self.client.volumes(scan) if v.index == index][0]
+            array = self.client.read(volume.name).reshape(VOLUME, -1)
+            for i in range(VOLUME):
+                record = index * VOLUME + i
+                if record in bad:
+                    continue
+                group_end = (record // ASCANS + 1) * ASCANS
+                window = [r for r in range(max(0, group_end - 3 * ASCANS), group_end) if r not in bad]
+                expected = np.abs(np.fft.ifft(clean[record].astype(np.float64) - clean[window].astype(np.float64).mean(axis=0)))[:SAMPLES // 2]
+                np.testing.assert_allclose(array[i], expected, rtol=0, atol=5e-6 * 4000, err_msg=str(record))
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        self.assertRegex(page, r"octavo_records_not_finite_total [1-9]")
 
     def test_packed_records_channels_and_averages(self):
         raw = records(0, 2 * VOLUME)

@@ -249,7 +249,7 @@ class Update(DaemonTest):
                 self.assertIn(index, changes)
         self.assertGreaterEqual(sum(a != b for a, b in zip(made, made[1:])), 2)
 
-    def test_a_rolling_background_begins_with_the_block_of_the_change(self):
+    def test_a_rolling_background_is_there_from_the_change_on(self):
         # The first volume after a change is made with a background, not without one: a constant spectrum leaves nothing.
         flat = np.full((VOLUME, SAMPLES), 3000, "<u2")
         scan = self.client.submit_scan(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=4), samples=SAMPLES, acquisition=dict(records_per_block=VOLUME),

@@ -20,8 +20,6 @@ SAMPLES = 128
 ASCANS, BSCANS = 32, 8
 VOLUME = ASCANS * BSCANS
 VOLUMES = 6
-# A rolling background would depend on how the records come in blocks.
-PROCESSING = dict(processing=octavo.processing(background="none"))
 FEED = os.path.join(BUILD, "bin", "ring_feed")
 # octavo.ring alone, without gRPC: slots filled in place from a file of records, in blocks of random sizes.
 PYTHON_FEED = """
@@ -55,7 +53,7 @@ class Ring(DaemonTest):
         cls.records.tofile(cls.file)
         np.save(os.path.join(cls.daemon.root, "records.npy"), cls.records)
         scan = cls.client.submit_scan(octavo.replay("records.npy"), octavo.raster(ASCANS, BSCANS, volumes=VOLUMES),
-                                      retention=dict(hold_slots=VOLUMES), **PROCESSING)
+                                      retention=dict(hold_slots=VOLUMES))
         cls.client.wait(scan.name)
         cls.digests = [v.digest for v in cls.client.volumes(scan.name)]
         for volume in cls.client.volumes(scan.name):
@@ -63,7 +61,7 @@ class Ring(DaemonTest):
         assert len(cls.digests) == VOLUMES
 
     def submit(self, *, ring=None, volumes=VOLUMES, block=16, **fields):
-        fields = {"retention": dict(hold_slots=VOLUMES), **PROCESSING, **fields}
+        fields = {"retention": dict(hold_slots=VOLUMES), **fields}
         return self.client.submit_scan(octavo.ring(**(ring or {})), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES,
                                        acquisition=dict(records_per_block=block), **fields).name
 
@@ -113,7 +111,7 @@ class Ring(DaemonTest):
 
     def test_a_push_gives_the_same(self):
         scan = self.client.submit_scan(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=VOLUMES), samples=SAMPLES,
-                                       retention=dict(hold_slots=VOLUMES), **PROCESSING).name
+                                       retention=dict(hold_slots=VOLUMES)).name
         self.client.push(scan, [self.records])
         self.check_all(scan)
 

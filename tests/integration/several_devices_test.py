@@ -44,12 +44,13 @@ class SeveralDevices(DaemonTest):
             self.assertRegex(page, f'octavo_device_healthy{{device="{name}",backend="[a-z]+"}} 1\n')
 
     def test_scans_go_where_least_is_done(self):
-        running = [self.submit(volumes=0, fast=False, rate_hz=2000) for _ in self.names]
+        endless = dict(volumes=0, fast=False, rate_hz=2000, retention=dict(mode=scan_pb2.LIVE))
+        running = [self.submit(**endless) for _ in self.names]
         self.assertEqual(sorted(s.device for s in running), sorted(self.names))
         self.assertEqual([d.running_scans for d in self.client.devices()], [1 for _ in self.names])
         self.client.cancel(running[1].name)
         self.client.wait(running[1].name)
-        self.assertEqual(self.submit(volumes=0, fast=False, rate_hz=2000).device, running[1].device)
+        self.assertEqual(self.submit(**endless).device, running[1].device)
 
     def test_a_spread_scan_makes_the_same_volumes(self):
         processing = octavo.processing(background="bscan")

@@ -16,12 +16,12 @@ WINDOWS = {
 }
 
 
-def rolling_background(records, window, block):
-    """For each record the mean of the last `window` records, all of its own block included. [R, S]"""
+def rolling_background(records, window, group):
+    """For each record of a group the mean of the last `window` records, all of its group included; window 0: of the group. [R, S]"""
     out = np.empty(records.shape)
-    for begin in range(0, len(records), block):
-        end = min(begin + block, len(records))
-        out[begin:end] = records[max(0, end - window):end].mean(axis=0)
+    for begin in range(0, len(records), group):
+        end = min(begin + group, len(records))
+        out[begin:end] = records[max(0, end - window) if window else begin:end].mean(axis=0)
     return out
 
 

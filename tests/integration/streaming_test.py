@@ -16,6 +16,7 @@ class Streaming(DaemonTest):
     def test_a_stalled_subscriber_disturbs_nobody(self):
         # A client that stops reading for ten seconds, beside one that wants the newest MIP and one that wants every volume.
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(128, 32, volumes=60), samples=256, rate_hz=20000,
+                                       acquisition=dict(ring_blocks=64),  # 13 seconds: others may use this machine
                                        retention=dict(disposition=scan_pb2.AUTO_DISCARD), products=dict(preview_rate_hz=-1), raw_type="u16",
                                        processing=octavo.processing(dtype="f32"))
         mips, volumes, stalled = [], [], []

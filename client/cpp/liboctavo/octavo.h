@@ -111,7 +111,7 @@ struct Raster {
 };
 /// The spectral chain. What is not set keeps the server's default.
 struct Processing {
-  std::vector<float> background;                // [S], subtracted; empty = rolling mean
+  std::vector<float> background;                // [S], subtracted; empty = mean of each B-scan with its flyback
   std::vector<double> wavelength_nm;            // [S], strictly monotonic; excludes k_index
   std::vector<float> k_index;                   // [N], source position of each output sample
   double dispersion_a2 = 0, dispersion_a3 = 0;  // rad per sample^2, ^3

@@ -161,10 +161,12 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
                wavelength_nm: Optional[np.ndarray] = None, polynomial: Optional[Sequence[float]] = None,
                interpolation: Optional[str] = None, window: Union[str, np.ndarray, None] = None, a2: float = 0.0, a3: float = 0.0,
                phase: Optional[np.ndarray] = None, value: Optional[str] = None, levels: Optional[Sequence[float]] = None,
-               dtype: Optional[str] = None, fixed_pattern_noise: Optional[str] = None, **fields) -> scan_pb2.Processing:
+               dtype: Optional[str] = None, fixed_pattern_noise: Optional[str] = None, group_records: int = 0, window_records: int = 0,
+               **fields) -> scan_pb2.Processing:
     """The spectral chain.
 
-    background     "none", "rolling", "bscan" or a spectrum [S]
+    background     "none", "rolling", "bscan" or a spectrum [S]; of a rolling one group_records (0: a B-scan with its flyback) have
+                   the mean of the last window_records (0: the group)
     k              "none", "source" or positions r[N]; or wavelength_nm [S]; or polynomial coefficients
     interpolation  "linear", "cubic", "lanczos";  window  a name or values [N];  a2, a3, phase  dispersion
     value          "db", "magnitude", "power", "real", "complex";  levels  (lo, hi) in value units
@@ -179,6 +181,10 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     elif background is not None:
         message.background.mode = mode.STATIC
         message.background.spectrum.extend(np.asarray(background, np.float32).tolist())
+    if group_records:
+        message.background.group_records = group_records
+    if window_records:
+        message.background.window_records = window_records
     lin = message.k_linearisation
     if wavelength_nm is not None:
         lin.wavelength_nm.values.extend(np.asarray(wavelength_nm, np.float64).tolist())
@@ -187,7 +193,7 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     elif isinstance(k, str):
         setattr(lin, {"none": "none", "source": "from_source"}[k], True)
     elif k is not None:
-        lin.index.values.extend(np.asarray(k, np.float32).tolist())
+        lin.index_f64.values.extend(np.asarray(k, np.float64).tolist())
     if interpolation:
         lin.interpolation = INTERPOLATIONS[interpolation]
     if isinstance(window, str):

@@ -192,63 +192,6 @@ TEST(BlockRingTest, APartWaitsNoLongerThanPatienceAndNotAtAllForAnIdleDevice) {
   EXPECT_EQ(part.block.first_record, 3);
 }
 
-// What was gathered says of which blocks, for those who must not depend on it.
-TEST(BlockRingTest, APartKnowsTheBlocksItWasGatheredFrom) {
-  BlockRing ring(4, {.enough_records = 100, .patience = std::chrono::hours(1)});
-  std::stop_source stop;
-  BlockRing::Part part;
-  const int slot = ring.TryAcquire();
-  int64_t at = 0;
-  const auto publish = [&](int64_t records) {
-    ring.PublishPart(slot, at, {.first_record = at, .records = records});
-    at += records;
-  };
-  for (int i = 0; i < 2; ++i) {  // these keep the device busy
-    publish(1);
-    ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
-    ASSERT_EQ(part.run_count, 1u);
-    EXPECT_EQ(part.runs[0].records, 1);
-    EXPECT_EQ(part.runs[0].blocks, 1);
-  }
-  for (const int64_t records : {5, 5, 5, 3, 5}) publish(records);
-  for (int64_t i = 0; i < 20; ++i) publish(2 + i % 2);  // of more lengths than a part notes
-  ring.Seal(slot);
-  int64_t next = 2;
-  std::vector<int64_t> lengths;
-  for (int parts = 0; next < at; ++parts) {
-    ASSERT_LT(parts, 25);
-    ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
-    EXPECT_EQ(part.block.first_record, next);
-    int64_t records = 0;
-    for (size_t run = 0; run < part.run_count; ++run) {
-      for (int64_t i = 0; i < part.runs[run].blocks; ++i, records += part.runs[run].records) lengths.push_back(part.runs[run].records);
-    }
-    EXPECT_EQ(records, part.block.records);
-    if (parts == 0) {
-      EXPECT_EQ(part.run_count, BlockRing::Part::kMostRuns);
-      EXPECT_EQ(part.runs[0].blocks, 3);
-    }
-    next += records;
-  }
-  EXPECT_EQ(next, at);
-  std::vector<int64_t> expected = {5, 5, 5, 3, 5};
-  for (int64_t i = 0; i < 20; ++i) expected.push_back(2 + i % 2);
-  EXPECT_EQ(lengths, expected);
-}
-
-TEST(BlockRingTest, WhereNothingMayJoinEachBlockStaysAPart) {
-  BlockRing ring(4, {.enough_records = 100, .patience = std::chrono::nanoseconds(0), .join = false});
-  std::stop_source stop;
-  const int slot = ring.TryAcquire();
-  for (int64_t i = 0; i < 6; ++i) ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
-  for (int64_t i = 0; i < 6; ++i) {
-    BlockRing::Part part;
-    ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
-    EXPECT_EQ(part.block.first_record, 10 * i);
-    EXPECT_EQ(part.block.records, 10);
-  }
-}
-
 TEST(BlockRingTest, AllocatesNothingOnceItExists) {
   if (!testing::kCountsAllocations) GTEST_SKIP() << "a sanitizer has operator new";
   BlockRing ring(8);

@@ -33,6 +33,11 @@ class LendingTest : public ::testing::Test {
     store_.Seal(status, kept);
     return slot;
   }
+  /// Kept, but only for those whom it is lent to.
+  bool Lent(const std::string& name) {
+    const PinnedVolume pinned = store_.PinAnyTier(name).value();
+    return pinned.status.kept && !store_.WhileMappable(pinned, /*borrowed=*/false, [] { return absl::OkStatus(); }).ok();
+  }
   bool Kept(const std::string& name) { return store_.Get(name).value().kept; }
 
   FakeClock clock_;
@@ -59,10 +64,10 @@ TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
 TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   Held("volumes/a", /*kept=*/false);
   Held("volumes/b", /*kept=*/false);
-  EXPECT_FALSE(store_.IsLent("volumes/a"));
+  EXPECT_FALSE(Lent("volumes/a"));
   EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
   EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());  // one slot, whoever looks at it
-  EXPECT_TRUE(store_.IsLent("volumes/a"));
+  EXPECT_TRUE(Lent("volumes/a"));
   const absl::Status full = store_.Lend("volumes/b", 1);
   EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
   EXPECT_EQ(InfoOf(full).reason, "HOLD_SLOTS_FULL");
@@ -82,13 +87,13 @@ TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
   Held("volumes/a", false);
   EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
   EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
-  EXPECT_FALSE(store_.IsLent("volumes/a"));
+  EXPECT_FALSE(Lent("volumes/a"));
   store_.TakeBack("volumes/a", true);
   EXPECT_TRUE(Kept("volumes/a"));
   // Kept before it was lent: by who keeps it.
   Held("volumes/b", true);
   EXPECT_THAT(store_.Lend("volumes/b", 1), IsOk());
-  EXPECT_FALSE(store_.IsLent("volumes/b"));
+  EXPECT_FALSE(Lent("volumes/b"));
   store_.TakeBack("volumes/b", true);
   EXPECT_TRUE(Kept("volumes/b"));
   // Of a scan that has ended there is no ring.

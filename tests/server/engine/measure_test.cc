@@ -93,7 +93,7 @@ TEST(MeasureReferenceTest, ACosineIsWhereItBelongs) {
   c.depth = kSamples / 2;
   std::vector<uint16_t> record;
   for (int64_t j = 0; j < kSamples; ++j) {
-    c.k_index.push_back(static_cast<float>(j));
+    c.k_index.push_back(static_cast<double>(j));
     c.background_spectrum.push_back(2000);
     record.push_back(static_cast<uint16_t>(std::lround(2000 + 1000 * std::cos(2 * std::numbers::pi * 5 * static_cast<double>(j) / kSamples))));
   }

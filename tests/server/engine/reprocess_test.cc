@@ -5,11 +5,15 @@
 
 #include <cstring>
 #include <numeric>
+#include <random>
+#include <thread>
 
 #include "server/engine/pattern/plan.h"
 #include "server/engine/raw_records.h"
+#include "tests/server/engine/session_fixture.h"
 #include "tests/server/engine/session_runner.h"
 #include "tests/support/backend_param.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -192,8 +196,7 @@ TEST_P(ReprocessTest, RawVolumesHoldTheRecordsInTheOrderOfAcquisition) {
     EXPECT_EQ(volume.status.digest.substr(0, 6), "sum64:");
     EXPECT_TRUE(volume.status.complete);
     const auto* samples = reinterpret_cast<const uint16_t*>(volume.bytes.data());
-    // The flyback behind the last A-scan is waited for by nobody.
-    for (int64_t r = 0; r < 25; ++r) {
+    for (int64_t r = 0; r < 27; ++r) {
       for (int64_t j = 0; j < kSamples; ++j) ASSERT_EQ(samples[r * kSamples + j], SampleOf(27 * v + r, j)) << v << " " << r << " " << j;
     }
   }
@@ -226,6 +229,77 @@ TEST_P(ReprocessTest, ShortBlocksAndALongRollingBackground) {
   ExpectTheSame(Raster(12, 5, 3), first, longer, pieces);
 }
 
+// Groups, windows, blocks and gaps at random: of the scan's own processing and of another with a window that was kept.
+TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random()) % n; };
+  for (int turn = 0; turn < 8; ++turn) {
+    Pattern pattern = Raster(12, 5, 3);
+    pattern.flyback_records = below(4);
+    pattern.volume_flyback_records = below(9);
+    const int64_t n = 5 * (12 + pattern.flyback_records) + pattern.volume_flyback_records;
+    Processing first = Plain(), second = Other();
+    first.background_group_records = below(n + 1);
+    first.background_window_records = below(3 * n);
+    second.background_group_records = below(n + 1);
+    second.background_window_records = below(40);
+    if (first.background_group_records == 0) first.background_window_records = std::min<int64_t>(first.background_window_records, 4096);
+    std::vector<Piece> pieces;
+    for (int64_t at = 0; at < 3 * n;) {
+      const int64_t count = std::min(3 * n - at, 1 + below(40));
+      if (turn % 2 == 0 || below(7) > 0) pieces.push_back({at, count});
+      at += count;
+    }
+    SCOPED_TRACE("groups " + std::to_string(first.background_group_records) + " and " + std::to_string(second.background_group_records) +
+                 ", windows " + std::to_string(first.background_window_records) + " and " + std::to_string(second.background_window_records));
+    for (const VolumeStatus& volume : store_.List()) ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
+    ASSERT_NO_FATAL_FAILURE(ExpectTheSame(pattern, first, second, pieces, 40 + below(30)));
+  }
+}
+
+// What an update replaces in the middle of a scan: the raw volumes of both processings make their volumes again, bit for bit.
+TEST_P(ReprocessTest, AfterAnUpdate) {
+  Pattern pattern = Raster(12, 5, 6);
+  pattern.flyback_records = 2;
+  for (const bool other_window : {false, true}) {
+    Processing first = Plain(), second = Plain();
+    first.background_window_records = second.background_window_records = 130;
+    second.window = 1 + static_cast<int>(WindowKind::kBlackman);
+    if (other_window) second.background_window_records = 45;
+    const ResolvedScan before = Resolved(pattern, first, true), after = *ResolveUpdate(before, second);
+    testing::SessionRun run({&device_});
+    bool updated = false;
+    const testing::KnownRecords records(octavo::testing::FreshSeed(), kSamples);
+    auto source = std::make_unique<testing::KnownSource>(records, before.volume_records * 6, nullptr, [&](int64_t next) {
+      if (updated || next < 2 * before.volume_records + 30) return;
+      updated = true;
+      while (run.session() == nullptr) std::this_thread::yield();
+      EXPECT_THAT(run.session()->Update(after), IsOk());
+    });
+    ASSERT_THAT(run.Start(before, std::move(source)), IsOk());
+    EXPECT_EQ(run.WaitForTheEnd().volumes_done, 6);
+    int of_second = 0;
+    for (const VolumeStatus& raw : run.store().List()) {
+      if (!raw.is_raw) continue;
+      for (const VolumeStatus& made : run.store().List()) {
+        if (made.is_raw || made.index != raw.index) continue;
+        of_second += made.origin->spec.processing.window == second.window;
+        const auto scan = ResolveReprocess(raw, made.origin->spec.processing);
+        ASSERT_THAT(scan, IsOk());
+        DeviceBuffer out = Poisoned(scan->volume_bytes);
+        auto reprocessor = Reprocessor::Create(*scan, *run.store().Pin(raw.name), device_, stream_.ref());
+        ASSERT_THAT(reprocessor, IsOk());
+        ASSERT_THAT((*reprocessor)->Run(stream_.ref(), {.volume = out.data()}, nullptr), IsOk());
+        const auto pinned = run.store().Pin(made.name);
+        ASSERT_THAT(pinned, IsOk());
+        EXPECT_TRUE(Bytes(out.data(), made.bytes) == Bytes(pinned->slot->volume.data(), made.bytes)) << "volume " << made.index;
+      }
+    }
+    EXPECT_GT(of_second, 0);
+    EXPECT_LT(of_second, 6);
+  }
+}
+
 TEST_P(ReprocessTest, MissingAndRepeatedRecords) {
   ExpectTheSame(Raster(12, 5, 3), Plain(), Other(), {{0, 20}, {31, 9}, {35, 30}, {30, 8}, {65, 20}, {90, 33}, {140, 40}});
 }
@@ -253,8 +327,8 @@ TEST_P(ReprocessTest, ALongerBackgroundThanWasKeptIsRefused) {
   const auto raw = VolumesOf("scans/a", true);
   ASSERT_EQ(raw.size(), 3u);
   Processing processing = Plain();
-  processing.background_window_records = 101;
-  EXPECT_THAT(ResolveReprocess(raw[2].status, processing), IsError(absl::StatusCode::kInvalidArgument, "allowed 1 to 100"));
+  processing.background_window_records = 63;
+  EXPECT_THAT(ResolveReprocess(raw[2].status, processing), IsError(absl::StatusCode::kInvalidArgument, "allowed 0 to 62"));  // a block and a group
   EXPECT_THAT(ResolveReprocess(raw[0].status, processing), IsOk());  // there is nothing before it
   EXPECT_THAT(ResolveReprocess(VolumesOf("scans/a", false)[0].status, processing), IsError(absl::StatusCode::kInvalidArgument, "no raw spectra"));
   processing = Plain();
@@ -262,8 +336,8 @@ TEST_P(ReprocessTest, ALongerBackgroundThanWasKeptIsRefused) {
   EXPECT_THAT(ResolveReprocess(raw[0].status, processing), IsError(absl::StatusCode::kInvalidArgument, "processing.fft_length"));
 }
 
-TEST_P(ReprocessTest, KeepsWhatFitsWhenRecordsComeAgainAndAgain) {
-  // The same records over and over, while the volume is acquired: there is no room for all of them beside it.
+// The same records over and over, while the volume is acquired: they count once.
+TEST_P(ReprocessTest, RecordsThatComeAgainAndAgain) {
   std::vector<Piece> pieces = {{0, 30}};
   for (int i = 0; i < 20; ++i) pieces.push_back({0, 30});
   pieces.push_back({30, 30});
@@ -271,11 +345,10 @@ TEST_P(ReprocessTest, KeepsWhatFitsWhenRecordsComeAgainAndAgain) {
   const auto raw = VolumesOf("scans/a", true);
   ASSERT_EQ(raw.size(), 1u);
   EXPECT_TRUE(raw[0].status.complete);
-  EXPECT_FALSE(raw[0].status.raw->whole_blocks);
-  Processing none = Plain();
-  none.background = BackgroundMode::kNone;
-  Run(Resolved(Raster(12, 5, 1), none, false), "scans/again", pieces);
-  EXPECT_TRUE(Reprocessed(raw[0].status, none).bytes == VolumesOf("scans/again", false)[0].bytes);
+  Run(Resolved(Raster(12, 5, 1), Plain(), false), "scans/again", {{0, 60}});
+  const auto wanted = VolumesOf("scans/again", false)[0].bytes;
+  EXPECT_TRUE(VolumesOf("scans/a", false)[0].bytes == wanted);
+  EXPECT_TRUE(Reprocessed(raw[0].status, Plain()).bytes == wanted);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ReprocessTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);

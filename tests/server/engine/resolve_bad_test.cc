@@ -101,16 +101,19 @@ std::vector<Bad> BadSpecs() {
        }},
       {"processing.background.spectrum", [](ScanSpec& s) { s.processing.background_spectrum.assign(1024, 1.0f); }},
       {"processing.background.window_records", [](ScanSpec& s) { s.processing.background_window_records = (1 << 20) + 1; }},
+      {"processing.background.window_records",
+       [](ScanSpec& s) { s.processing.background_group_records = 1, s.processing.background_window_records = 4097; }},
+      {"processing.background.group_records", [](ScanSpec& s) { s.processing.background_group_records = 1 << 20; }},
       {"processing.k_linearisation.index", [](ScanSpec& s) { s.processing.k_mode = KMode::kIndex; }},
       {"processing.k_linearisation.index",
        [](ScanSpec& s) {
          s.processing.k_mode = KMode::kIndex;
-         s.processing.k_index.assign(1024, 1024.0f);
+         s.processing.k_index.assign(1024, 1024.0);
        }},
       {"processing.k_linearisation.index",
        [](ScanSpec& s) {
          s.processing.k_mode = KMode::kIndex;
-         s.processing.k_index.assign(1024, 5.0f);
+         s.processing.k_index.assign(1024, 5.0);
          s.processing.k_index[70] = 4;
        }},
       {"processing.k_linearisation.polynomial", [](ScanSpec& s) { s.processing.k_mode = KMode::kPolynomial; }},

@@ -36,7 +36,9 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(s.pattern.extent_x_mm, 0.1);
   EXPECT_EQ(s.pattern.extent_y_mm, 0.05);
   EXPECT_EQ(s.processing.background, BackgroundMode::kRolling);
-  EXPECT_EQ(s.processing.background_window_records, s.acquisition.records_per_block);
+  EXPECT_EQ(s.processing.background_group_records, 100) << "a B-scan";
+  EXPECT_EQ(s.processing.background_window_records, 0) << "the group";
+  EXPECT_EQ(once.chain.volume_records, once.volume_records);
   EXPECT_EQ(s.processing.k_mode, KMode::kFromSource);
   EXPECT_EQ(s.processing.k_interpolation, KInterpolation::kCubic);
   EXPECT_EQ(s.processing.window, 1 + static_cast<int>(WindowKind::kHann));
@@ -162,10 +164,33 @@ TEST(ResolveTest, ChosenValuesStayInTheirOwnBounds) {
   spec.pattern = {.ascans_per_bscan = 1 << 20, .bscans_per_volume = 1, .volumes = 1};
   ASSERT_OK_AND_ASSIGN(ResolvedScan scan, ResolveScan(spec, {}));
   EXPECT_LE(scan.spec.acquisition.records_per_block * 131072, int64_t{1} << 30);
+  EXPECT_LE(scan.spec.processing.background_group_records * 131072, int64_t{1} << 30);
   spec.acquisition.samples_per_record = 16;
-  spec.acquisition.records_per_block = 1 << 22;
+  spec.pattern.ascans_per_bscan = 1 << 21;
   ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
-  EXPECT_EQ(scan.spec.processing.background_window_records, 1 << 20);
+  EXPECT_EQ(scan.spec.processing.background_group_records, 1 << 20);
+}
+
+// The default group is a B-scan with its flyback, whatever the pattern.
+TEST(ResolveTest, AGroupOfTheRollingBackgroundIsABscan) {
+  const auto group = [](const Pattern& pattern) {
+    ScanSpec spec = SimulatedScan();
+    spec.pattern = pattern;
+    const auto scan = ResolveScan(spec, {});
+    EXPECT_TRUE(scan.ok()) << scan.status();
+    return scan.ok() ? scan->chain.background_group_records : 0;
+  };
+  Pattern raster{.ascans_per_bscan = 30, .bscans_per_volume = 7, .volumes = 2, .flyback_records = 4};
+  EXPECT_EQ(group(raster), 34);
+  raster.bidirectional_volumes = true;
+  EXPECT_EQ(group(raster), 34);
+  raster.kind = PatternKind::kRepeatedRaster;
+  raster.repeat_count = 2;
+  raster.repeat_period = 7;
+  EXPECT_EQ(group(raster), 34);
+  Pattern spiral{.ascans_per_bscan = 16, .bscans_per_volume = 9, .volumes = 2, .volume_flyback_records = 5, .kind = PatternKind::kSpiral};
+  spiral.radius_end_mm = 1;
+  EXPECT_EQ(group(spiral), 16) << "a stored row of the path";
 }
 
 TEST(ResolveTest, TransformsOfAnyLength) {

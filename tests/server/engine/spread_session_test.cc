@@ -241,62 +241,90 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   for (size_t d = 0; d < n; ++d) EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).granted(), 0) << d;
 }
 
-// A rolling background is taken by each device over its own records; a source that never changes shows that it is one.
-TEST_P(SpreadSessionTest, ARollingBackgroundIsEachDevicesOwn) {
-  class Constant final : public Source {
-   public:
-    explicit Constant(int64_t total) : total_(total) {}
-    absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
-      const int64_t count = std::min(max_records, total_ - next_);
-      for (int64_t r = 0; r < count; ++r) KnownRecords(1, 64).Write(0, static_cast<uint16_t*>(slot) + r * 64);
-      next_ += count;
-      return SourceBlock{.first_record = next_ - count, .records = count, .acquired = SystemClock().Now()};
+// Groups and windows at random, of whatever length beside a B-scan, blocks of random lengths, with gaps: the devices exchange their sums.
+TEST_P(SpreadSessionTest, ARollingBackgroundIsThatOfOneDevice) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  for (const Pattern& pattern : Patterns()) {
+    for (int turn = 0; turn < 6; ++turn) {
+      const auto resolved = [&](bool striped, int64_t group, int64_t window, int64_t block) {
+        return ResolvedKnown(pattern, [&](ScanSpec& spec) {
+          spec.acquisition.records_per_block = block;
+          spec.processing.background = BackgroundMode::kRolling;
+          spec.processing.background_group_records = group;
+          spec.processing.background_window_records = window;
+          if (turn % 3 == 2) spec.processing.fixed_pattern_noise = FixedPatternNoise::kMean;
+          if (striped) spec.spread = {.given = true, .striped = true};
+        });
+      };
+      const int64_t n = resolved(false, 0, 0, 50).volume_records;
+      const int64_t group = turn == 0 ? 0 : 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(turn % 2 == 0 ? n : 40));
+      const int64_t window = turn % 2 == 0 ? 0 : 1 + static_cast<int64_t>(random() % 300);
+      std::vector<std::pair<int64_t, int64_t>> pieces;
+      for (int64_t at = 0; at < 2 * n;) {
+        const int64_t count = std::min<int64_t>(2 * n - at, 1 + static_cast<int64_t>(random() % 60));
+        if (turn < 2 || random() % 9 > 0) pieces.emplace_back(at, count);
+        at += count;
+      }
+      SCOPED_TRACE(absl::StrCat(Name(pattern.kind), ", group ", group, ", window ", window));
+      const RunOutcome one = SessionRun::Run(Devices(1), resolved(false, group, window, 50), std::make_unique<LossySource>(records_, pieces));
+      ASSERT_FALSE(one.voxels.empty());
+      for (size_t d = 1; d <= devices_.size(); ++d) {
+        for (const bool striped : {false, true}) {
+          if (striped && d == 1) continue;
+          const int64_t block = 1 + static_cast<int64_t>(random() % 130);
+          SCOPED_TRACE(absl::StrCat(d, " devices, blocks of ", block, striped ? ", striped" : ""));
+          const ResolvedScan scan = resolved(striped, group, window, block);
+          const RunOutcome several = SessionRun::Run(Devices(d), striped ? Striped(scan, d) : scan, std::make_unique<LossySource>(records_, pieces));
+          EXPECT_EQ(several.scan.state, ScanState::kDone) << several.scan.reason;
+          ExpectSame(several, one);
+        }
+      }
     }
-    absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
-    bool CanWait() const override { return true; }
-
-   private:
-    const int64_t total_;
-    int64_t next_ = 0;
-  };
-  const ResolvedScan scan = ResolvedKnown(Patterns()[0], [](ScanSpec& spec) { spec.processing.background = BackgroundMode::kRolling; });
-  const auto source = [&] { return std::make_unique<Constant>(scan.volume_records * 2); };
-  const RunOutcome two = SessionRun::Run(Devices(2), scan, source());
-  ASSERT_EQ(two.voxels.size(), 2u);
-  for (const auto& voxels : two.voxels) {
-    for (const uint8_t v : voxels) ASSERT_EQ(v, 0) << "record less background is nothing, on every device";
   }
 }
 
+// A window that looks back beyond the update sees what came before it.
 TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
   Pattern pattern = Patterns()[1];
   pattern.volumes = 6;
-  const ResolvedScan before = ResolvedKnown(pattern);
-  const ResolvedScan after = ResolvedKnown(pattern, [](ScanSpec& spec) { spec.processing.dispersion_a2 = -2e-3; });
-  const auto source = [&](std::function<void(int64_t)> at) {
-    return std::make_unique<KnownSource>(records_, before.volume_records * 6, nullptr, std::move(at));
-  };
-  const RunOutcome with_old = SessionRun::Run(Devices(1), before, source(nullptr));
-  const RunOutcome with_new = SessionRun::Run(Devices(1), after, source(nullptr));
-  SessionRun run(Devices(2));
-  bool updated = false;
-  ASSERT_THAT(run.Start(before, source([&](int64_t next) {
-                          if (updated || next < 2 * before.volume_records + 30) return;
-                          updated = true;
-                          while (run.session() == nullptr) std::this_thread::yield();
-                          EXPECT_THAT(run.session()->Update(after), IsOk());
-                        })),
-              IsOk());
-  const RunOutcome spread = run.Outcome();
-  ASSERT_EQ(spread.voxels.size(), 6u);
-  int changed = -1;
-  for (size_t v = 0; v < 6; ++v) {
-    const bool old = spread.voxels[v] == with_old.voxels[v];
-    EXPECT_NE(old, spread.voxels[v] == with_new.voxels[v]) << "volume " << v << " is made with one processing";
-    if (!old && changed < 0) changed = static_cast<int>(v);
-    EXPECT_EQ(old, changed < 0) << "and not back again";
+  for (const int64_t window : {-1, 0, 70, 400}) {
+    const auto change = [&](double a2) {
+      return [=](ScanSpec& spec) {
+        spec.processing.dispersion_a2 = a2;
+        if (window < 0) return;
+        spec.processing.background = BackgroundMode::kRolling;
+        spec.processing.background_window_records = window;
+      };
+    };
+    const ResolvedScan before = ResolvedKnown(pattern, change(1e-3)), after = ResolvedKnown(pattern, change(-2e-3));
+    const auto source = [&](std::function<void(int64_t)> at) {
+      return std::make_unique<KnownSource>(records_, before.volume_records * 6, nullptr, std::move(at));
+    };
+    const RunOutcome with_old = SessionRun::Run(Devices(1), before, source(nullptr));
+    const RunOutcome with_new = SessionRun::Run(Devices(1), after, source(nullptr));
+    for (size_t devices = 1; devices <= 2; ++devices) {
+      SCOPED_TRACE(absl::StrCat("window ", window, ", ", devices, " devices"));
+      SessionRun run(Devices(devices));
+      bool updated = false;
+      ASSERT_THAT(run.Start(before, source([&](int64_t next) {
+                              if (updated || next < 2 * before.volume_records + 30) return;
+                              updated = true;
+                              while (run.session() == nullptr) std::this_thread::yield();
+                              EXPECT_THAT(run.session()->Update(after), IsOk());
+                            })),
+                  IsOk());
+      const RunOutcome spread = run.Outcome();
+      ASSERT_EQ(spread.voxels.size(), 6u);
+      int changed = -1;
+      for (size_t v = 0; v < 6; ++v) {
+        const bool old = spread.voxels[v] == with_old.voxels[v];
+        EXPECT_NE(old, spread.voxels[v] == with_new.voxels[v]) << "volume " << v << " is made with one processing";
+        if (!old && changed < 0) changed = static_cast<int>(v);
+        EXPECT_EQ(old, changed < 0) << "and not back again";
+      }
+      EXPECT_GE(changed, 0) << "the update came through";
+    }
   }
-  EXPECT_GE(changed, 0) << "the update came through";
 }
 
 TEST_P(SpreadSessionTest, ALostDeviceEndsTheScanAndAllMemoryComesBack) {
