@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 #include "server/engine/pacer.h"
 #include "server/engine/record_doubts.h"
 #include "server/engine/sources.h"
-#include "server/storage/files.h"
+#include "server/storage/open_beneath.h"
 
 namespace octavo::engine {
 namespace {
@@ -35,15 +34,13 @@ absl::StatusOr<UniqueFd> OpenConfined(const std::string& path, const std::vector
   constexpr char kField[] = "replay.path";
   OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath confined, ConfinePath(path, roots, kField));
   // Not blocking: opening a named pipe would wait for its writer.
-  UniqueFd fd(::open(confined.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  if (!fd || ::fstat(fd.get(), info) != 0) return NoAccess(kField, path, absl::StrCat("cannot be opened: errno ", errno));
-  // A folder of the path may have become a link since: ask what was opened.
-  char opened[PATH_MAX];
-  const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), opened, sizeof opened);
-  if (n > 0 && !storage::IsInside(std::string(opened, static_cast<size_t>(n)), confined.root)) return OutsideRoots(kField, path);
+  auto opened = storage::OpenBeneath(confined.path, roots, O_RDONLY | O_NONBLOCK);
+  if (!opened.ok() && InfoOf(opened.status()).reason == "OUTSIDE_ROOTS") return OutsideRoots(kField, path);
+  if (!opened.ok()) return NoAccess(kField, path, absl::StrCat("cannot be opened: ", opened.status().message()));
+  if (::fstat(opened->fd.get(), info) != 0) return NoAccess(kField, path, absl::StrCat("cannot be examined: errno ", errno));
   if (!S_ISREG(info->st_mode)) return InvalidField(kField, absl::StrCat("'", path, "' is no regular file"));
-  *real = confined.path;
-  return fd;
+  *real = opened->path;
+  return std::move(opened->fd);
 }
 
 // Samples of a record from the last axes of an .npy file: [S], with channels [S, C] or [S x C]; packed the bytes of a record.

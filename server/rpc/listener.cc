@@ -207,10 +207,12 @@ void Listener::Accept(const Door& door) {
   }
   UniqueFd duplicate(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   if (!duplicate) return;  // taken by others meanwhile: what cannot be cut is not let in
+  NotedPeer peer(connection.get());
   {
     MutexLock lock(mutex_);
     ++accepted_;
-    connections_.push_back({.theirs = connection.get(), .inode = InodeOf(connection.get()), .duplicate = std::move(duplicate)});
+    connections_.push_back(
+        {.theirs = connection.get(), .inode = InodeOf(connection.get()), .duplicate = std::move(duplicate), .peer = std::move(peer)});
   }
   hand_over_(std::move(connection), door.is_unix);
 }

@@ -14,6 +14,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
+#include "server/rpc/local_peer.h"
 
 namespace octavo::rpc {
 
@@ -64,6 +65,7 @@ class Listener {
     int theirs = -1;  // gRPC's descriptor
     ino_t inode = 0;
     UniqueFd duplicate;
+    NotedPeer peer;
   };
   void Run(const std::stop_token& stop);
   void Accept(const Door& door);

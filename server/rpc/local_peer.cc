@@ -1,49 +1,58 @@
 #include "server/rpc/local_peer.h"
 
-#include <fstream>
-#include <optional>
-#include <sstream>
+#include <algorithm>
+#include <map>
 #include <sys/socket.h>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
+
+#include "gpu/base/mutex.h"
+#include "server/rpc/tcp_user.h"
 
 namespace octavo::rpc {
 namespace {
 
-std::string ReadAll(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+/// The users of the connections that are open, by the text of the client's end.
+struct NotedUsers {
+  Mutex mutex;
+  std::map<std::string, std::vector<uid_t>> by_text ABSL_GUARDED_BY(mutex);
+};
+NotedUsers& Noted() {
+  static auto& noted = *new NotedUsers;
+  return noted;
 }
 
 }  // namespace
 
-std::optional<uid_t> UserOfSocket(const std::string& table, int port) {
-  const std::vector<std::string> lines = absl::StrSplit(table, '\n');
-  for (size_t i = 1; i < lines.size(); ++i) {  // behind the headings
-    // sl local_address rem_address st tx:rx tr:when retransmits uid ...
-    const std::vector<std::string> words = absl::StrSplit(lines[i], ' ', absl::SkipEmpty());
-    if (words.size() < 8) continue;
-    const std::vector<std::string> local = absl::StrSplit(words[1], ':');
-    uint32_t at = 0, uid = 0;
-    if (local.size() != 2 || !absl::SimpleHexAtoi(local[1], &at) || !absl::SimpleAtoi(words[7], &uid)) continue;
-    // 127.0.0.0/8 in the byte order of the machine, ::1, or 127.0.0.0/8 mapped into IPv6.
-    const bool loopback = local[0].size() == 8 ? absl::EndsWith(local[0], "7F")
-                                               : local[0] == "00000000000000000000000001000000" ||
-                                                     (absl::StartsWith(local[0], "0000000000000000FFFF0000") && absl::EndsWith(local[0], "7F"));
-    if (loopback && at == static_cast<uint32_t>(port) && words[3] == "01") return static_cast<uid_t>(uid);  // established
-  }
-  return std::nullopt;
+NotedPeer::NotedPeer(int connection) {
+  sockaddr_storage here{}, there{};
+  socklen_t here_size = sizeof here, there_size = sizeof there;
+  if (::getsockname(connection, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
+      ::getpeername(connection, reinterpret_cast<sockaddr*>(&there), &there_size) != 0)
+    return;
+  const auto server = TcpEnd::Of(here), client = TcpEnd::Of(there);
+  if (!server.has_value() || !client.has_value() || !client->loopback()) return;
+  text_ = client->text();
+  user_ = UserOfTcpSocket(*client, *server).value_or(kNobodyAtAll);
+  MutexLock lock(Noted().mutex);
+  Noted().by_text[text_].push_back(user_);
+}
+
+NotedPeer::~NotedPeer() {
+  if (text_.empty()) return;
+  MutexLock lock(Noted().mutex);
+  const auto it = Noted().by_text.find(text_);
+  it->second.erase(std::find(it->second.begin(), it->second.end(), user_));
+  if (it->second.empty()) Noted().by_text.erase(it);
 }
 
 engine::ExportPeer LocalPeerOf(const std::string& peer) {
   engine::ExportPeer out;
-  const std::string text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%3A", ":"}, {"%5b", "["}, {"%5d", "]"}, {"%3a", ":"}});
+  std::string text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%3A", ":"}, {"%5b", "["}, {"%5d", "]"}, {"%3a", ":"}});
   if (absl::StartsWith(text, "fd:")) {
     int fd = -1;
     ucred credentials{};
@@ -57,14 +66,17 @@ engine::ExportPeer LocalPeerOf(const std::string& peer) {
     return out;
   }
   const bool mapped = absl::StartsWith(text, "ipv6:[::ffff:127.");
-  const bool six = absl::StartsWith(text, "ipv6:[::1]:") || mapped;
-  if (!six && !absl::StartsWith(text, "ipv4:127.")) return out;
+  if (!mapped && !absl::StartsWith(text, "ipv6:[::1]:") && !absl::StartsWith(text, "ipv4:127.")) return out;
   int port = 0;
   out.local = absl::SimpleAtoi(text.substr(text.rfind(':') + 1), &port) && port > 0;
   if (!out.local) return out;
-  // A client may use a socket of either family for an address of version 4.
-  out.uid = UserOfSocket(ReadAll(six && !mapped ? "/proc/net/tcp6" : "/proc/net/tcp"), port);
-  if (!out.uid.has_value()) out.uid = UserOfSocket(ReadAll("/proc/net/tcp6"), port);
+  text = text.substr(5);
+  if (mapped) text = absl::StrReplaceAll(text, {{"[::ffff:", ""}, {"]", ""}});
+  MutexLock lock(Noted().mutex);
+  const auto it = Noted().by_text.find(text);
+  if (it == Noted().by_text.end()) return out;
+  const std::vector<uid_t>& users = it->second;
+  out.uid = std::all_of(users.begin(), users.end(), [&](uid_t user) { return user == users[0]; }) ? users[0] : kNobodyAtAll;
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "server/storage/hdf5_links.h"
 
 #include <deque>
+#include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
+#include "server/storage/open_beneath.h"
 #include "server/storage/projection_parts.h"
 
 namespace octavo::storage {
@@ -94,14 +96,16 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
   auto opened = files_.find(real);
   if (opened == files_.end()) {
     if (files_.size() >= kMostFiles) return refuse(absl::StrCat("is one file too many: an input may have ", kMostFiles).c_str());
+    const auto beneath = OpenBeneath(real, roots_, O_RDONLY | O_NONBLOCK);
     struct stat info {};
-    if (::stat(real.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return refuse("is no file");
-    if (::access(real.c_str(), R_OK) != 0) return refuse("may not be read");
-    if (H5Fis_hdf5(real.c_str()) <= 0) {
+    if (!beneath.ok()) return refuse(InfoOf(beneath.status()).reason == "OUTSIDE_ROOTS" ? "lies outside of the configured roots" : "may not be read");
+    if (::fstat(beneath->fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return refuse("is no file");
+    const std::string name = NameOfOpen(beneath->fd);
+    if (H5Fis_hdf5(name.c_str()) <= 0) {
       H5Eclear2(H5E_DEFAULT);
       return refuse("is no HDF5 file");
     }
-    Hdf5Id file(H5Fopen(real.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+    Hdf5Id file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
     if (!file) return DamagedProjections(path_, link, absl::StrCat("leads to ", target, ", which cannot be opened: ", Hdf5Reason()));
     opened = files_.emplace(real, std::move(file)).first;
   }

@@ -1,11 +1,13 @@
 #include "server/storage/hdf5_reader.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/open_beneath.h"
 
 namespace octavo::storage {
 namespace {
@@ -107,11 +109,14 @@ absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(const std::string& 
   std::shared_ptr<Hdf5Reader> reader(new Hdf5Reader(path));
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
-  if (H5Fis_hdf5(path.c_str()) <= 0) {
+  // The library opens by name: that of a file which is open already.
+  OCTAVO_ASSIGN_OR_RETURN(const OpenedBeneath opened, OpenBeneath(path, roots, O_RDONLY | O_NONBLOCK));
+  const std::string name = NameOfOpen(opened.fd);
+  if (H5Fis_hdf5(name.c_str()) <= 0) {
     H5Eclear2(H5E_DEFAULT);
     return BadProjections(path, "the file", "is no HDF5 file", "HDF5 (Data Exchange, NXtomo), .npy and Zarr");
   }
-  Id file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  Id file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   if (!file) return DamagedProjections(path, "the file", absl::StrCat("cannot be opened: ", Hdf5Reason()));
   reader->links_ = std::make_unique<Hdf5Links>(path, std::move(file), roots);
   return reader;

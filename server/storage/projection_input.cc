@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,9 @@
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
 #include "server/storage/hdf5_probe.h"
+#include "server/storage/open_beneath.h"
 #include "server/storage/projection_parts.h"
+#include "server/storage/writer.h"
 
 namespace octavo::storage {
 
@@ -37,13 +40,13 @@ absl::Status ProjectionInput::Read(const ProjectionBox& box, void* out) {
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path, const ProjectionOptions& options) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(absl::StrCat("no file ", BaseOf(path)));
-    return absl::PermissionDeniedError(absl::StrCat(BaseOf(path), " cannot be opened: errno ", errno));
+  {
+    const auto opened = OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK);
+    if (!opened.ok()) return Annotate(opened.status(), BaseOf(path));
+    if (::fstat(opened->fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
   }
   const bool folder = S_ISDIR(info.st_mode);
   if (!folder && !S_ISREG(info.st_mode)) return BadProjections(path, "the path", "is no regular file", "files and folders");
-  if (::access(path.c_str(), R_OK) != 0) return absl::PermissionDeniedError(absl::StrCat(BaseOf(path), " may not be read"));
   for (size_t i = 0; i < options.angle_values.size(); ++i) {
     if (!std::isfinite(options.angle_values[i])) return BadProjections(path, "angle_values", absl::StrCat("is not finite at ", i), "finite angles");
   }

@@ -16,7 +16,9 @@
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/files.h"
+#include "server/storage/open_beneath.h"
 #include "server/storage/projection_parts.h"
+#include "server/storage/writer.h"
 
 namespace octavo::storage {
 namespace {
@@ -44,14 +46,12 @@ absl::string_view After(absl::string_view dict, absl::string_view key) {
   return "";
 }
 
-absl::StatusOr<NpyFile> OpenNpy(const std::string& path) {
+absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::string>& roots) {
   NpyFile file{.path = path, .name = BaseOf(path)};
-  file.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  OCTAVO_ASSIGN_OR_RETURN(OpenedBeneath opened, OpenBeneath(path, roots, O_RDONLY | O_NONBLOCK));
+  file.fd = std::move(opened.fd);
   struct stat info {};
-  if (!file.fd || ::fstat(file.fd.get(), &info) != 0) {
-    if (errno == ENOENT) return absl::NotFoundError(absl::StrCat("no file ", file.name));
-    return absl::PermissionDeniedError(absl::StrCat(file.name, " cannot be opened: errno ", errno));
-  }
+  if (::fstat(file.fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", file.name);
   const auto bad = [&](const std::string& what, const std::string& allowed) { return BadProjections(path, "the header", what, allowed); };
   if (!S_ISREG(info.st_mode)) return BadProjections(path, "the path", "is no regular file", "files");
   std::string head(static_cast<size_t>(std::min<int64_t>(info.st_size, kMostHeader)), '\0');
@@ -138,8 +138,9 @@ class NpyFrames final : public FrameArray {
 
 /// Frames of 3 dimensions. 2 are one frame [row, column] where the projections have 3, else one row of each [frame, column]; and 1 is a
 /// row of one frame where they have 2.
-absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path, size_t rank_of_data, std::string* note) {
-  OCTAVO_ASSIGN_OR_RETURN(NpyFile file, OpenNpy(path));
+absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path, const std::vector<std::string>& roots, size_t rank_of_data,
+                                                       std::string* note) {
+  OCTAVO_ASSIGN_OR_RETURN(NpyFile file, OpenNpy(path, roots));
   const size_t rank = file.shape.size();
   if (rank == 2 && rank_of_data == 3) {
     file.shape.insert(file.shape.begin(), 1);
@@ -154,8 +155,8 @@ absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path, 
   return std::make_shared<NpyFrames>(std::move(file));
 }
 
-absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path) {
-  OCTAVO_ASSIGN_OR_RETURN(const NpyFile file, OpenNpy(path));
+absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path, const std::vector<std::string>& roots) {
+  OCTAVO_ASSIGN_OR_RETURN(const NpyFile file, OpenNpy(path, roots));
   if (file.shape.size() > 1) return BadProjections(path, file.name, absl::StrCat("has ", file.shape.size(), " dimensions"), "1");
   const int64_t count = file.shape.empty() ? 1 : file.shape[0];
   if (count > kMostNumbers) return BadProjections(path, file.name, absl::StrCat("has ", count, " values"), absl::StrCat("at most ", kMostNumbers));
@@ -174,18 +175,18 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(const std::s
   parts.path = path;
   parts.format = "npy";
   std::string note;
-  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, 2, &note));
+  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, options.roots, 2, &note));
   const size_t rank = note.empty() ? 3 : 2;
   if (!note.empty()) parts.notes.push_back(note);
   const std::string* further[] = {nullptr, &options.flats, &options.darks};
   for (size_t k = 1; k < 3; ++k) {
     if (further[k]->empty() || *further[k] == "-") continue;
-    OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(*further[k], rank, nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(*further[k], options.roots, rank, nullptr));
   }
   if (options.angle_values.empty()) {
     if (options.angles.empty()) return BadProjections(path, "angles", "are not given", "a file of angles, or their values");
     parts.angles_dataset = BaseOf(options.angles);
-    OCTAVO_ASSIGN_OR_RETURN(parts.angles, ReadNumbers(options.angles));
+    OCTAVO_ASSIGN_OR_RETURN(parts.angles, ReadNumbers(options.angles, options.roots));
     if (options.angle_unit == AngleUnit::kDeclared) parts.notes.push_back(absl::StrCat(parts.angles_dataset, " declares no unit; taken as degrees"));
   }
   return AssembleProjections(std::move(parts), options);

@@ -117,7 +117,9 @@ std::string OmeDataset(const std::string& group, const Roots& roots) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::string& path, const ProjectionOptions& options) {
-  Roots roots = {RealPath(path)};
+  // The folder itself lies under the roots that there are.
+  Roots roots;
+  if (options.roots.empty()) roots.push_back(RealPath(path));
   for (const std::string& root : options.roots) {
     if (std::string real = RealPath(root); !real.empty()) roots.push_back(std::move(real));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
@@ -20,37 +19,12 @@
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
 #include "server/storage/json_file.h"
+#include "server/storage/open_beneath.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
-namespace {
 
 using nlohmann::json;
-
-absl::Status CheckInside(const std::string& real, const std::vector<std::string>& roots) {
-  if (roots.empty()) return absl::OkStatus();
-  // The same where links lead to nothing: whether a file outside exists is nobody's business.
-  if (std::none_of(roots.begin(), roots.end(), [&](const std::string& root) { return real == root || IsInside(real, root); }))
-    return absl::PermissionDeniedError("leads outside of the configured roots, or to nothing");
-  return absl::OkStatus();
-}
-
-/// What was opened, whatever its path leads to now.
-absl::Status CheckOpened(int fd, const std::vector<std::string>& roots) {
-  if (roots.empty()) return absl::OkStatus();
-  char real[PATH_MAX];
-  const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), real, sizeof real);
-  return CheckInside(n > 0 && n < PATH_MAX ? std::string(real, static_cast<size_t>(n)) : "", roots);
-}
-
-/// Of a path at which there is nothing: the last folder of it that there is.
-absl::Status CheckMissing(std::string path, const std::vector<std::string>& roots) {
-  if (roots.empty()) return absl::OkStatus();
-  while (!PathExists(path) && path != "/" && path != ".") path = ParentOf(path);
-  return CheckInside(RealPath(path), roots);
-}
-
-}  // namespace
 
 struct ZarrArrayReader::Box {
   const int64_t* start;
@@ -59,8 +33,9 @@ struct ZarrArrayReader::Box {
 };
 
 absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Roots& roots) {
-  if (const absl::Status inside = CheckMissing(path, roots); !inside.ok()) return Annotate(inside, path);
-  return ReadJsonFile(path);
+  const auto opened = OpenBeneath(path, roots, O_RDONLY | O_NONBLOCK);
+  if (!opened.ok()) return Annotate(opened.status(), path);
+  return ReadJsonFile(opened->fd.get(), path);
 }
 
 absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing, Roots roots) {
@@ -68,16 +43,20 @@ absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std
   reader->path_ = path;
   reader->missing_ = missing;
   reader->roots_ = std::move(roots);
-  const bool v3 = PathExists(path + "/zarr.json");
-  if (!v3 && !PathExists(path + "/.zarray")) return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
-  const std::string file = path + (v3 ? "/zarr.json" : "/.zarray");
-  OCTAVO_ASSIGN_OR_RETURN(const json array, ReadJson(file, reader->roots_));
-  auto meta = v3 ? ParseZarrV3(array) : ParseZarrV2(array);
+  std::string file = path + "/zarr.json";
+  auto array = ReadJson(file, reader->roots_);
+  const bool v3 = !absl::IsNotFound(array.status());
+  if (!v3) array = ReadJson(file = path + "/.zarray", reader->roots_);
+  if (absl::IsNotFound(array.status())) return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
+  OCTAVO_RETURN_IF_ERROR(array.status());
+  auto meta = v3 ? ParseZarrV3(*array) : ParseZarrV2(*array);
   if (!meta.ok()) return Annotate(meta.status(), file);
   reader->meta_ = *std::move(meta);
   if (const absl::Status seen = reader->SetExtents(); !seen.ok()) return Annotate(seen, file);
-  if (!v3 && PathExists(path + "/.zattrs")) {
-    OCTAVO_ASSIGN_OR_RETURN(reader->meta_.attributes, ReadJson(path + "/.zattrs", reader->roots_));
+  if (!v3) {
+    auto attributes = ReadJson(path + "/.zattrs", reader->roots_);
+    if (!attributes.ok() && !absl::IsNotFound(attributes.status())) return attributes.status();
+    if (attributes.ok()) reader->meta_.attributes = *std::move(attributes);
   }
   return reader;
 }
@@ -154,16 +133,16 @@ absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) cons
   const std::string path = FileOf(at);
   const int64_t begin[3] = {at[0] * file_[0], at[1] * file_[1], at[2] * file_[2]};
   const auto named = [&](const absl::Status& status) { return Annotate(status, path); };
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd && errno == ENOENT) {
-    OCTAVO_RETURN_IF_ERROR(named(CheckMissing(path, roots_)));
+  const auto opened = OpenBeneath(path, roots_, O_RDONLY | O_NONBLOCK);
+  if (absl::IsNotFound(opened.status())) {
     if (missing_ == MissingChunk::kDamage) return named(absl::DataLossError("the chunk is missing"));
     Fill(begin, file_, box);
     return absl::OkStatus();
   }
+  if (!opened.ok()) return named(opened.status());
+  const UniqueFd& fd = opened->fd;
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0) return named(ErrnoStatus(errno, "opening", path));
-  OCTAVO_RETURN_IF_ERROR(named(CheckOpened(fd.get(), roots_)));
+  if (::fstat(fd.get(), &info) != 0) return named(ErrnoStatus(errno, "examining", path));
   if (!S_ISREG(info.st_mode)) return named(absl::DataLossError("is no regular file"));
   if (!meta_.sharded) return named(ReadChunk(fd.get(), path, 0, info.st_size, begin, box));
   const int64_t ny = file_[0] / chunk_[0], nx = file_[1] / chunk_[1], nz = file_[2] / chunk_[2];
