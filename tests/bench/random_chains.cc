@@ -47,8 +47,9 @@ int main(int argc, char** argv) {
   }
   std::string text;
   for (const auto& [name, form] : forms) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", name, " ", form.chains, " (", form.wrong, " wrong; complex numbers off by ", form.worst,
-                    " of what is allowed)");
+    absl::StrAppend(&text, text.empty() ? "" : "; ", name, " ", form.chains, " (", form.wrong, " wrong");
+    if (form.worst > 0) absl::StrAppend(&text, ", complex numbers off by ", form.worst, " of what is allowed");
+    text += ")";
   }
   std::printf("%s: %" PRId64 " random chains from seed %" PRIu64 ", %" PRId64 " wrong, %.0f s: %s\n", device.info().backend.c_str(), count, seed,
               wrong, bench::SecondsSince(begin), text.c_str());
