@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -30,6 +31,9 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   std::vector<AdmissionReport::Item> needs;
   if (work.slot == nullptr) needs.push_back({.what = "derived volume", .bytes = ClientMemory::Bytes(result.bytes) + 256, .count = 1});
   if (!work.granted) needs.push_back({.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1});
+  const absl::Cleanup charged = [&] {
+    for (const auto id : work.charges) context_.ledger->Release(id);
+  };
   if (!needs.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(work.charges, context_.ledger->Reserve(work.source.device, source.scan, source.title, needs, nullptr));
   }
@@ -85,7 +89,6 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
       context_.volumes->Fail(result.name, std::string(computed.message()));
     }
   }
-  for (const auto id : work.charges) context_.ledger->Release(id);
   OCTAVO_RETURN_IF_ERROR(Annotate(computed, absl::StrCat("while deriving from ", source.name)));
   return context_.volumes->Get(result.name);
 }
