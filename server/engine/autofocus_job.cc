@@ -68,7 +68,7 @@ class AutofocusWork final : public JobWork {
     plan.workspace_bytes = SearchBytes(device);
     if (spec_.reprocess) {
       JobPlan again;
-      AddReprocess(raw_, WithDispersion(1, 1), device, &again);
+      AddReprocess(WithDispersion(1, 1), device, &again);
       again.workspace_bytes += plan.workspace_bytes;
       plan = std::move(again);
     }

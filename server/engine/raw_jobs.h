@@ -26,6 +26,6 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibration
 absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume& raw, const std::shared_ptr<const ResolvedScan>& scan, double begin,
                           double end);
 /// Adds what RunReprocess needs to a plan.
-void AddReprocess(const PinnedVolume& raw, const ResolvedScan& scan, Device& device, JobPlan* plan);
+void AddReprocess(const ResolvedScan& scan, Device& device, JobPlan* plan);
 
 }  // namespace octavo::engine

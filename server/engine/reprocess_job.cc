@@ -24,7 +24,7 @@ class ReprocessWork final : public JobWork {
   int home_device() const override { return raw_.device; }
   absl::StatusOr<JobPlan> Plan(Device& device) const override {
     JobPlan plan;
-    AddReprocess(raw_, *scan_, device, &plan);
+    AddReprocess(*scan_, device, &plan);
     plan.text = DescribeChain(scan_->chain);
     return plan;
   }
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeReprocessWork(const ReprocessSpec& 
   return std::make_unique<ReprocessWork>(std::move(raw), *std::move(scan));
 }
 
-void AddReprocess(const PinnedVolume& raw, const ResolvedScan& scan, Device& device, JobPlan* plan) {
+void AddReprocess(const ResolvedScan& scan, Device& device, JobPlan* plan) {
   plan->results.push_back(
       {.what = "volume", .bytes = scan.volume_bytes, .mip_bytes = scan.shape[0] * scan.shape[1] * SizeOf(ProjectionOf(scan.chain.output))});
   plan->workspace_bytes = std::max(plan->workspace_bytes, Reprocessor::DeviceBytes(scan, device));
