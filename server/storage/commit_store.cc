@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
