@@ -91,6 +91,7 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
     const std::string root = RootAround(real, roots);
     if (root.empty()) return Outside();
     const UniqueFd folder(::open(root.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!folder && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return Refused(errno, path);
     if (!folder) continue;
     UniqueFd fd = OpenWithoutLinks(folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags, mode);
     if (fd) return OpenedBeneath{.fd = std::move(fd), .path = std::move(real)};
