@@ -82,8 +82,9 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
     std::string real = RealPath(creates ? ParentOf(path) : path);
     const int error = errno;
     if (real.empty()) {
+      // The last of it that is there decides; a link to nothing has no real path.
       std::string there = path;
-      while (there != "/" && there != "." && RealPath(there).empty()) there = ParentOf(there);
+      while (there != "/" && there != "." && !PathExists(there)) there = ParentOf(there);
       if (RootAround(RealPath(there), roots).empty()) return Outside();
       return Refused(error, path);
     }
