@@ -85,7 +85,7 @@ std::string ZarrArrayReader::FileOf(const int64_t at[3]) const {
   for (int64_t d = std::max<int64_t>(0, 3 - rank()); d < 3; ++d) key.push_back(at[d]);
   std::string name = absl::StrJoin(key, meta_.separator);
   if (!meta_.prefix.empty()) name = key.empty() ? meta_.prefix : absl::StrCat(meta_.prefix, meta_.separator, name);
-  if (name.empty()) name = "0";
+  if (name.empty()) name.push_back('0');
   return absl::StrCat(path_, "/", name);
 }
 

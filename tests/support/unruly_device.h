@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -117,15 +118,24 @@ class UnrulyDevice final : public ForwardingDevice {
   class Plan final : public SpectralPlan {
    public:
     Plan(UnrulyDevice& device, std::unique_ptr<SpectralPlan> inner) : device_(device), inner_(std::move(inner)) {}
-    absl::Status UpdateBackground(StreamRef stream, const void* raw, int64_t records) override {
+    absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
-      return inner_->UpdateBackground(stream, raw, records);
+      return inner_->SumRecords(stream, raw, pieces, ring);
+    }
+    absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) override {
+      OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
+      return inner_->MakeBackgrounds(stream, means, ring);
+    }
+    absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) override {
+      OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
+      return inner_->CountNonFinite(stream, raw, records, count);
     }
     absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
                          const RepeatSums& sums) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
       return inner_->Process(stream, raw, runs, placement, target, sums);
     }
+    bool pairs() const override { return inner_->pairs(); }
     int64_t device_bytes() const override { return inner_->device_bytes(); }
     std::string description() const override { return inner_->description(); }
 

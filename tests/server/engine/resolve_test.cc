@@ -38,7 +38,7 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(s.processing.background, BackgroundMode::kRolling);
   EXPECT_EQ(s.processing.background_group_records, 100) << "a B-scan";
   EXPECT_EQ(s.processing.background_window_records, 0) << "the group";
-  EXPECT_EQ(once.chain.volume_records, once.volume_records);
+  EXPECT_EQ(scan.chain.volume_records, scan.volume_records);
   EXPECT_EQ(s.processing.k_mode, KMode::kFromSource);
   EXPECT_EQ(s.processing.k_interpolation, KInterpolation::kCubic);
   EXPECT_EQ(s.processing.window, 1 + static_cast<int>(WindowKind::kHann));
