@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -42,6 +43,17 @@ class StoreImpl final : public CommitStore {
   }
 
   const std::vector<std::string>& roots() const override { return roots_; }
+  std::map<std::string, QuarantineUse> Quarantines() override {
+    MutexLock lock(quarantine_mutex_);
+    std::map<std::string, QuarantineUse> out;
+    for (const std::string& root : roots_) {
+      auto& [stamp, use] = quarantines_[root];
+      // Looked through only when something came or went: it may be many files.
+      if (const int64_t now = StampOfQuarantine(root); std::exchange(stamp, now) != now) use = now == 0 ? QuarantineUse{} : UseOfQuarantine(root);
+      out[root] = use;
+    }
+    return out;
+  }
   absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
                                                            const WriterOptions& options) override;
 
@@ -73,8 +85,9 @@ class StoreImpl final : public CommitStore {
   /// A commit that did not come to its end.
   struct Failed {
     CommitPaths paths;
-    bool renaming = false;  // files may have their final names
-    bool said = false;      // in the journal
+    bool renaming = false;   // files may have their final names
+    bool said = false;       // in the journal
+    bool published = false;  // only its temporary folder is left
   };
   /// Removes what it left. Where that does not work now (no descriptors, a disk that does not answer), the next commit tries again: what lies
   /// under its temporary name would block the folder for the volume.
@@ -110,6 +123,13 @@ class StoreImpl final : public CommitStore {
   bool Remove(Failed& failed) {
     const SpareDescriptors::Loan loan(&spare_);
     const CommitPaths& paths = failed.paths;
+    // A root that is away hides what is on it: when it comes back, that is there still.
+    if (!IsSameRoot(paths)) return false;
+    if (failed.published) {
+      if (!RemoveTree(paths.temporary) || !IsSameRoot(paths)) return false;
+      (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "published"}});
+      return true;
+    }
     // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
     const bool ours_only = !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
     if (failed.renaming && ours_only && !WithdrawFiles(paths).ok()) return false;
@@ -119,7 +139,7 @@ class StoreImpl final : public CommitStore {
     // there is no manifest, recovery publishes nothing.
     if (!failed.said && (failed.renaming || !RemoveManifest(paths.temporary))) return false;
     MutexLock lock(tree_mutex_);
-    if (!RemoveTree(paths.temporary)) return false;
+    if (!RemoveTree(paths.temporary) || !IsSameRoot(paths)) return false;
     RemoveEmpty(paths.made);
     (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "abandoned"}});
     return true;
@@ -138,6 +158,9 @@ class StoreImpl final : public CommitStore {
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
   std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
+  Mutex quarantine_mutex_;
+  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_
+      ABSL_GUARDED_BY(quarantine_mutex_);  // by root: the stamp it was looked at, and what was there
 };
 
 class Transaction final : public CommitTransaction {
@@ -220,8 +243,14 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(PublishFiles(paths_));
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
-    const bool clean = paths_.folder || RemoveTree(paths_.temporary);
-    if (Failpoint("journal_end") == 0 && clean) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
+    const bool clean = paths_.folder || (RemoveTree(paths_.temporary) && IsSameRoot(paths_));
+    if (Failpoint("journal_end") == 0) {
+      if (clean) {
+        (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
+      } else {
+        store_->GiveUp({.paths = paths_, .published = true});
+      }
+    }
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
                          .raw_bytes = wanted,
@@ -280,7 +309,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string& state_dir, const std::vector<std::string>& roots,
-                                                               std::vector<std::string>* report) {
+                                                               std::vector<std::string>* report, const QuarantineLimits& quarantine) {
   std::error_code error;
   for (const std::string& directory : roots) {
     if (std::filesystem::create_directories(directory, error); error) return ErrnoStatus(error.value(), "creating storage root", directory);
@@ -316,6 +345,11 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
     if (it->second.abandoned) unsettled.push_back({{"op", "abandon"}, {"key", key}});
   }
   OCTAVO_RETURN_IF_ERROR(journal->Replace(unsettled));
+  for (const std::string& root : roots) {
+    for (std::string& line : PruneQuarantine(root, quarantine)) {
+      if (report != nullptr) report->push_back(std::move(line));
+    }
+  }
   return std::make_unique<StoreImpl>(roots, std::move(journal), unsettled);
 }
 

@@ -52,6 +52,8 @@ std::string RootOf(const std::vector<std::string>& roots, const std::string& pat
   return innermost;
 }
 
+bool IsSameRoot(const CommitPaths& paths) { return paths.root_id.empty() || DirectoryId(paths.root) == paths.root_id; }
+
 absl::Status PublishFiles(const CommitPaths& paths) {
   if (!paths.folder) {
     const std::string data = absl::StrCat(paths.temporary, "/", kDataFile), meta = absl::StrCat(paths.temporary, "/", kMetaFile);

@@ -30,6 +30,9 @@ struct CommitPaths {
 /// The root that a path without links lies in, with links resolved; of roots inside each other the innermost. Empty if there is none.
 std::string RootOf(const std::vector<std::string>& roots, const std::string& path);
 
+/// Whether the disk is there that the commit wrote to.
+bool IsSameRoot(const CommitPaths& paths);
+
 /// Gives the finished files of `paths.temporary` their final names, without replacing, and makes that durable. Goes on
 /// where an earlier call was interrupted. AlreadyExists: the name is taken (the files are under temporary names again).
 absl::Status PublishFiles(const CommitPaths& paths);
