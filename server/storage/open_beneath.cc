@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,6 +44,20 @@ UniqueFd OpenWithoutLinks(int folder, const std::string& below, int flags, mode_
     if (fd || (errno != ENOSYS && errno != EPERM && errno != EINVAL && errno != E2BIG)) return fd;
   }
   return OpenStepByStep(folder, below, flags, mode);
+}
+
+/// As OpenWithoutLinks, but a regular file that another program has a lease on (a file server's oplock) is waited for: O_NONBLOCK is there so that no
+/// pipe is waited for, and a leased file answers it with EAGAIN.
+UniqueFd OpenEvenIfLeased(int folder, const std::string& below, int flags, mode_t mode) {
+  UniqueFd fd = OpenWithoutLinks(folder, below, flags, mode);
+  if (fd || errno != EAGAIN || (flags & O_NONBLOCK) == 0) return fd;
+  const UniqueFd known = OpenWithoutLinks(folder, below, O_PATH, 0);
+  struct stat info {};
+  if (!known || ::fstat(known.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    errno = EAGAIN;
+    return fd;
+  }
+  return UniqueFd(::open(NameOfOpen(known).c_str(), (flags & ~(O_NONBLOCK | O_CREAT | O_EXCL)) | O_CLOEXEC));
 }
 
 absl::Status Outside() {
@@ -94,7 +109,7 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
     const UniqueFd folder(::open(root.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!folder && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return Refused(errno, path);
     if (!folder) continue;
-    UniqueFd fd = OpenWithoutLinks(folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags, mode);
+    UniqueFd fd = OpenEvenIfLeased(folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags, mode);
     if (fd) return OpenedBeneath{.fd = std::move(fd), .path = std::move(real)};
     // Somebody has put a link or nothing where there was none.
     if (errno != ELOOP && errno != EXDEV && errno != ENOENT && errno != ENOTDIR && errno != EAGAIN) return Refused(errno, path);
