@@ -103,7 +103,7 @@ Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& path
   } else {
     out = PathExists(paths.temporary) ? RecoverTemporary(roots, paths) : RecoverFinal(roots, paths);
   }
-  if (out.settled) RemoveEmpty(paths.made);
+  if (out.settled) RemoveEmpty(roots, paths.made);
   return out;
 }
 
