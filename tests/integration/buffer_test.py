@@ -117,7 +117,7 @@ class Buffers(DaemonTest):
         self.refused(invalid, "PROTOCOL", send, head, head)
         self.refused(invalid, "PROTOCOL", send, request(header=head.header, data=b"1234"))
         self.refused(invalid, "PROTOCOL", send, head, request())
-        self.refused(invalid, "PROTOCOL", send, head, request(data=bytes((1 << 20) + 4)))
+        self.refused(invalid, "BAD_FIELD", send, head, request(data=bytes((1 << 20) + 4)))
         self.refused(invalid, "PROTOCOL", send, head, chunk, chunk, chunk, chunk)
         self.refused(invalid, "SHORT_STREAM", send, head, chunk, chunk)
         bad = request(header=header(name=buffer.name, total_bytes=3 << 20, crc32c=1, has_crc32c=True))
