@@ -25,6 +25,9 @@ struct Config {
   double memory_fraction = 0.6;                                               // 0.05 ... 0.95
   int64_t memory_bytes = 0;                                                   // overrides the fraction
   int64_t frame_pool_bytes = int64_t{1} << 30;                                // 16 MiB ... 1 TiB
+  int64_t quarantine_entries = 100;                                           // 0 ... 10^6
+  int64_t quarantine_bytes = int64_t{64} << 30;                               // 0 ... 2^60
+  double quarantine_days = 90;                                                // 0 ... 36500
   int64_t commit_threads = 2;                                                 // 1 ... 64
   int64_t slot_cache_bytes = int64_t{1} << 30;                                // 0 ... 2^50
   int64_t buffer_quota_bytes = 0;                                             // of one client; 0 = no limit

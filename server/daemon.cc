@@ -161,7 +161,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
                             handoff::FdSocket::Open({.path = config.handoff_unix, .group = config.handoff_group, .mode = mode}, &daemon->clock_));
   }
   ClientMemory::MakeShareable(daemon->handoff_ != nullptr);
-  OCTAVO_ASSIGN_OR_RETURN(daemon->store_, storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_));
+  OCTAVO_ASSIGN_OR_RETURN(
+      daemon->store_,
+      storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_,
+                                 {.entries = config.quarantine_entries, .bytes = config.quarantine_bytes, .days = config.quarantine_days}));
   std::vector<storage::SpillFolder::Found> spilled;
   {
     std::error_code error;

@@ -28,7 +28,12 @@ void Info(Session& session) {
     std::cout << "source " << source.name() << ": " << (source.available() ? "available" : "not available") << " - " << source.reason() << "\n";
   }
   for (const auto& root : info.storage()) {
-    std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free\n";
+    std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free";
+    if (root.quarantine_entries() > 0) {
+      std::cout << ", " << root.quarantine_entries() << (root.quarantine_entries() == 1 ? " entry (" : " entries (")
+                << Bytes(static_cast<double>(root.quarantine_bytes())) << ") in .octavo-quarantine";
+    }
+    std::cout << "\n";
   }
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
   for (const auto& address : info.insecure_listening()) {

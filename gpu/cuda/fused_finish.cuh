@@ -47,19 +47,12 @@ __device__ __forceinline__ float IntegerOf(OutKind kind, float share) {
   return __fmaf_rd(share, (kind == OutKind::kU8 ? 256.0f : 65536.0f) * 0.99999994f, kMagic);
 }
 
-/// Clipped voxels of a thread.
-struct Clipped {
-  uint32_t below, above;
-};
-
 // Steps 6 and 7 of a thread's bins first + kStep k: stores them; `power` becomes what is stored, of integers their share of the type's
-// range. The share is 0 where a voxel is clipped below (or NaN), 1 where it is clipped above. kWhole: all of the lower half of the bins
-// is kept, and `above` is left to the caller, who knows the maximum: it is rare.
+// range: 0 where a voxel is clipped below (or NaN), 1 where it is clipped above. kWhole: all of the lower half of the bins is kept.
 template <OutKind kOut, math::Value kValue, bool kFloor, bool kWhole, int kStep, int kBins>
-__device__ __forceinline__ Clipped Finish(const FusedTables& t, float (&power)[kBins], int first, void* ascan) {
+__device__ __forceinline__ void Finish(const FusedTables& t, float (&power)[kBins], int first, void* ascan) {
   using Out = OutType<kOut>;
   Out* out = static_cast<Out*>(ascan) + first;
-  uint32_t inside = 0, above = 0, voxels = kWhole ? kBins : 0;
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
     const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
@@ -69,25 +62,41 @@ __device__ __forceinline__ Clipped Finish(const FusedTables& t, float (&power)[k
     } else {
       number = __saturatef(number);  // takes NaN to 0
       if (kept) out[kStep * k] = static_cast<Out>(__float_as_uint(IntegerOf(kOut, number)));
-      const uint32_t not_below = min(__float_as_uint(number), 1u);
-      if constexpr (kWhole) {
-        inside += not_below;
-      } else {
-        voxels += kept ? 1 : 0;
-        inside += kept ? not_below : 0;
-        above += kept && number == 1.0f ? 1 : 0;
-      }
     }
     power[k] = number;
   }
-  return {kOut == OutKind::kF32 ? 0 : voxels - inside, above};
 }
 template <OutKind kOut, int kStep, int kBins>
-__device__ __forceinline__ Clipped FinishAny(const FusedTables& t, float (&power)[kBins], int first, void* out) {
+__device__ __forceinline__ void FinishAny(const FusedTables& t, float (&power)[kBins], int first, void* out) {
   switch (t.value) {
-    case math::Value::kMagnitude: return Finish<kOut, math::Value::kMagnitude, false, false, kStep>(t, power, first, out);
-    case math::Value::kPower: return Finish<kOut, math::Value::kPower, false, false, kStep>(t, power, first, out);
-    default: return Finish<kOut, math::Value::kDb, true, false, kStep>(t, power, first, out);
+    case math::Value::kMagnitude: Finish<kOut, math::Value::kMagnitude, false, false, kStep>(t, power, first, out); break;
+    case math::Value::kPower: Finish<kOut, math::Value::kPower, false, false, kStep>(t, power, first, out); break;
+    default: Finish<kOut, math::Value::kDb, true, false, kStep>(t, power, first, out); break;
+  }
+}
+
+// Adds a warp's clipped voxels to those of its block, which are in shared memory. Voxels are clipped where their share of the range is
+// 0 or 1; mostly none of a warp is, and then the smallest and the largest share are all that is looked at: a count of every voxel costs
+// several percent of the chain. `most`: the largest share of the thread's bins.
+template <bool kWhole, int kStep, int kBins>
+__device__ __forceinline__ void CountClipped(const FusedTables& t, const float (&share)[kBins], uint32_t most, int first, int lane,
+                                             uint32_t* clipped) {
+  constexpr uint32_t kOne = 0x3F800000u;
+  uint32_t least = kOne;
+#pragma unroll
+  for (int k = 0; k < kBins; k += 2) least = __vimin3_u32(least, __float_as_uint(share[k]), __float_as_uint(share[k + 1]));
+  if (__builtin_expect(__any_sync(0xFFFFFFFFu, least == 0 || most == kOne) == 0, 1)) return;
+  uint32_t below = 0, above = 0;
+#pragma unroll
+  for (int k = 0; k < kBins; ++k) {
+    const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
+    below += kept && share[k] == 0.0f ? 1 : 0;
+    above += kept && share[k] == 1.0f ? 1 : 0;
+  }
+  const uint32_t both = __reduce_add_sync(0xFFFFFFFFu, below | above << 16);  // at most 512 each
+  if (lane % 32 == 0) {
+    if ((both & 0xFFFFu) != 0) atomicAdd(&clipped[0], both & 0xFFFFu);
+    if (both >> 16 != 0) atomicAdd(&clipped[1], both >> 16);
   }
 }
 
@@ -135,42 +144,40 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
   const int first = Chain::kUsual ? bin : bin - t.first_bin;
-  Clipped counts;
   if constexpr (Chain::kUsual) {
-    counts = Finish<Chain::kOut, math::Value::kDb, Chain::kOut != OutKind::kU8, true, kGroup>(t, power, first, out);
+    Finish<Chain::kOut, math::Value::kDb, Chain::kOut != OutKind::kU8, true, kGroup>(t, power, first, out);
   } else {
     switch (kind) {
-      case OutKind::kU8: counts = FinishAny<OutKind::kU8, kGroup>(t, power, first, out); break;
-      case OutKind::kU16: counts = FinishAny<OutKind::kU16, kGroup>(t, power, first, out); break;
-      default: counts = FinishAny<OutKind::kF32, kGroup>(t, power, first, out); break;
+      case OutKind::kU8: FinishAny<OutKind::kU8, kGroup>(t, power, first, out); break;
+      case OutKind::kU16: FinishAny<OutKind::kU16, kGroup>(t, power, first, out); break;
+      default: FinishAny<OutKind::kF32, kGroup>(t, power, first, out); break;
     }
   }
-  const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
+  const bool projections = target.mip != nullptr || target.aip != nullptr, count = kind != OutKind::kF32 && target.clipped != nullptr;
+  if (!projections && !count) return;
   // As unsigned integers that are ordered like what they stand for: shares of 0 ... 1 are so already.
   uint32_t most = 0;
+  if (kind != OutKind::kF32) {
+#pragma unroll
+    for (int k = 0; k < kBins; k += 2) most = __vimax3_u32(most, __float_as_uint(power[k]), __float_as_uint(power[k + 1]));
+    if (count) CountClipped<Chain::kUsual, kGroup>(t, power, most, first, lane, clipped);
+  }
+  if (!projections) return;
+  const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
   if (kind == OutKind::kF32) {
     float v = -INFINITY;
 #pragma unroll
     for (int k = 0; k < kBins; ++k) v = in_slab(k) ? fmaxf(v, power[k]) : v;
     most = OrderOf(v);
-  } else {
+  } else if (!Chain::kUsual) {
+    most = 0;
 #pragma unroll
     for (int k = 0; k < kBins; k += 2) {
       most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0, in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
     }
   }
   most = __reduce_max_sync(0xFFFFFFFFu, most);
-  if (Chain::kUsual && kind != OutKind::kF32 && most == 0x3F800000u) {  // 1: some voxel of the warp is clipped above
-#pragma unroll
-    for (int k = 0; k < kBins; ++k) counts.above += power[k] == 1.0f ? 1 : 0;
-  }
-  if (kind != OutKind::kF32) {
-    const uint32_t both = __reduce_add_sync(0xFFFFFFFFu, counts.below | counts.above << 16);  // at most 512 each
-    if (lane % 32 == 0 && (both & 0xFFFFu) != 0) atomicAdd(&clipped[0], both & 0xFFFFu);
-    if (lane % 32 == 0 && both >> 16 != 0) atomicAdd(&clipped[1], both >> 16);
-    most = __float_as_uint(IntegerOf(kind, __uint_as_float(most)));
-  }
-  if (target.mip == nullptr && target.aip == nullptr) return;
+  if (kind != OutKind::kF32) most = __float_as_uint(IntegerOf(kind, __uint_as_float(most)));
   float sum = 0;
   if (target.aip != nullptr) {
 #pragma unroll

@@ -201,6 +201,8 @@ class Engine {
   /// stands still otherwise.
   virtual void Housekeep() = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
+  /// What lies in the quarantine of each storage root (server/storage/quarantine.h).
+  virtual std::map<std::string, storage::QuarantineUse> Quarantines() = 0;
   virtual Stats Snapshot() = 0;
   /// A stream to a client was ended by whoever serves it.
   virtual void CountCut(const std::string& reason) = 0;

@@ -103,6 +103,7 @@ class EngineImpl final : public Engine {
   MemoryStatus GetMemory() override;
   void Housekeep() override;
   const std::vector<std::string>& storage_roots() const override { return storage_->roots(); }
+  std::map<std::string, storage::QuarantineUse> Quarantines() override { return storage_->Quarantines(); }
   Stats Snapshot() override;
   void CountCut(const std::string& reason) override { publisher_.CountCut(reason); }
   void BeginDrain() override;

@@ -40,23 +40,23 @@ double WidestGap(std::vector<double> angles) {
 }
 
 void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
-  const auto* file = std::get_if<ProjectionFileSpec>(&spec.input);
-  const bool given = !spec.angles_rad.empty();
+  const char* const field = !spec.angles_rad.empty()                                 ? "tomography.angles_rad"
+                            : std::holds_alternative<ProjectionFileSpec>(spec.input) ? "tomography.file.angle_unit"
+                                                                                     : "tomography.push";
   const std::vector<double>& angles = info.angles_rad;
   if (angles.size() < 2) return;
   const Span span = SpanOf(angles);
   if (span.width() <= 0) {
-    out->refusal = InvalidField(given ? "tomography.angles_rad" : "tomography.input",
-                                absl::StrCat("has ", angles.size(), " angles, all ", span.least, " rad; a reconstruction needs different ones"));
+    out->refusals.push_back(
+        InvalidField(field, absl::StrCat("comes with ", angles.size(), " angles, all ", span.least, " rad; a reconstruction needs different ones")));
     return;
   }
   if (angles.size() >= kFewAngles) {
-    const bool whole_degrees = span.Covers(180) || span.Covers(360);
-    if (whole_degrees && (given || file != nullptr)) {
-      out->refusal = InvalidField(
-          given ? "tomography.angles_rad" : "tomography.file.angle_unit",
+    if (span.Covers(180) || span.Covers(360)) {
+      out->refusals.push_back(InvalidField(
+          field,
           absl::StrFormat("makes the angles %g to %g radians, %.1f turns; these look like degrees. Allowed are radians: multiply degrees by pi / 180",
-                          span.least, span.most, span.width() / (2 * kPi)));
+                          span.least, span.most, span.width() / (2 * kPi))));
       return;
     }
     if (span.width() > 4 * kPi) {
@@ -66,10 +66,11 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
     const Span degrees = {.least = span.least / kDegree, .most = span.most / kDegree, .step = span.step / kDegree};
     if (degrees.Covers(kPi) || degrees.Covers(2 * kPi)) {
       if (info.angle_unit_assumed) {
-        out->refusal = InvalidField("tomography.file.angle_unit",
-                                    absl::StrFormat("is not given, and the file declares none: the angles %g to %g, taken as degrees, look like "
-                                                    "radians. Allowed are RADIANS and DEGREES",
-                                                    degrees.least, degrees.most));
+        out->refusals.push_back(
+            InvalidField("tomography.file.angle_unit",
+                         absl::StrFormat("is not given, and the file declares none: the angles %g to %g, taken as degrees, look like "
+                                         "radians. Allowed are RADIANS and DEGREES",
+                                         degrees.least, degrees.most)));
         return;
       }
       out->warnings.push_back(absl::StrFormat("The angles cover only %g to %g degrees; these look like radians.", degrees.least, degrees.most));
@@ -91,8 +92,7 @@ std::optional<absl::Status> BesideDetector(const char* field, double axis, int64
 
 void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const auto look = [&](const char* field, double axis) {
-    if (!out->refusal.ok()) return;
-    if (auto beside = BesideDetector(field, axis, info.columns)) out->refusal = *std::move(beside);
+    if (auto beside = BesideDetector(field, axis, info.columns)) out->refusals.push_back(*std::move(beside));
   };
   for (const double axis : spec.center.pixels) look("tomography.center.pixels", axis);
   if (spec.try_centers.has_value()) {
@@ -108,11 +108,11 @@ void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info
     out->warnings.push_back("The input has no flat fields: its values are taken as transmissions, 0 to 1, before the logarithm.");
     return;
   }
-  out->refusal = InvalidField(
+  out->refusals.push_back(InvalidField(
       "tomography.preparation.ignore_fields",
       absl::StrCat("is not set, and the input holds counts (", Info(info.dtype).name,
                    ") without flat fields: transmissions need them. Allowed are "
-                   "flat fields in the input, already_sinograms, no_logarithm, or ignore_fields, which takes the counts as transmissions"));
+                   "flat fields in the input, already_sinograms, no_logarithm, or ignore_fields, which takes the counts as transmissions")));
 }
 
 }  // namespace
@@ -120,8 +120,8 @@ void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info
 Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info) {
   Implausible out;
   LookAtAxis(spec, info, &out);
-  if (out.refusal.ok()) LookAtAngles(spec, info, &out);
-  if (out.refusal.ok()) LookAtFlats(spec, info, &out);
+  LookAtAngles(spec, info, &out);
+  LookAtFlats(spec, info, &out);
   return out;
 }
 

@@ -13,8 +13,9 @@ namespace octavo::engine {
 
 /// What speaks against an input and the way it is to be reconstructed.
 struct Implausible {
-  absl::Status refusal;               // not OK: it cannot be meant; InvalidArgument names the field, the value and what is allowed
-  std::vector<std::string> warnings;  // what might be a mistake, one sentence each
+  std::vector<absl::Status> refusals;  // it cannot be meant; InvalidArgument that names the field, the value and what is allowed
+  std::vector<std::string> warnings;   // what might be a mistake, one sentence each
+  absl::Status refusal() const { return refusals.empty() ? absl::OkStatus() : refusals.front(); }
 };
 
 /// Looks at the specification and at what the input says of itself; reads no frames.

@@ -35,7 +35,7 @@ absl::Status TomographyRunner::Collect() {
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ", info.darks, " dark fields"));
   // The frames are in and cannot be taken again: what would have refused the job is a warning here.
   const Implausible doubts = FindImplausible(spec_, info);
-  if (!doubts.refusal.ok()) run_.Warn(std::string(doubts.refusal.message()));
+  for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec_, info, 0));
   const int64_t fields = layout_.FieldBytes(layout_.RowsOf(0, 1)), planned = task_.layout->FieldBytes(task_.layout->RowsOf(0, 1));

@@ -43,6 +43,7 @@ class Page final : public prometheus::Collectable {
 
   std::vector<MetricFamily> Collect() const override {
     const engine::Stats stats = source_.engine->Snapshot();
+    const auto quarantines = source_.engine->Quarantines();
     std::vector<MetricFamily> page = ProcessMetrics();
     const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
       page.push_back({.name = name, .help = help, .type = type, .metric = {}});
@@ -147,7 +148,8 @@ class Page final : public prometheus::Collectable {
       }
       for (const auto& [key, n] : dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
-    every("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", {"slow_subscriber", "stalled"}, stats.streams_cut);
+    every("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", {"slow_subscriber", "stalled"},
+          stats.streams_cut);
     every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", NamesOf<engine::JobState>(engine::Name), stats.jobs_by_state);
     {
       MetricFamily& to = family("octavo_jobs_finished_total", "Jobs that ended, by kind and reason", kCounter);
@@ -186,6 +188,12 @@ class Page final : public prometheus::Collectable {
       histograms(spill, "tier", {"DISK", "HOST"}, stats.spill_seconds);
       MetricFamily& restore = family("octavo_restore_seconds", "Duration of restores, by tier", kHistogram);
       histograms(restore, "tier", {"DISK", "HOST"}, stats.restore_seconds);
+    }
+    {
+      MetricFamily& entries = family("octavo_quarantine_entries", "What recoveries moved to .octavo-quarantine, by storage root", kGauge);
+      for (const auto& [root, use] : quarantines) value(entries, {{"root", root}}, static_cast<double>(use.entries));
+      MetricFamily& bytes = family("octavo_quarantine_bytes", "Bytes in .octavo-quarantine, by storage root", kGauge);
+      for (const auto& [root, use] : quarantines) value(bytes, {{"root", root}}, static_cast<double>(use.bytes));
     }
     one("octavo_sessions", "Client sessions that are alive", kGauge, static_cast<double>(stats.sessions));
     one("octavo_sessions_expired_total", "Client sessions that expired", kCounter, static_cast<double>(stats.sessions_expired));

@@ -31,7 +31,13 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         backend->set_reason(Utf8(report.reason));
         backend->set_devices(report.devices);
       }
-      for (const auto& root : engine_->storage_roots()) AddRoot(root, "commit", W_OK, response);
+      auto quarantines = engine_->Quarantines();
+      for (const auto& root : engine_->storage_roots()) {
+        AddRoot(root, "commit", W_OK, response);
+        const auto& use = quarantines[root];
+        response->mutable_storage(response->storage_size() - 1)->set_quarantine_entries(use.entries);
+        response->mutable_storage(response->storage_size() - 1)->set_quarantine_bytes(use.bytes);
+      }
       for (const auto& root : info_.replay_roots) AddRoot(root, "replay", R_OK, response);
       EncodeTime(info_.started, response->mutable_started());
       response->set_draining(engine_->draining());

@@ -7,15 +7,19 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "tbb/parallel_invoke.h"
 
 #include "gpu/base/failpoint.h"
@@ -25,6 +29,7 @@
 #include "server/storage/format_writers.h"
 #include "server/storage/journal.h"
 #include "server/storage/manifest.h"
+#include "server/storage/open_beneath.h"
 #include "server/storage/publish.h"
 
 namespace octavo::storage {
@@ -42,6 +47,17 @@ class StoreImpl final : public CommitStore {
   }
 
   const std::vector<std::string>& roots() const override { return roots_; }
+  std::map<std::string, QuarantineUse> Quarantines() override {
+    MutexLock lock(quarantine_mutex_);
+    std::map<std::string, QuarantineUse> out;
+    for (const std::string& root : roots_) {
+      auto& [stamp, use] = quarantines_[root];
+      // Looked through only when something came or went: it may be many files.
+      if (const int64_t now = StampOfQuarantine(root); std::exchange(stamp, now) != now) use = now == 0 ? QuarantineUse{} : UseOfQuarantine(root);
+      out[root] = use;
+    }
+    return out;
+  }
   absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
                                                            const WriterOptions& options) override;
 
@@ -73,8 +89,9 @@ class StoreImpl final : public CommitStore {
   /// A commit that did not come to its end.
   struct Failed {
     CommitPaths paths;
-    bool renaming = false;  // files may have their final names
-    bool said = false;      // in the journal
+    bool renaming = false;   // files may have their final names
+    bool said = false;       // in the journal
+    bool published = false;  // only its temporary folder is left
   };
   /// Removes what it left. Where that does not work now (no descriptors, a disk that does not answer), the next commit tries again: what lies
   /// under its temporary name would block the folder for the volume.
@@ -109,7 +126,20 @@ class StoreImpl final : public CommitStore {
   /// False if something stays.
   bool Remove(Failed& failed) {
     const SpareDescriptors::Loan loan(&spare_);
-    const CommitPaths& paths = failed.paths;
+    // Said at once, also of a root that is away: the caller has been told that it failed, and a start that finds it complete must not publish it.
+    if (!failed.published && !failed.renaming) failed.said = failed.said || Record({{"op", "abandon"}, {"key", failed.paths.key}}).ok();
+    // A root that is away hides what is on it: when it comes back, that is there still.
+    if (!IsSameRoot(failed.paths)) return false;
+    auto held = Hold(roots_, failed.paths);
+    // Without its folder nothing of it is left. Where a link has taken the folder's place, it is looked for there no more than elsewhere.
+    if (absl::IsNotFound(held.status())) held = HeldPaths{.folder = {}, .paths = failed.paths};
+    if (!held.ok()) return false;
+    const CommitPaths& paths = held->paths;
+    if (failed.published) {
+      if (!RemoveTree(paths.temporary) || !IsSameRoot(paths)) return false;
+      (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "published"}});
+      return true;
+    }
     // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
     const bool ours_only = !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
     if (failed.renaming && ours_only && !WithdrawFiles(paths).ok()) return false;
@@ -119,8 +149,8 @@ class StoreImpl final : public CommitStore {
     // there is no manifest, recovery publishes nothing.
     if (!failed.said && (failed.renaming || !RemoveManifest(paths.temporary))) return false;
     MutexLock lock(tree_mutex_);
-    if (!RemoveTree(paths.temporary)) return false;
-    RemoveEmpty(paths.made);
+    if (!RemoveTree(paths.temporary) || !IsSameRoot(paths)) return false;
+    RemoveEmpty(roots_, paths.made);
     (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "abandoned"}});
     return true;
   }
@@ -138,6 +168,9 @@ class StoreImpl final : public CommitStore {
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
   std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
+  Mutex quarantine_mutex_;
+  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_
+      ABSL_GUARDED_BY(quarantine_mutex_);  // by root: the stamp it was looked at, and what was there
 };
 
 class Transaction final : public CommitTransaction {
@@ -159,17 +192,17 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(store_->Record(paths_.ToJson("begin")));
     journalled_ = true;
     if (const int error = Failpoint("journal_begin")) return ErrnoStatus(error, "writing", "the journal");
-    for (const std::string& directory : paths_.made) {
-      OCTAVO_RETURN_IF_ERROR(MakeDirectory(directory));
-      OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(directory)));
-    }
-    // Nobody may have slipped a link into the way since the destination was checked.
-    std::error_code error;
-    const std::string parent = ParentOf(paths_.final);
-    if (std::filesystem::canonical(parent, error).string() != parent) {
-      return InvalidField("options.destination", absl::StrCat("leads through a link: ", parent));
-    }
-    OCTAVO_ASSIGN_OR_RETURN(writer_, MakeFileListWriter(paths_.temporary, meta_, options));
+    for (const std::string& directory : paths_.made) OCTAVO_RETURN_IF_ERROR(MakeBeneath(store_->roots(), directory));
+    // From here on the folders are used that are open: somebody may put a link in the place of each.
+    OCTAVO_ASSIGN_OR_RETURN(held_, Hold(store_->roots(), paths_));
+    if (::mkdirat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), 0755) != 0) return ErrnoStatus(errno, "creating directory", paths_.temporary);
+    temporary_ = UniqueFd(::openat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!temporary_) return ErrnoStatus(errno, "opening", paths_.temporary);
+    // A folder is published under its own name; single files leave theirs.
+    if (!paths_.folder) held_.paths.temporary = NameOfOpen(temporary_);
+    auto writer = MakeFileListWriter(NameOfOpen(temporary_), meta_, options);
+    if (!writer.ok()) return Named(writer.status());
+    writer_ = *std::move(writer);
     if (const int failure = Failpoint("tmp_created")) return ErrnoStatus(failure, "creating", paths_.temporary);
     return absl::OkStatus();
   }
@@ -185,12 +218,13 @@ class Transaction final : public CommitTransaction {
     absl::Status written;
     tbb::parallel_invoke([&] { written = writer_->WriteSlab(y_begin, bscans, data); },
                          [&] { sums_.Add(data, bscans * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype)); });
-    return status_ = written;
+    return status_ = Named(written);
   }
 
   absl::StatusOr<CommitOutcome> Publish() override {
     OCTAVO_RETURN_IF_ERROR(status_);
     auto outcome = WriteOut();
+    if (!outcome.ok()) outcome = Named(outcome.status());
     // Whatever failed, this transaction ends here: files that could not be synced are not to be trusted a second time.
     status_ = outcome.ok() ? absl::FailedPreconditionError("the commit is published") : outcome.status();
     return outcome;
@@ -210,18 +244,34 @@ class Transaction final : public CommitTransaction {
     if (const int error = Failpoint("files_synced")) return ErrnoStatus(error, "syncing", paths_.temporary);
     const Manifest manifest{
         .commit = paths_.id, .files = writer_->Files(), .raw_bytes = wanted, .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
-    const std::string text = manifest.ToJson(), path = absl::StrCat(paths_.temporary, "/", kManifestName);
+    const std::string text = manifest.ToJson(), path = absl::StrCat(NameOfOpen(temporary_), "/", kManifestName);
     OCTAVO_RETURN_IF_ERROR(WriteNewFile(path, text.data(), text.size()));
     OCTAVO_RETURN_IF_ERROR(SyncFile(path));
-    OCTAVO_RETURN_IF_ERROR(SyncDirectory(paths_.temporary));
+    OCTAVO_RETURN_IF_ERROR(SyncDirectory(NameOfOpen(temporary_)));
     if (const int error = Failpoint("manifest_written")) return ErrnoStatus(error, "writing", path);
     if (const int error = Failpoint("before_rename")) return ErrnoStatus(error, "renaming to", paths_.final);
+    if (!IsSameRoot(paths_)) {
+      return WithInfo(absl::UnavailableError(absl::StrCat("the storage root ", paths_.root, " is away, or another one; is its disk still mounted?")),
+                      {.reason = "ROOT_AWAY", .field = "", .numbers = {{"retryable", "true"}}});
+    }
+    struct stat ours {
+    }, named{};
+    if (::fstat(temporary_.get(), &ours) != 0 || ::fstatat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+        ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) {
+      return absl::AbortedError(absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
+    }
     renaming_ = true;
-    OCTAVO_RETURN_IF_ERROR(PublishFiles(paths_));
+    OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.paths));
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
-    const bool clean = paths_.folder || RemoveTree(paths_.temporary);
-    if (Failpoint("journal_end") == 0 && clean) (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
+    const bool clean = paths_.folder || (RemoveTree(absl::StrCat(NameOfOpen(held_.folder), "/", BaseOf(paths_.temporary))) && IsSameRoot(paths_));
+    if (Failpoint("journal_end") == 0) {
+      if (clean) {
+        (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
+      } else {
+        store_->GiveUp({.paths = paths_, .published = true});
+      }
+    }
     return CommitOutcome{.path = paths_.final,
                          .format = paths_.format,
                          .raw_bytes = wanted,
@@ -230,8 +280,21 @@ class Transaction final : public CommitTransaction {
                          .checksum = manifest.checksum};
   }
 
+  /// With the names that people know in place of those of open folders.
+  absl::Status Named(const absl::Status& status) const {
+    if (status.ok()) return status;
+    const std::string text =
+        absl::StrReplaceAll(status.message(), {{absl::StrCat(NameOfOpen(temporary_), "/"), absl::StrCat(paths_.temporary, "/")},
+                                               {absl::StrCat(NameOfOpen(held_.folder), "/"), absl::StrCat(ParentOf(paths_.final), "/")},
+                                               {absl::StrCat(NameOfOpen(temporary_), ":"), absl::StrCat(paths_.temporary, ":")},
+                                               {absl::StrCat(NameOfOpen(held_.folder), ":"), absl::StrCat(ParentOf(paths_.final), ":")}});
+    return WithInfo(absl::Status(status.code(), text), InfoOf(status));
+  }
+
   StoreImpl* const store_;
   CommitPaths paths_;
+  HeldPaths held_;
+  UniqueFd temporary_;
   const VolumeMeta meta_;
   const std::chrono::steady_clock::time_point begun_;
   std::unique_ptr<FileListWriter> writer_;
@@ -280,7 +343,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string& state_dir, const std::vector<std::string>& roots,
-                                                               std::vector<std::string>* report) {
+                                                               std::vector<std::string>* report, const QuarantineLimits& quarantine) {
   std::error_code error;
   for (const std::string& directory : roots) {
     if (std::filesystem::create_directories(directory, error); error) return ErrnoStatus(error.value(), "creating storage root", directory);
@@ -316,6 +379,11 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
     if (it->second.abandoned) unsettled.push_back({{"op", "abandon"}, {"key", key}});
   }
   OCTAVO_RETURN_IF_ERROR(journal->Replace(unsettled));
+  for (const std::string& root : roots) {
+    for (std::string& line : PruneQuarantine(root, quarantine)) {
+      if (report != nullptr) report->push_back(std::move(line));
+    }
+  }
   return std::make_unique<StoreImpl>(roots, std::move(journal), unsettled);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "server/storage/quarantine.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
@@ -48,9 +50,10 @@ class CommitStore {
   /// Creates state_dir if missing and recovers what an earlier process left: for each journal entry without an end, a
   /// final name whose manifest verifies is accepted; a complete temporary whose manifest verifies is published; anything
   /// else of ours moves to `<root>/.octavo-quarantine/`. Names without our prefix are never touched. An entry whose root is missing, or
-  /// is another directory than when the commit began, stays for a later start. `report` gets a line each.
+  /// is another directory than when the commit began, stays for a later start. Then quarantines that are beyond their limits are pruned.
+  /// `report` gets a line each.
   static absl::StatusOr<std::unique_ptr<CommitStore>> Open(const std::string& state_dir, const std::vector<std::string>& roots,
-                                                           std::vector<std::string>* report);
+                                                           std::vector<std::string>* report, const QuarantineLimits& quarantine = {});
   virtual ~CommitStore() = default;
   /// Starts a commit to `destination` (resolved through ResolveDestination; the format's extension is appended if it
   /// lacks one; missing parent directories inside the root are created). Two transactions to one name at once: the
@@ -58,6 +61,8 @@ class CommitStore {
   virtual absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination,
                                                                    const VolumeMeta& meta, const WriterOptions& options) = 0;
   virtual const std::vector<std::string>& roots() const = 0;
+  /// What the quarantine of each root holds now, by the root as configured.
+  virtual std::map<std::string, QuarantineUse> Quarantines() = 0;
 };
 
 }  // namespace octavo::storage

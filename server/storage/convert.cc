@@ -60,6 +60,7 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   paths.temporary =
       absl::StrCat(parent, "/.octavo-convert-", ::getpid(), "-", absl::Hex(std::chrono::system_clock::now().time_since_epoch().count()), ".tmp");
   Temporary temporary{paths.temporary};
+  OCTAVO_RETURN_IF_ERROR(MakeDirectory(paths.temporary));
   OCTAVO_ASSIGN_OR_RETURN(auto writer, MakeFileListWriter(paths.temporary, meta, resolved));
 
   const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype), slab = std::min(writer->SlabBscans(), meta.shape[0]);

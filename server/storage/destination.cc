@@ -1,5 +1,6 @@
 #include <cerrno>
 #include <climits>
+#include <sys/stat.h>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -56,10 +57,14 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
     rest = absl::StrCat(BaseOf(existing), "/", rest);
     existing = ParentOf(existing);
   }
+  struct stat info {};
+  const bool is_file = ::stat(real.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
   const std::string full = absl::StrCat(real == "/" ? "" : real, "/", rest);
   for (const std::string& root : roots) {
     const std::string real_root = RealPath(root);
-    if (!real_root.empty() && (real == real_root || IsInside(real, real_root))) return full;
+    if (real_root.empty() || (real != real_root && !IsInside(real, real_root))) continue;
+    if (is_file) return InvalidField(kField, absl::StrCat("'", destination, "' leads through ", real, ", which is a file; allowed are folders"));
+    return full;
   }
   return InvalidField(kField, absl::StrCat("'", destination, "' lies outside the storage roots ", absl::StrJoin(roots, ", ")));
 }

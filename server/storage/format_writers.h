@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-/// MakeWriter, as the commit needs it.
+/// MakeWriter, as the commit needs it. `path` is an empty folder.
 absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
 
 /// Threads for a oneTBB arena; -1 = as many as there are.

@@ -64,7 +64,6 @@ class Hdf5Writer final : public SingleFileWriter {
   }
 
   absl::Status Start() {
-    OCTAVO_RETURN_IF_ERROR(MakeDirectory(path_));
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);

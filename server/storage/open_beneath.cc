@@ -82,8 +82,9 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
     std::string real = RealPath(creates ? ParentOf(path) : path);
     const int error = errno;
     if (real.empty()) {
+      // The last of it that is there decides; a link to nothing has no real path.
       std::string there = path;
-      while (there != "/" && there != "." && RealPath(there).empty()) there = ParentOf(there);
+      while (there != "/" && there != "." && !PathExists(there)) there = ParentOf(there);
       if (RootAround(RealPath(there), roots).empty()) return Outside();
       return Refused(error, path);
     }
@@ -91,6 +92,7 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
     const std::string root = RootAround(real, roots);
     if (root.empty()) return Outside();
     const UniqueFd folder(::open(root.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!folder && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return Refused(errno, path);
     if (!folder) continue;
     UniqueFd fd = OpenWithoutLinks(folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags, mode);
     if (fd) return OpenedBeneath{.fd = std::move(fd), .path = std::move(real)};

@@ -1,7 +1,9 @@
 #include "server/storage/publish.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
+#include "server/storage/open_beneath.h"
 
 namespace octavo::storage {
 
@@ -52,6 +55,8 @@ std::string RootOf(const std::vector<std::string>& roots, const std::string& pat
   return innermost;
 }
 
+bool IsSameRoot(const CommitPaths& paths) { return paths.root_id.empty() || DirectoryId(paths.root) == paths.root_id; }
+
 absl::Status PublishFiles(const CommitPaths& paths) {
   if (!paths.folder) {
     const std::string data = absl::StrCat(paths.temporary, "/", kDataFile), meta = absl::StrCat(paths.temporary, "/", kMetaFile);
@@ -90,8 +95,30 @@ bool RemoveTree(const std::string& path) {
   return !PathExists(path);
 }
 
-void RemoveEmpty(const std::vector<std::string>& directories) {
-  for (auto it = directories.rbegin(); it != directories.rend(); ++it) ::rmdir(it->c_str());
+absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths) {
+  const std::string folder = ParentOf(paths.final);
+  auto opened = OpenBeneath(folder, roots, O_RDONLY | O_DIRECTORY);
+  // The path was one without links when it was chosen.
+  if (InfoOf(opened.status()).reason == "OUTSIDE_ROOTS" || (opened.ok() && opened->path != folder))
+    return InvalidField("options.destination", absl::StrCat("leads through a link: ", folder));
+  OCTAVO_RETURN_IF_ERROR(opened.status());
+  HeldPaths held{.folder = std::move(opened->fd), .paths = paths};
+  held.paths.final = absl::StrCat(NameOfOpen(held.folder), "/", BaseOf(paths.final));
+  held.paths.temporary = absl::StrCat(NameOfOpen(held.folder), "/", BaseOf(paths.temporary));
+  return held;
+}
+
+absl::Status MakeBeneath(const std::vector<std::string>& roots, const std::string& directory) {
+  OCTAVO_ASSIGN_OR_RETURN(const OpenedBeneath parent, OpenBeneath(ParentOf(directory), roots, O_RDONLY | O_DIRECTORY));
+  if (::mkdirat(parent.fd.get(), BaseOf(directory).c_str(), 0755) != 0) return ErrnoStatus(errno, "creating directory", directory);
+  return SyncDirectory(NameOfOpen(parent.fd));
+}
+
+void RemoveEmpty(const std::vector<std::string>& roots, const std::vector<std::string>& directories) {
+  for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
+    const auto parent = OpenBeneath(ParentOf(*it), roots, O_RDONLY | O_DIRECTORY);
+    if (parent.ok()) (void)::unlinkat(parent->fd.get(), BaseOf(*it).c_str(), AT_REMOVEDIR);
+  }
 }
 
 }  // namespace octavo::storage

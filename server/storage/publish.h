@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
+#include "gpu/base/unique_fd.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
@@ -30,6 +32,18 @@ struct CommitPaths {
 /// The root that a path without links lies in, with links resolved; of roots inside each other the innermost. Empty if there is none.
 std::string RootOf(const std::vector<std::string>& roots, const std::string& path);
 
+/// Whether the disk is there that the commit wrote to.
+bool IsSameRoot(const CommitPaths& paths);
+
+/// The folder of a commit's final and temporary names, open, and the same paths by way of it: whatever becomes of the names above it, what is done by
+/// these is done in that folder.
+struct HeldPaths {
+  UniqueFd folder;
+  CommitPaths paths;
+};
+/// NotFound if the folder is not there; InvalidArgument if its path leads somewhere else (now), or outside of the roots.
+absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths);
+
 /// Gives the finished files of `paths.temporary` their final names, without replacing, and makes that durable. Goes on
 /// where an earlier call was interrupted. AlreadyExists: the name is taken (the files are under temporary names again).
 absl::Status PublishFiles(const CommitPaths& paths);
@@ -37,8 +51,10 @@ absl::Status PublishFiles(const CommitPaths& paths);
 absl::Status WithdrawFiles(const CommitPaths& paths);
 /// Removes a file or directory tree, symbolic links in it not followed; false if something is left.
 bool RemoveTree(const std::string& path);
+/// Makes a directory whose parent lies beneath the roots.
+absl::Status MakeBeneath(const std::vector<std::string>& roots, const std::string& directory);
 /// Removes those of the directories that are empty, innermost first.
-void RemoveEmpty(const std::vector<std::string>& directories);
+void RemoveEmpty(const std::vector<std::string>& roots, const std::vector<std::string>& directories);
 
 /// What became of a commit that an earlier process did not end.
 struct Recovered {

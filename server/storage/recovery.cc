@@ -11,6 +11,7 @@
 #include "server/storage/json_file.h"
 #include "server/storage/manifest.h"
 #include "server/storage/publish.h"
+#include "server/storage/quarantine.h"
 
 namespace octavo::storage {
 namespace {
@@ -56,35 +57,17 @@ absl::Status VerifyFinal(const CommitPaths& paths) {
   return VerifyFile(paths.final, file);
 }
 
-/// Moves `path` out of the way, into the quarantine of its root; the new name, or "".
-std::string Quarantine(const std::vector<std::string>& roots, const std::string& path) {
-  for (const std::string& root : roots) {
-    std::error_code ignored;
-    const std::string real = std::filesystem::weakly_canonical(root, ignored).string();
-    if (!absl::StartsWith(path, real == "/" ? "/" : absl::StrCat(real, "/"))) continue;
-    const std::string folder = absl::StrCat(real, "/.octavo-quarantine");
-    (void)MakeDirectory(folder);
-    std::string to = absl::StrCat(folder, "/", BaseOf(path));
-    for (int i = 1; PathExists(to); ++i) to = absl::StrCat(folder, "/", BaseOf(path), ".", i);
-    if (RenameNoReplace(path, to).ok()) return to;
-  }
-  return "";
-}
-
 std::string MovedTo(const std::string& to) {
   return to.empty() ? "could not be moved to quarantine; it will be tried again at the next start" : absl::StrCat("moved to ", to);
 }
-
-/// Whether the disk is there that the commit wrote to.
-bool IsSameRoot(const CommitPaths& paths) { return paths.root_id.empty() || DirectoryId(paths.root) == paths.root_id; }
 
 Recovered RecoverFinal(const std::vector<std::string>& roots, const CommitPaths& paths) {
   if (!PathExists(paths.final)) return {absl::StrCat(paths.final, ": nothing was written; the destination is absent")};
   if (!IsOurs(paths)) return {absl::StrCat(paths.final, ": nothing was written; what has this name is somebody else's and stays")};
   const absl::Status verified = VerifyFinal(paths);
   if (verified.ok()) return {absl::StrCat(paths.final, ": was complete, verified")};
-  const std::string to = Quarantine(roots, paths.final);
-  if (!paths.folder && !to.empty()) (void)Quarantine(roots, paths.Side());
+  const std::string to = MoveToQuarantine(roots, paths.final);
+  if (!paths.folder && !to.empty()) (void)MoveToQuarantine(roots, paths.Side());
   return {absl::StrCat(paths.final, ": damaged (", verified.message(), "); ", MovedTo(to)), !to.empty()};
 }
 
@@ -101,7 +84,7 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, const CommitPa
   }
   // Renaming begins when the manifest is there; before that no final name is ours.
   if (!paths.folder && PathExists(absl::StrCat(paths.temporary, "/", kManifestName))) (void)WithdrawFiles(paths);
-  const std::string to = Quarantine(roots, paths.temporary);
+  const std::string to = MoveToQuarantine(roots, paths.temporary);
   return {absl::StrCat(paths.final, ": not finished (", status.message(), "); ", MovedTo(to)), !to.empty()};
 }
 
@@ -120,7 +103,7 @@ Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& path
   } else {
     out = PathExists(paths.temporary) ? RecoverTemporary(roots, paths) : RecoverFinal(roots, paths);
   }
-  if (out.settled) RemoveEmpty(paths.made);
+  if (out.settled) RemoveEmpty(roots, paths.made);
   return out;
 }
 

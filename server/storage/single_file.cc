@@ -50,7 +50,6 @@ absl::Status SingleFileWriter::Finish() {
 }
 
 absl::Status StreamedFileWriter::Open(int64_t head_bytes, int64_t body_bytes) {
-  OCTAVO_RETURN_IF_ERROR(MakeDirectory(path_));
   fd_ = UniqueFd(::open(data_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd_) return ErrnoStatus(errno, "creating", data_path_);
   head_bytes_ = at_ = head_bytes;

@@ -33,7 +33,6 @@ class ZarrWriter final : public FileListWriter {
   }
 
   absl::Status Start() {
-    OCTAVO_RETURN_IF_ERROR(MakeDirectory(path_));
     for (const auto& level : levels_) OCTAVO_RETURN_IF_ERROR(level->array.Start());
     return absl::OkStatus();
   }

@@ -183,16 +183,17 @@ struct Bench {
           .volume = volume.data(), .volume_ascans = records, .mip = v.mip ? mip.data() : nullptr, .aip = nullptr, .clipped = clipped.as<uint64_t>()};
       RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
       const int blocks = device.info().backend == "cuda" ? 16 : 1;
+      const auto pass = [&] {
+        Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target));
+        ++placement.volume;
+      };
+      pass();  // from the second volume on a long window is full
       Ok(device.Fill(compute.ref(), volume.data(), volume_bytes, 0xA5A5A5A5u));
       Ok(device.Fill(compute.ref(), clipped.data(), 16, 0));
       const double resident = MedianSeconds(seconds, [&] {
-        for (int i = 0; i < blocks; ++i) {
-          Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target));
-          ++placement.volume;
-        }
+        for (int i = 0; i < blocks; ++i) pass();
         Ok(compute.ref().Synchronize());
       });
-      const auto pass = [&] { Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target)); };
       const double share = Check(c, raw, compute.ref(), volume, clipped, pass);
       Line("resident", c, v.mip, share, resident, blocks * records, 0);
       if (resident_only) continue;

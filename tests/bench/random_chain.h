@@ -42,7 +42,6 @@ struct ChainReport {
   std::string description;         // the plan's own words
   std::vector<std::string> wrong;  // the first few things that are wrong; empty = right
   double worst = 0;                // largest part of the tolerance that a complex number took
-  bool cuts_change_bits = false;   // the other cuts gave other bits
 };
 /// Runs `chain` in a fresh plan, in one that has seen junk, and with the stream cut otherwise.
 ChainReport CheckChain(const RandomChain& chain, Device& device);

@@ -21,21 +21,6 @@ using math::FixedPattern;
 using math::Interpolation;
 using math::Value;
 
-/// Records of a group of the rolling background, of processors that have groups.
-template <class Config>
-constexpr bool Grouped(const Config& c) {
-  return requires { c.background_group_records; };
-}
-template <class Config>
-void SetGroups(Config& c, int64_t volume_records, int64_t group_records) {
-  if constexpr (requires { c.background_group_records; }) {
-    c.volume_records = volume_records;
-    if (c.background != Background::kRolling) return;
-    c.background_group_records = group_records;
-    c.background_window_records = std::min(c.background_window_records, 4096 * group_records);
-  }
-}
-
 /// Draws one chain; the parts in the order in which they depend on each other.
 class Draw {
  public:
@@ -162,8 +147,6 @@ class Draw {
     c.background = usual_ ? Pick({Background::kNone, Background::kStatic, Background::kRolling})
                           : Pick({Background::kNone, Background::kStatic, Background::kRolling, Background::kBscan});
     const bool whole = c.fixed_pattern != FixedPattern::kNone || c.background == Background::kBscan;
-    // Where the background is that of a block, a B-scan that blocks cut has the last one's.
-    if (whole && c.background == Background::kRolling && !Grouped(c)) c.background = Background::kNone;
     // What the model can compute in reasonable time.
     const double cost = static_cast<double>(points_) * static_cast<double>(c.depth);
     const int64_t most = std::clamp(static_cast<int64_t>(3e7 / cost), int64_t{12}, many_ ? int64_t{700} : int64_t{60});
@@ -212,15 +195,18 @@ class Draw {
     }
     s.volume_ascans = s.ascans - (Chance(0.1) ? Int(0, s.ascans / 2) : 0);
     s.missing.assign(static_cast<size_t>(s.volumes * s.records), false);
-    if (!whole && (c.background != Background::kRolling || Grouped(c)) && Chance(0.2)) {
+    if (!whole && Chance(0.2)) {
       for (int64_t gaps = Int(1, 3); gaps > 0; --gaps) {
         const int64_t first = Int(0, s.volumes * s.records - 1), count = Int(1, 6);
         for (int64_t r = first; r < std::min(first + count, s.volumes * s.records); ++r) s.missing[static_cast<size_t>(r)] = true;
       }
     }
     if (whole) c.bscan_records = std::max<int64_t>(across + (Chance(0.3) ? Int(0, 9) : 0), 2);
-    if (c.background == Background::kRolling) c.background_window_records = Int(Grouped(c) ? 0 : 1, Chance(0.5) ? 5 : 2 * s.volumes * s.records);
-    SetGroups(c, s.records, std::min(s.records, Chance(0.5) ? line : Int(1, 2 * line)));
+    c.volume_records = s.records;
+    if (c.background == Background::kRolling) {
+      c.background_group_records = std::min(s.records, Chance(0.5) ? line : Int(1, 2 * line));
+      c.background_window_records = std::min(Int(0, Chance(0.5) ? 5 : 2 * s.volumes * s.records), 4096 * c.background_group_records);
+    }
   }
 
   void Steps() {
@@ -375,6 +361,7 @@ std::string Describe(const RandomChain& s) {
   absl::StrAppend(&text, "  seed ", s.seed, ", packing ", static_cast<int>(c.packing), ", blocks of at most ", c.max_records_per_block,
                   ", B-scans of ", c.bscan_records, ", slab ", c.slab_begin, " to ", c.slab_end, ", repeats ", c.repeats, " of ", c.repeat_ascans,
                   " A-scans\n");
+  absl::StrAppend(&text, "  rolling groups of ", c.background_group_records, ", window ", c.background_window_records, "\n");
   absl::StrAppend(&text, "  scan: ", s.volumes, " volumes of ", s.records, " records, ", s.ascans, " A-scans, target ", s.volume_ascans,
                   "; lines of ", s.raster.ascans_per_bscan, " + ", s.raster.flyback_records, s.raster.bidirectional ? ", both ways" : "",
                   s.table ? ", placed by a table" : "", "; ", std::count(s.missing.begin(), s.missing.end(), true), " records never come\n");

@@ -24,7 +24,7 @@ struct Modelled {
 /// All records of a chain in double precision.
 class Model {
  public:
-  Model(const RandomChain& chain, const std::vector<int64_t>& cuts) : s_(chain), c_(chain.config), cuts_(cuts) {
+  explicit Model(const RandomChain& chain) : s_(chain), c_(chain.config) {
     // -132 dB of full scale; more of short transforms: sums of N rounded terms, 1/F.
     error_ = s_.full_scale * std::max(2.5e-7, 6e-7 * std::sqrt(static_cast<double>(c_.window.size())) / static_cast<double>(c_.fft_length));
     records_.resize(s_.missing.size());
@@ -58,25 +58,19 @@ class Model {
     for (double& v : mean) v /= std::max(count, 1.0);
     return mean;
   }
-  /// Of groups of records the mean of the last records up to the group's end; of a block where there are no groups.
-  template <class Config>
-  std::vector<double> RollingOf(const Config& c, int64_t record) const {
-    int64_t begin = 0, end = 0;
-    if constexpr (requires { c.background_group_records; }) {
-      const int64_t volume = record / s_.records * s_.records, group = c.background_group_records;
-      begin = volume + (record - volume) / group * group;
-      end = std::min(begin + group, volume + s_.records);
-    } else {
-      end = *std::upper_bound(cuts_.begin(), cuts_.end(), record);
-    }
-    if (c.background_window_records > 0) begin = std::max<int64_t>(0, end - c.background_window_records);
+  /// Of groups of records, which begin anew with each volume: the mean of the last records up to the group's end.
+  std::vector<double> RollingOf(int64_t record) const {
+    const int64_t volume = record / s_.records * s_.records, group = c_.background_group_records;
+    int64_t begin = volume + (record - volume) / group * group;
+    const int64_t end = std::min(begin + group, volume + s_.records);
+    if (c_.background_window_records > 0) begin = std::max<int64_t>(0, end - c_.background_window_records);
     return Mean(begin, end);
   }
   std::vector<double> BackgroundOf(int64_t record) const {
     switch (c_.background) {
       case math::Background::kNone: return {};
       case math::Background::kStatic: return {c_.background_spectrum.begin(), c_.background_spectrum.end()};
-      case math::Background::kRolling: return RollingOf(c_, record);
+      case math::Background::kRolling: return RollingOf(record);
       case math::Background::kBscan: break;
     }
     const int64_t volume = record / s_.records * s_.records;
@@ -132,7 +126,6 @@ class Model {
 
   const RandomChain& s_;
   const SpectralConfig& c_;
-  const std::vector<int64_t>& cuts_;
   double error_ = 0;
   std::vector<Modelled> records_;
 };

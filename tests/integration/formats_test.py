@@ -190,7 +190,7 @@ class Formats(unittest.TestCase):
         print("seed", SEED)
         random = np.random.default_rng(SEED)
         for axes in ("yxz", "zyx", "zxy", "yzx", "xyz", "xzy"):
-            for dtype in ("u8", "u16", "f32"):
+            for dtype in random.permutation(["u8", "u16", "f32"])[:1].tolist():
                 source, array, spacing, marked = self.marked(axes, random, dtype, f"{axes}_{dtype}")
                 for format in READERS:
                     with self.subTest(axes=axes, dtype=dtype, format=format):

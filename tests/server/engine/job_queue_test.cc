@@ -224,10 +224,10 @@ TEST_F(JobQueueTest, RefusesWhatCanNeverRun) {
   EXPECT_FALSE(report.admitted);
   EXPECT_FALSE(report.retryable);
   script->workspace_bytes = 100;
-  std::string text;
-  ASSERT_OK_AND_ASSIGN(report, queue_->Plan(Spec(), ScriptedWork(script), &text));
+  JobPlan plan;
+  ASSERT_OK_AND_ASSIGN(report, queue_->Plan(Spec(), ScriptedWork(script), &plan));
   EXPECT_TRUE(report.admitted);
-  EXPECT_EQ(text, "waits for a gate");
+  EXPECT_EQ(plan.text, "waits for a gate");
   EXPECT_THAT(queue_->Submit(Spec(0, "", "devices/7"), std::make_unique<ScriptedWork>(script), nullptr),
               IsError(absl::StatusCode::kInvalidArgument, "devices/7"));
   script->home = 0;

@@ -166,7 +166,7 @@ TEST(ResolveTest, ChosenValuesStayInTheirOwnBounds) {
   EXPECT_LE(scan.spec.acquisition.records_per_block * 131072, int64_t{1} << 30);
   EXPECT_LE(scan.spec.processing.background_group_records * 131072, int64_t{1} << 30);
   spec.acquisition.samples_per_record = 16;
-  spec.pattern.ascans_per_bscan = 1 << 21;
+  spec.pattern.flyback_records = 5;
   ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
   EXPECT_EQ(scan.spec.processing.background_group_records, 1 << 20);
 }

@@ -236,9 +236,9 @@ TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
 TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
   const ResolvedScan scan = ResolvedKnown(Raster(6));
   for (const bool at_begin : {true, false}) {
-    // Of the second volume: its projections are the third and fourth that are cleared.
+    // Of the second volume: its projections and counts are the fourth to sixth that are cleared.
     UnrulyDevice device(SharedDevice(GetParam()),
-                        at_begin ? octavo::testing::UnrulyOptions{.failing_fill = 2} : octavo::testing::UnrulyOptions{.failing_digest = 1});
+                        at_begin ? octavo::testing::UnrulyOptions{.failing_fill = 3} : octavo::testing::UnrulyOptions{.failing_digest = 1});
     SessionRun run({&device});
     ASSERT_THAT(run.Start(scan, Plain(scan, 6)), IsOk());
     const ScanStatus status = run.WaitForTheEnd();

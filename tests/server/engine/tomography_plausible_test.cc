@@ -63,11 +63,11 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
       if (i % 2 == 0) c.Shuffled(random_);
       if (i % 3 == 0) c.Given();
       const Implausible doubts = FindImplausible(c.spec, c.info);
-      EXPECT_THAT(doubts.refusal, IsOk()) << n << " angles from " << first << " by " << step;
+      EXPECT_THAT(doubts.refusal(), IsOk()) << n << " angles from " << first << " by " << step;
       EXPECT_THAT(doubts.warnings, IsEmpty()) << n << " angles from " << first << " by " << step;
     }
     // Golden angles, not reduced to a turn: many turns, which might be meant.
-    EXPECT_THAT(FindImplausible(Case(n, first, golden).spec, Case(n, first, golden).info).refusal, IsOk()) << n;
+    EXPECT_THAT(FindImplausible(Case(n, first, golden).spec, Case(n, first, golden).info).refusal(), IsOk()) << n;
   }
 }
 
@@ -78,17 +78,17 @@ TEST_F(TomographyPlausibleTest, DegreesGivenAsRadiansAreRefused) {
       for (const double step : {turn / static_cast<double>(n), turn / static_cast<double>(n - 1)}) {
         Case c(n, i % 2 == 0 ? 0 : -turn / 2, step);
         c.Shuffled(random_);
-        absl::Status refusal = FindImplausible(c.spec, c.info).refusal;
+        absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
         EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "look like degrees")) << n << " by " << step;
         EXPECT_EQ(InfoOf(refusal).field, "tomography.file.angle_unit");
-        refusal = FindImplausible(c.Given().spec, c.info).refusal;
+        refusal = FindImplausible(c.Given().spec, c.info).refusal();
         EXPECT_EQ(InfoOf(refusal).field, "tomography.angles_rad");
       }
     }
   }
   const Case other(500, 0, 0.5);  // 250 of something
   const Implausible doubts = FindImplausible(other.spec, other.info);
-  EXPECT_THAT(doubts.refusal, IsOk());
+  EXPECT_THAT(doubts.refusal(), IsOk());
   EXPECT_THAT(doubts.warnings, ElementsAre(HasSubstr("39.7 turns. If they are degrees")));
 }
 
@@ -99,12 +99,12 @@ TEST_F(TomographyPlausibleTest, RadiansTakenAsDegreesAreRefusedWhereNobodySaidTh
       Case c(n, 0, turn / static_cast<double>(n) * kPi / 180);
       c.Shuffled(random_);
       c.info.angle_unit_assumed = true;
-      const absl::Status refusal = FindImplausible(c.spec, c.info).refusal;
+      const absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
       EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "look like radians. Allowed are RADIANS and DEGREES")) << n;
       EXPECT_EQ(InfoOf(refusal).field, "tomography.file.angle_unit");
       c.info.angle_unit_assumed = false;
       const Implausible said = FindImplausible(c.spec, c.info);
-      EXPECT_THAT(said.refusal, IsOk()) << "somebody said degrees";
+      EXPECT_THAT(said.refusal(), IsOk()) << "somebody said degrees";
       EXPECT_THAT(said.warnings, ElementsAre(HasSubstr("these look like radians")));
     }
   }
@@ -118,9 +118,9 @@ TEST_F(TomographyPlausibleTest, AWedgeThatIsMissingIsTold) {
   const Case few(6, 0, kPi / 6);
   EXPECT_THAT(FindImplausible(few.spec, few.info).warnings, IsEmpty()) << "few, but even";
   const Case one(1, 0.2, 0);
-  EXPECT_THAT(FindImplausible(one.spec, one.info).refusal, IsOk());
+  EXPECT_THAT(FindImplausible(one.spec, one.info).refusal(), IsOk());
   const Case same(5, 0.2, 0);
-  EXPECT_THAT(FindImplausible(same.spec, same.info).refusal, IsError(absl::StatusCode::kInvalidArgument, "5 angles, all 0.2 rad"));
+  EXPECT_THAT(FindImplausible(same.spec, same.info).refusal(), IsError(absl::StatusCode::kInvalidArgument, "5 angles, all 0.2 rad"));
 }
 
 TEST_F(TomographyPlausibleTest, AnAxisBesideTheDetectorIsRefused) {
@@ -128,17 +128,17 @@ TEST_F(TomographyPlausibleTest, AnAxisBesideTheDetectorIsRefused) {
     Case c(180, 0, kPi / 180);
     c.spec.center.pixels = {axis};
     c.spec.try_centers = TryCentersSpec{.begin = axis, .end = axis, .step = 1, .row = {}};
-    EXPECT_THAT(FindImplausible(c.spec, c.info).refusal, IsOk()) << axis;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk()) << axis;
   }
   for (const double axis : {-0.6, -500.0, 255.6, 256.0, 500.0}) {
     Case c(180, 0, kPi / 180);
     c.spec.center.pixels = {100, axis, 100};
-    absl::Status refusal = FindImplausible(c.spec, c.info).refusal;
+    absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
     EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "allowed -0.5 to 255.5, the columns of the detector")) << axis;
     EXPECT_EQ(InfoOf(refusal).field, "tomography.center.pixels");
     c.spec.center.pixels.clear();
     c.spec.try_centers = TryCentersSpec{.begin = std::min(100.0, axis), .end = std::max(100.0, axis), .step = 1, .row = {}};
-    refusal = FindImplausible(c.spec, c.info).refusal;
+    refusal = FindImplausible(c.spec, c.info).refusal();
     EXPECT_EQ(InfoOf(refusal).field, axis < 100 ? "tomography.try_centers.begin" : "tomography.try_centers.end");
   }
 }
@@ -148,19 +148,19 @@ TEST_F(TomographyPlausibleTest, CountsNeedFlatFields) {
   c.info.flats = 0;
   for (const DType dtype : {DType::kU8, DType::kU16, DType::kI16}) {
     c.info.dtype = dtype;
-    const absl::Status refusal = FindImplausible(c.spec, c.info).refusal;
+    const absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
     EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "without flat fields"));
     EXPECT_EQ(InfoOf(refusal).field, "tomography.preparation.ignore_fields");
   }
   c.spec.preparation.ignore_fields = true;
-  EXPECT_THAT(FindImplausible(c.spec, c.info).refusal, IsOk()) << "it is meant";
+  EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk()) << "it is meant";
   c.spec.preparation.ignore_fields = false;
   c.spec.preparation.config.minus_log = false;
-  EXPECT_THAT(FindImplausible(c.spec, c.info).refusal, IsOk()) << "no transmissions are needed";
+  EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk()) << "no transmissions are needed";
   c.spec.preparation.config.minus_log = true;
   c.info.dtype = DType::kF32;
   const Implausible doubts = FindImplausible(c.spec, c.info);
-  EXPECT_THAT(doubts.refusal, IsOk());
+  EXPECT_THAT(doubts.refusal(), IsOk());
   EXPECT_THAT(doubts.warnings, ElementsAre(HasSubstr("no flat fields: its values are taken as transmissions")));
 }
 

@@ -25,7 +25,7 @@ TYPES = {"bool": "b1", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2
 def bits(value, v3):
     """A float as JSON: a number, a word, or in v3 sometimes its bits."""
     if v3 and random.integers(2):
-        return "0x" + value.astype(value.dtype.newbyteorder(">")).tobytes().hex()
+        return "0x" + np.array([value]).astype(value.dtype.newbyteorder(">")).tobytes().hex()  # an element alone has no byte order
     if np.isnan(value):
         return "NaN"
     if np.isinf(value):
