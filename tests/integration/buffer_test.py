@@ -272,7 +272,7 @@ class Volumes(DaemonTest):
         return self.client.wait(scan.name).name
 
     def test_derived_volumes_equal_numpy(self):
-        volume = self.client.volumes(self.scan())[0]
+        volume = self.client.volumes(self.scan(processing=octavo.processing(dtype="u8")))[0]
         x = self.client.read(volume.name)
         np.testing.assert_array_equal(self.client.buffers.read(volume.name), x)
         f = x.astype(np.float64)
