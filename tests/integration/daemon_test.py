@@ -79,7 +79,8 @@ class Supervised(unittest.TestCase):
         first = self.start()
         for level in ("debug", "info"):
             with self.assertRaises(RuntimeError) as caught:  # gRPC itself has something to say here
-                Daemon("--listen.tcp", first.address, "--log.format", "json", "--log.level", level, environment={"GRPC_VERBOSITY": "DEBUG"})
+                Daemon("--listen.tcp", first.address, "--log.format", "json", "--log.level", level,
+                       environment={"GRPC_VERBOSITY": "DEBUG", "GRPC_TRACE": "no_such_tracer"})
             lines = str(caught.exception).split(": ", 1)[1].splitlines()
             records = [json.loads(line) for line in lines]
             self.assertTrue(any(record["event"] == "grpc" and record["level"] == "error" for record in records))
