@@ -223,7 +223,9 @@ absl::Status Check(const Message& message, const std::string& path, int depth) {
   for (const FieldDescriptor* field : fields) {
     const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING, nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (!field->is_repeated() && !text && !nested) continue;
-    const std::string at = absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    // What is within a spec is named from there on, as in all other errors.
+    const bool spec = nested && path.empty() && field->name() == "spec";
+    const std::string at = spec ? "" : absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (!field->is_repeated()) {
       OCTAVO_RETURN_IF_ERROR(nested ? Check(reflection->GetMessage(message, field), at, depth + 1)
                                     : CheckText(BoundOf(field), reflection->GetStringReference(message, field, &scratch), at));

@@ -29,6 +29,7 @@ class SeveralDevices(DaemonTest):
         cls.spread = min(3, len(cls.names))  # devices that a scan is spread over
 
     def submit(self, volumes=1, fast=True, seed=1, **fields):
+        fields.setdefault("processing", octavo.processing(dtype="u8"))  # what fits is reckoned in bytes
         return self.client.submit_scan(octavo.simulated(seed, fast=fast), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=128, **fields)
 
     def test_each_device_is_listed_and_has_a_health_of_its_own(self):
