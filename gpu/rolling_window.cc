@@ -48,6 +48,7 @@ int64_t RollingWindow::Add(int64_t begin) {
     const int64_t entry = (first_ + i) % entries();
     if (begins_[static_cast<size_t>(entry)] == begin) return entry;
     if (begins_[static_cast<size_t>(entry)] < begin) break;
+    if (i == 0) return -1;  // given up: it is older than any that the windows from now on begin with
   }
   if (count_ == entries()) {  // no window needs the oldest any more: the ring has room for those
     first_ = (first_ + 1) % entries();

@@ -255,6 +255,10 @@ absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* r
   }
   if (group_records_ > 0 && (first < next_number_ || first >= group_end_)) OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
   next_number_ = end;
+  // A B-scan whose end is lost is placed now: nothing waits for it any more.
+  if (group_records_ == 0 && kept_records_ > 0 && kept_placement_.first_record + kept_records_ != placement.first_record) {
+    OCTAVO_RETURN_IF_ERROR(EndBscan(stream));
+  }
   for (int64_t at = first; at < end;) {
     const int64_t group_end = shape_.GroupEnd(at);
     const auto* from = raw + (at - first) * record_bytes_;
@@ -338,7 +342,7 @@ void SpectralProcessor::AddGroup(int64_t begin, int64_t end, std::span<const Gro
     }
     if (piece.records == 0) continue;
     piece.entry = static_cast<int32_t>(window_ != nullptr ? window_->Add(cuts[i]) : std::ssize(pieces_));
-    pieces_.push_back(piece);
+    if (piece.entry >= 0) pieces_.push_back(piece);
   }
   const int64_t in_volume = begin % shape_.volume_records;
   MeanOfSums mean{.row = static_cast<int32_t>(in_volume / shape_.group_records % RollingRows(config_))};

@@ -119,6 +119,7 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config, const std::vector
        {"limited_by", memory.limited_by.empty() ? "the machine" : memory.limited_by},
        {"devices_bytes", budget.devices_bytes},
        {"frame_pool_bytes", budget.frame_pool_bytes},
+       {"listen_memory_bytes", budget.listen_bytes},
        {"spill_host_bytes", budget.spill_host_bytes},
        {"projection_bytes", budget.projection_bytes}});
   if (budget.sum(count) > memory.available_bytes) {
@@ -209,7 +210,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
   rpc_config.unix_path = config.listen_unix;
-  rpc_config.memory_bytes = config.listen_memory_bytes;
+  rpc_config.memory_bytes = host.listen_bytes;
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc::ServerInfo info;

@@ -204,8 +204,10 @@ class ScanSession {
   void TellNonFinite(size_t event);
   absl::Status EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event);
   bool VolumesRetiring();
-  /// Whether the device and its host have no time for more than the records and what the scan itself makes of them.
-  bool ShortOfTime();
+  /// How many products that subscribers ask for may be made of the volume that is complete now.
+  size_t ProductAllowance();
+  /// Whether records will be lost soon.
+  bool RingFills();
   // compute thread, of a scan that is spread
   struct Share {  // records of the block now that go to one device
     size_t lane;
@@ -282,7 +284,8 @@ class ScanSession {
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;  // one plane
-  size_t product_turn_ = 0;  // which subscribed product comes first
+  size_t product_turn_ = 0;        // which subscribed product comes first
+  size_t product_allowance_ = 32;  // of a volume; doubled before the first
   Stream upload_, compute_, products_, copy_;
   Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];

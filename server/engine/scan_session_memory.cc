@@ -15,6 +15,7 @@
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/stored_form.h"
 #include "server/engine/volume_operation.h"
+#include "server/engine/without_throwing.h"
 
 namespace octavo::engine {
 namespace {
@@ -282,7 +283,7 @@ absl::Status ScanSession::AllocateRetiring(int64_t slots) {
 
 absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
   Slots slots, raw_slots;
-  absl::Status status = AllocateAll(charges, &slots, &raw_slots);
+  absl::Status status = WithoutThrowing([&] { return AllocateAll(charges, &slots, &raw_slots); });
   if (!status.ok()) compute_ = Stream();  // waits: slots of ended scans are scrubbed on it, and go now
   return status;
 }

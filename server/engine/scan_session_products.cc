@@ -1,10 +1,12 @@
 // The compute thread's products: projections, planes and angiograms of volumes, on their way to subscribers.
 //
 // Products yield to the scan. Those that subscribers ask for are made beside the chain, on the same device and, on the host, by the same
-// cores: enough of them fill the ring of blocks behind them, and a source that cannot wait loses records. So before each of them the
-// compute thread looks whether there is time (ShortOfTime); from there on the others of this volume are left out, and counted as dropped
-// frames (policy "yielded"). Which of them comes first goes around, so that each has its turn. A source that can wait does: nothing is
-// left out then. The scan's own projections cost next to nothing, they are made with the volume.
+// cores. They keep their volume's slot, and those of the volumes that come after it, until they are made: enough of them fill the ring of
+// blocks behind them, and a source that cannot wait loses records. What one costs is not known before, and what is enqueued cannot be taken
+// back, so each volume has an allowance of them: it grows while volumes get through in time and halves when they pile up; a volume
+// behind which others wait already, or with a ring that fills, has none. The others are left out and counted as dropped frames (policy
+// "yielded"). Which of them comes first goes around, so that each has its turn. A source that can wait does: nothing is left out then.
+// The scan's own projections cost next to nothing, they are made with the volume.
 
 #include <algorithm>
 #include <utility>
@@ -40,13 +42,14 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, aip, volume.slot->aip.data(), DType::kF32, complete, item));
   }
   if (!complete) return absl::OkStatus();
-  bool yield = ShortOfTime();
+  size_t allowance = ProductAllowance();
   const auto left_out = [&](const TopicKey& key) { item->frames.push_back({.key = key, .frame = {}, .lost = true, .yielded = true}); };
-  if (scan_.spec.products.angiography != 0 && yield) {
+  if (scan_.spec.products.angiography != 0 && allowance == 0) {
     left_out({.product = Product::kAngiogram});
   } else if (scan_.spec.products.angiography != 0) {
     OCTAVO_RETURN_IF_ERROR(EnqueueAngiogram(volume, item));
   }
+  bool full = false;
   const size_t first = wanted.empty() ? 0 : product_turn_ % wanted.size();
   for (size_t i = 0; i < wanted.size(); ++i) {
     const TopicKey& key = wanted[(first + i) % wanted.size()].key;
@@ -54,14 +57,14 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
     const int64_t extent = scan_.shape[static_cast<int>(axis)];
     const bool bscan = key.product == Product::kBscan && key.plane_index < extent;  // else of another scan's volumes
     if (!bscan && !(key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip))) continue;
-    if (!yield && ShortOfTime()) {
-      yield = true;
-      product_turn_ = first + i;  // it goes first the next time
-    }
-    if (yield) {
+    if (allowance > 0 && RingFills()) allowance = 0;
+    if (allowance == 0) {
+      if (!full) product_turn_ = first + i;  // it goes first the next time
+      full = true;
       left_out(key);
       continue;
     }
+    --allowance;
     if (bscan) {
       const int64_t index = key.plane_index < 0 ? extent / 2 : key.plane_index;
       if (striped() && axis == Axis::kY) {
@@ -86,14 +89,22 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
   return absl::OkStatus();
 }
 
-bool ScanSession::ShortOfTime() {
-  constexpr double kFullRing = 0.75;
-  constexpr int kMostVolumesBehind = 2;  // with their products; the next volumes wait for their slots
-  if (source_->CanWait()) return false;
-  if (RingOccupancy() >= kFullRing) return true;
-  MutexLock lock(retire_mutex_);
-  return volumes_retiring_ > kMostVolumesBehind;
+size_t ScanSession::ProductAllowance() {
+  constexpr size_t kMost = 1 << 16;
+  constexpr int kPiledUp = 2;  // volumes; the next ones wait for their slots
+  if (source_->CanWait()) return kMost;
+  int behind = 0;
+  {
+    MutexLock lock(retire_mutex_);
+    behind = volumes_retiring_;
+  }
+  if (behind == 0) product_allowance_ = std::min(product_allowance_ * 2, kMost);
+  if (behind < kPiledUp) return RingFills() ? 0 : product_allowance_;
+  product_allowance_ = std::max<size_t>(product_allowance_ / 2, 1);
+  return 0;
 }
+
+bool ScanSession::RingFills() { return !source_->CanWait() && RingOccupancy() >= 0.75; }
 
 absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Retiring* item) {
   const Pattern& p = scan_.spec.pattern;

@@ -27,9 +27,10 @@ const LabelValues& ScanRejections() {
 
 const LabelValues& CommitErrors() {
   static const LabelValues& list =
-      List({"ALREADY_EXISTS",      "CHECKSUM",          "COMMIT_CANCELLED",   "DATA_LOSS",        "DEVICE_LOST", "DIGEST",       "DISK_FULL",
-            "FAILED_PRECONDITION", "FORMAT_LIMIT",      "INTERNAL",           "INVALID_ARGUMENT", "IO_ERROR",    "NOT_FOUND",    "NO_DESCRIPTORS",
-            "NO_STAGING",          "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "SPILL_DAMAGED",    "UNAVAILABLE", "UNIMPLEMENTED"});
+      List({"ALREADY_EXISTS",    "CHECKSUM",           "COMMIT_CANCELLED", "DATA_LOSS",   "DESTINATION_EXISTS",  "NO_PATH",
+            "READ_ONLY",         "DEVICE_LOST",        "DIGEST",           "DISK_FULL",   "FAILED_PRECONDITION", "FORMAT_LIMIT",
+            "INTERNAL",          "INVALID_ARGUMENT",   "IO_ERROR",         "NOT_FOUND",   "NO_DESCRIPTORS",      "NO_STAGING",
+            "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "SPILL_DAMAGED",    "UNAVAILABLE", "UNIMPLEMENTED"});
   return list;
 }
 

@@ -85,14 +85,18 @@ std::vector<Bound> MakeBounds() {
       Many("ReadVolumeRequest.start", kAxes),
       Many("ReadVolumeRequest.count", kAxes),
       Text("HoldVolumeRequest.name", kName),
+      Text("HoldVolumeRequest.lease_token", kToken),
       Text("CommitVolumeRequest.name", kName),
+      Text("CommitVolumeRequest.lease_token", kToken),
       Text("CommitVolumeRequest.request_id", kToken),
       Text("DiscardVolumeRequest.name", kName),
+      Text("DiscardVolumeRequest.lease_token", kToken),
       Text("DeriveVolumeRequest.name", kName),
       Many("DeriveVolumeRequest.operations", 8),
       Text("DeriveVolumeRequest.request_id", kToken),
       Text("WaitVolumeRequest.name", kName),
       Text("SpillVolumeRequest.name", kName),
+      Text("SpillVolumeRequest.lease_token", kToken),
       Text("RestoreVolumeRequest.name", kName),
       // -- operations
       Many("ArrayOperation.Crop.start", kAxes),
@@ -219,7 +223,9 @@ absl::Status Check(const Message& message, const std::string& path, int depth) {
   for (const FieldDescriptor* field : fields) {
     const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING, nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (!field->is_repeated() && !text && !nested) continue;
-    const std::string at = absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    // What is within a spec is named from there on, as in all other errors.
+    const bool spec = nested && path.empty() && field->name() == "spec";
+    const std::string at = spec ? "" : absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (!field->is_repeated()) {
       OCTAVO_RETURN_IF_ERROR(nested ? Check(reflection->GetMessage(message, field), at, depth + 1)
                                     : CheckText(BoundOf(field), reflection->GetStringReference(message, field, &scratch), at));

@@ -23,8 +23,8 @@ const std::vector<Bound>& Bounds();
 constexpr int kMostMessageBytes = (8 << 20) + (64 << 10);
 constexpr int64_t kMostPushedBytes = 8 << 20;
 
-/// Checks a request and all within it against the table. InvalidArgument names the field ("spec.labels[3].value"), what it holds and what is
-/// allowed.
+/// Checks a request and all within it against the table. InvalidArgument names the field ("labels[3].value"; within a spec from there on), what it
+/// holds and what is allowed.
 absl::Status CheckBounds(const google::protobuf::Message& request);
 /// The same of a field that was taken out of its message before (payload.h).
 absl::Status CheckPayload(const google::protobuf::FieldDescriptor& field, int64_t bytes);

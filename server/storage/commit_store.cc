@@ -126,6 +126,8 @@ class StoreImpl final : public CommitStore {
   /// False if something stays.
   bool Remove(Failed& failed) {
     const SpareDescriptors::Loan loan(&spare_);
+    // Said at once, also of a root that is away: the caller has been told that it failed, and a start that finds it complete must not publish it.
+    if (!failed.published && !failed.renaming) failed.said = failed.said || Record({{"op", "abandon"}, {"key", failed.paths.key}}).ok();
     // A root that is away hides what is on it: when it comes back, that is there still.
     if (!IsSameRoot(failed.paths)) return false;
     auto held = Hold(roots_, failed.paths);

@@ -64,7 +64,7 @@ TEST_F(LiboctavoTest, TheServerIsThere) {
 TEST_F(LiboctavoTest, AWholeDay) {
   const Admission plan = client_.PlanScan(Small(3));
   EXPECT_TRUE(plan.admitted);
-  EXPECT_EQ(plan.volume_bytes, 12 * 40 * 128);
+  EXPECT_EQ(plan.volume_bytes, 12 * 40 * 128 * 2);
   EXPECT_THAT(plan.plan, HasSubstr("inverse DFT of 256"));
   ScanSpec spec = Small(3);
   spec.labels = {{"lab", "7"}};

@@ -80,7 +80,16 @@ TEST(RollingWindowTest, WindowsAreWholeParts) {
             wanted.local = std::move(part);
           }
         }
-        if (shape.LooksBack()) wanted.entries = window.WindowOf(end);
+        if (shape.LooksBack()) {
+          wanted.entries = window.WindowOf(end);
+          for (int i = 0; i < parts; ++i) {  // another device ends the group later
+            const bool there = std::any_of(of_group.begin(), of_group.end(), [&](int64_t n) { return n >= cuts[i] && n < cuts[i + 1]; });
+            if (there) (void)window.Add(cuts[i]);
+          }
+          const RollingWindow::Entries again = window.WindowOf(end);
+          ASSERT_EQ(again.count, wanted.entries.count);
+          if (again.count > 0) ASSERT_EQ(again.first, wanted.entries.first);
+        }
         waiting.push_back(std::move(wanted));
         if (std::ssize(waiting) == ahead) ASSERT_NO_FATAL_FAILURE(check());
       }

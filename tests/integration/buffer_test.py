@@ -117,7 +117,7 @@ class Buffers(DaemonTest):
         self.refused(invalid, "PROTOCOL", send, head, head)
         self.refused(invalid, "PROTOCOL", send, request(header=head.header, data=b"1234"))
         self.refused(invalid, "PROTOCOL", send, head, request())
-        self.refused(invalid, "PROTOCOL", send, head, request(data=bytes((1 << 20) + 4)))
+        self.refused(invalid, "BAD_FIELD", send, head, request(data=bytes((1 << 20) + 4)))
         self.refused(invalid, "PROTOCOL", send, head, chunk, chunk, chunk, chunk)
         self.refused(invalid, "SHORT_STREAM", send, head, chunk, chunk)
         bad = request(header=header(name=buffer.name, total_bytes=3 << 20, crc32c=1, has_crc32c=True))
@@ -272,7 +272,7 @@ class Volumes(DaemonTest):
         return self.client.wait(scan.name).name
 
     def test_derived_volumes_equal_numpy(self):
-        volume = self.client.volumes(self.scan())[0]
+        volume = self.client.volumes(self.scan(processing=octavo.processing(dtype="u8")))[0]
         x = self.client.read(volume.name)
         np.testing.assert_array_equal(self.client.buffers.read(volume.name), x)
         f = x.astype(np.float64)

@@ -65,7 +65,7 @@ class LimitsCase(DaemonTest):
         return [self.daemon.address, "unix:" + self.daemon.ready["unix"]]
 
     def temporary_names(self):
-        return [name for _, folders, files in os.walk(self.daemon.root) for name in folders + files if name.startswith(".octavo-")]
+        return [name for _, folders, files in os.walk(self.daemon.root) for name in folders + files if name.startswith(".octavo-") and name.endswith(".tmp")]
 
 
 class DescriptorsTest(LimitsCase):

@@ -61,11 +61,14 @@ class RawPeer:
 
     def read_frame(self):
         """Deals with the next frame; False when the connection is over."""
+        try:
+            return self._read_frame()
+        except ConnectionError:
+            return False
+
+    def _read_frame(self):
         while len(self.pending) < 9 or len(self.pending) < 9 + self._length():
-            try:
-                more = self.socket.recv(1 << 20)
-            except ConnectionError:
-                return False
+            more = self.socket.recv(1 << 20)
             if not more:
                 return False
             self.pending += more

@@ -29,6 +29,7 @@ class SeveralDevices(DaemonTest):
         cls.spread = min(3, len(cls.names))  # devices that a scan is spread over
 
     def submit(self, volumes=1, fast=True, seed=1, **fields):
+        fields.setdefault("processing", octavo.processing(dtype="u8"))  # what fits is reckoned in bytes
         return self.client.submit_scan(octavo.simulated(seed, fast=fast), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=128, **fields)
 
     def test_each_device_is_listed_and_has_a_health_of_its_own(self):
@@ -138,7 +139,7 @@ class SeveralDevices(DaemonTest):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.submit(spread=scan_pb2.Spread(**spread))
             self.assertEqual(caught.exception.field, field)
-        full = self.submit(volumes=0, fast=False, rate_hz=2000, device=self.names[-1], retention=dict(mode=scan_pb2.LIVE, hold_slots=3500))
+        full = self.submit(volumes=0, fast=False, rate_hz=2000, device=self.names[-1], retention=dict(mode=scan_pb2.LIVE, hold_slots=1750))
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_scan(octavo.simulated(fast=True), octavo.raster(512, 512, volumes=1), samples=512, spread=scan_pb2.Spread(count=len(self.names)))
         self.assertEqual(caught.exception.reason, "DEVICE_FULL")

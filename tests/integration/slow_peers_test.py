@@ -24,6 +24,7 @@ class SlowPeersTest(LimitsCase):
         peers = []
         for i in range(40):
             peer = RawPeer(self.addresses()[i % 2], window=0 if i % 4 < 2 else 1 << 30)
+            self.addCleanup(peer.close)
             peers.append((peer, peer.call("/octavo.v1.VolumeService/ReadVolume", request)))
         self.assertTrue(self.client.commit(volume, "beside-them").uri)  # they hold all that readers may
         until(lambda: self.cut() >= 2)  # the kernel ends stuck TCP connections, perhaps first

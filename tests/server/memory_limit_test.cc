@@ -157,9 +157,11 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     const int64_t of_devices = on_host ? memory.available_bytes / 100 * static_cast<int64_t>(random() % 70) : 0;
     const HostBudget budget = FitHostMemory(defaults, memory, of_devices, devices);
     // Frames have a floor; all else fits.
-    ASSERT_LE(budget.sum(devices), std::max(memory.available_bytes / 10 * 9, of_devices) + devices * 16 * kMiB + 1);
+    ASSERT_LE(budget.sum(devices), std::max(memory.available_bytes / 10 * 9, of_devices) + devices * 16 * kMiB + 64 * kMiB + 1);
     ASSERT_GE(budget.frame_pool_bytes, 16 * kMiB);
     ASSERT_LE(budget.frame_pool_bytes, defaults.frame_pool_bytes);
+    ASSERT_GE(budget.listen_bytes, 64 * kMiB);
+    ASSERT_LE(budget.listen_bytes, defaults.listen_memory_bytes);
     ASSERT_LE(budget.spill_host_bytes, defaults.spill_host_bytes);
     ASSERT_LE(budget.projection_bytes, memory.total_bytes / 2);
     // What is set is taken as it is, whatever that means for the others.
@@ -177,7 +179,7 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
   const HostBudget budget = FitHostMemory(defaults, roomy, 38 * kGiB, 1);
   EXPECT_EQ(budget.frame_pool_bytes, defaults.frame_pool_bytes);
   EXPECT_EQ(budget.spill_host_bytes, defaults.spill_host_bytes);
-  EXPECT_EQ(budget.projection_bytes, roomy.available_bytes / 10 * 9 - 40 * kGiB);
+  EXPECT_EQ(budget.projection_bytes, roomy.available_bytes / 10 * 9 - 40 * kGiB - defaults.listen_memory_bytes);
 }
 
 }  // namespace

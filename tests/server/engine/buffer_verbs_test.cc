@@ -1,14 +1,10 @@
 // Verbs of buffers that exclude each other, done at the same moment many times, and verbs whose lease ends while they are at work.
 
 #include <atomic>
-#include <random>
-
-#include "absl/strings/match.h"
 
 #include "server/engine/buffer_errors.h"
 #include "tests/server/engine/buffer_fixture.h"
 #include "tests/server/engine/racers.h"
-#include "tests/support/seed.h"
 
 namespace octavo::engine::testing {
 namespace {
@@ -16,7 +12,7 @@ namespace {
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
 
-constexpr int kRounds = 1500;
+constexpr int kRounds = 500;
 
 class BufferVerbsTest : public BufferStoreTest {
  protected:

@@ -2,7 +2,7 @@
 
 // Two threads that do one thing each at the same moment, again and again.
 
-#include <atomic>
+#include <barrier>
 #include <functional>
 #include <thread>
 
@@ -10,35 +10,30 @@ namespace octavo::engine::testing {
 
 class Racers {
  public:
-  Racers() : other_([this](const std::stop_token& stop) { Run(stop); }) {}
+  Racers()
+      : other_([this](const std::stop_token& stop) {
+          for (;;) {
+            barrier_.arrive_and_wait();
+            if (stop.stop_requested()) return;
+            (*task_)();
+            barrier_.arrive_and_wait();
+          }
+        }) {}
   ~Racers() {
     other_.request_stop();
-    ++round_;
+    barrier_.arrive_and_wait();
   }
   /// Returns when both are through.
   void Race(const std::function<void()>& mine, const std::function<void()>& others) {
     task_ = &others;
-    const int round = ++round_;
-    while (begun_ != round) std::this_thread::yield();
-    go_ = round;
+    barrier_.arrive_and_wait();
     mine();
-    while (done_ != round) std::this_thread::yield();
+    barrier_.arrive_and_wait();
   }
 
  private:
-  void Run(const std::stop_token& stop) {
-    for (int next = 1;; ++next) {
-      while (round_ < next) std::this_thread::yield();
-      if (stop.stop_requested()) return;
-      begun_ = next;
-      while (go_ != next) {
-      }
-      (*task_)();
-      done_ = next;
-    }
-  }
   const std::function<void()>* task_ = nullptr;
-  std::atomic<int> round_{0}, begun_{0}, go_{0}, done_{0};
+  std::barrier<> barrier_{2};
   std::jthread other_;
 };
 

@@ -309,7 +309,7 @@ TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
       ASSERT_THAT(run.Start(before, source([&](int64_t next) {
                               if (updated || next < 2 * before.volume_records + 30) return;
                               updated = true;
-                              while (run.session() == nullptr) std::this_thread::yield();
+                              while (run.session() == nullptr || run.session()->Status().volumes_done == 0) std::this_thread::yield();
                               EXPECT_THAT(run.session()->Update(after), IsOk());
                             })),
                   IsOk());
@@ -322,7 +322,7 @@ TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
         if (!old && changed < 0) changed = static_cast<int>(v);
         EXPECT_EQ(old, changed < 0) << "and not back again";
       }
-      EXPECT_GE(changed, 0) << "the update came through";
+      EXPECT_GE(changed, 1) << "the update came through, in the middle";
     }
   }
 }

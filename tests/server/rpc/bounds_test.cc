@@ -114,7 +114,9 @@ Case MakeCase(const Descriptor* request, const Path& path, const Bound& bound, b
     Message* message = made->get();
     out.field.clear();
     for (size_t i = 0; i + 1 < path.size(); ++i) {
-      absl::StrAppend(&out.field, out.field.empty() ? "" : ".", path[i]->name(), path[i]->is_repeated() ? "[0]" : "");
+      if (i > 0 || path[i]->name() != "spec") {
+        absl::StrAppend(&out.field, out.field.empty() ? "" : ".", path[i]->name(), path[i]->is_repeated() ? "[0]" : "");
+      }
       const auto* r = message->GetReflection();
       message = path[i]->is_repeated() ? r->AddMessage(message, path[i]) : r->MutableMessage(message, path[i]);
     }

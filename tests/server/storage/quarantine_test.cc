@@ -100,6 +100,7 @@ TEST_F(QuarantineTest, ARootThatComesBackAfterARestartIsSettledThen) {
   PlugIn();
   store = Open();
   ASSERT_THAT(report_, SizeIs(1));
+  EXPECT_THAT(report_[0], HasSubstr("had been given up")) << "the caller was told that it failed";
   EXPECT_THAT(Commit(*store, "x", meta, data, {.format = Format::kOmeZarr05}), IsOk());
 }
 
