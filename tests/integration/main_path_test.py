@@ -280,7 +280,7 @@ class Requests(DaemonTest):
 
     def test_update_at_a_volume_boundary(self):
         scan = self.client.submit_scan(octavo.push(), octavo.raster(64, 16, volumes=4), samples=256, retention=dict(hold_slots=4),
-                                       processing=octavo.processing(value="magnitude", levels=(0, 100)))
+                                       processing=octavo.processing(value="magnitude", levels=(0, 100), dtype="u8"))
         raw = np.random.default_rng(3).integers(1000, 3000, (64 * 16, 256)).astype("<u2")
 
         def blocks():
@@ -291,7 +291,7 @@ class Requests(DaemonTest):
             self.assertEqual(caught.exception.field, "processing.depth")
             yield raw[:300]  # the second volume has begun
             until(lambda: self.client.scan(scan.name).current_volume == 1)
-            self.client.update_scan(scan.name, octavo.processing(value="magnitude", levels=(0, 1e9)))
+            self.client.update_scan(scan.name, octavo.processing(value="magnitude", levels=(0, 1e9), dtype="u8"))
             yield raw[300:]
             yield raw
             yield raw
