@@ -133,7 +133,9 @@ absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
     n = static_cast<int64_t>(c.k_index.size());
     for (size_t j = 0; j < c.k_index.size(); ++j) {
       const double r = c.k_index[j];
-      if (!(r >= 0 && r <= static_cast<double>(c.samples_per_record - 1))) {
+      // A caller's own arithmetic may end a few roundings beyond; such a position takes the outermost samples.
+      constexpr double kRounding = 1e-6;
+      if (!(r >= -kRounding && r <= static_cast<double>(c.samples_per_record - 1) + kRounding)) {
         return InvalidField("k_linearisation.index", absl::StrCat("is ", r, " at ", j, "; allowed 0 to ", c.samples_per_record - 1));
       }
       if (j > 0 && r < c.k_index[j - 1]) {

@@ -256,6 +256,7 @@ void ScanSession::LetGo() {
   {
     MutexLock lock(source_mutex_);
     last_counts_ = source_->Counts();
+    last_counts_.connected = false;  // nobody feeds what is gone
     source_gone_ = true;
     source = std::move(source_);
   }

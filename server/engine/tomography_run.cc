@@ -67,9 +67,11 @@ absl::Status TomographyRunner::Begin() {
   return absl::OkStatus();
 }
 
-// Of the detector; 1 where nobody says.
+// Of the detector; 1 where nobody says. While frames are pushed there is no input yet, and what the push says counts.
 double TomographyRunner::PixelUm() const {
-  return spec_.pixel_size_um > 0 ? spec_.pixel_size_um : input_->info().pixel_size_um > 0 ? input_->info().pixel_size_um : 1;
+  if (spec_.pixel_size_um > 0) return spec_.pixel_size_um;
+  const double declared = input_ != nullptr ? input_->info().pixel_size_um : task_.port != nullptr ? task_.port->spec().pixel_size_um : 0;
+  return declared > 0 ? declared : 1;
 }
 
 double TomographyRunner::SliceSpacingUm() const { return PixelUm() * static_cast<double>(spec_.preparation.config.bin_columns); }

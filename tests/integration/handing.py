@@ -84,7 +84,8 @@ class HandoffCase(harness.DaemonTest):
         self.assertEqual(self.metric("octavo_volume_feeds"), 0)
 
     def submit(self, volumes=1, fast=True, **fields):
-        return self.client.submit_scan(octavo.simulated(seed=3, fast=fast), octavo.raster(32, 16, volumes=volumes), samples=256, **fields)
+        return self.client.submit_scan(octavo.simulated(seed=3, fast=fast), octavo.raster(32, 16, volumes=volumes), samples=256,
+                                       **{"processing": octavo.processing(dtype="u8"), **fields})
 
     def ticket(self, name, **fields):
         return self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=name, **fields))

@@ -139,7 +139,7 @@ class SeveralDevices(DaemonTest):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.submit(spread=scan_pb2.Spread(**spread))
             self.assertEqual(caught.exception.field, field)
-        full = self.submit(volumes=0, fast=False, rate_hz=2000, device=self.names[-1], retention=dict(mode=scan_pb2.LIVE, hold_slots=1750))
+        full = self.submit(volumes=0, fast=False, rate_hz=2000, device=self.names[-1], retention=dict(mode=scan_pb2.LIVE, hold_slots=3500))
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_scan(octavo.simulated(fast=True), octavo.raster(512, 512, volumes=1), samples=512, spread=scan_pb2.Spread(count=len(self.names)))
         self.assertEqual(caught.exception.reason, "DEVICE_FULL")
