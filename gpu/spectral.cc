@@ -162,6 +162,7 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(con
   OCTAVO_RETURN_IF_ERROR(Validate(config));
   SpectralConfig resolved = config;
   if (resolved.slab_end == 0) resolved.slab_end = resolved.depth;
+  for (double& r : resolved.k_index) r = std::clamp(r, 0.0, static_cast<double>(resolved.samples_per_record - 1));
   OCTAVO_ASSIGN_OR_RETURN(auto plan, device.spectral().CreatePlan(resolved));
   std::unique_ptr<SpectralProcessor> processor(new SpectralProcessor(std::move(resolved), device, std::move(plan)));
   const SpectralConfig& c = processor->config_;
