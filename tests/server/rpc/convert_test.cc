@@ -95,7 +95,9 @@ TEST(ConvertScan, EveryFieldOfASpecSurvivesTheRoundTrip) {
     Filler(seed).Fill(&spec);
     ASSERT_OK_AND_ASSIGN(const engine::ScanSpec decoded, DecodeScanSpec(spec));
     EncodeScanSpec(decoded, &back);
-    if (auto* k = spec.mutable_processing()->mutable_k_linearisation(); k->has_index()) {  // positions are kept in double precision
+    for (v1::ScanSpec* each : {&spec, &back}) {  // the same positions, in whichever precision they are sent
+      auto* k = each->mutable_processing()->mutable_k_linearisation();
+      if (!k->has_index()) continue;
       const auto positions = k->index();
       k->mutable_index_f64()->mutable_values()->Assign(positions.values().begin(), positions.values().end());
     }
