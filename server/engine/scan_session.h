@@ -283,7 +283,7 @@ class ScanSession {
   Lender* lender_ = nullptr;  // the source's, if it lends its memory to the uploads
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
-  DeviceBuffer scratch_;  // one plane
+  DeviceBuffer scratch_;           // one plane
   size_t product_turn_ = 0;        // which subscribed product comes first
   size_t product_allowance_ = 32;  // of a volume; doubled before the first
   Stream upload_, compute_, products_, copy_;
