@@ -17,7 +17,7 @@ BASE = os.path.join(BUILD, "debian")
 def base():
     """A Debian that boots, with what octavod needs to run; made once."""
     wanted = subprocess.run([os.path.join(SOURCE, "deploy", "install-deps"), "--daemon", "--list"], capture_output=True, text=True, check=True).stdout.split()
-    wanted = ["systemd", "systemd-sysv", "dbus", "python3-minimal", *wanted]
+    wanted = ["systemd", "systemd-sysv", "dbus", "python3", *wanted]
     stamp = os.path.join(BASE, ".octavo-packages")
     if os.path.exists(stamp) and open(stamp).read().split() == wanted:
         return BASE
