@@ -153,7 +153,7 @@ class Unit(unittest.TestCase):
         self.assertEqual(self.service["User"], read("deploy", "octavo.sysusers.conf").split()[1])
 
     def test_it_reloads(self):
-        self.assertEqual(self.service["ExecReload"], "/bin/kill -HUP $MAINPID")
+        self.assertEqual(self.service["ExecReload"], '/bin/sh -c "kill -HUP $MAINPID"')
 
     def test_systemd_finds_the_user(self):
         (name,) = [name for name in os.listdir(os.path.join(SOURCE, "deploy")) if "sysusers" in name]
