@@ -65,7 +65,7 @@ class LeaseTable {
   /// once, possibly before this returns. DeadlineExceeded (LEASED) if the time ran out; NotFound (NO_BUFFER) if the resource went;
   /// Cancelled if Withdraw came first or the session ended. Returns the place in the queue for Withdraw; 0 = answered already.
   uint64_t Acquire(const LeaseRequest& request, Done done);
-  /// The same under the lock of the store that owns the resource: who is to be told something is put into `told`, for Tell without the lock.
+  /// The same under the lock of the store that owns the resource: the calls that Tell makes later, without the lock, are added to `told`.
   using Told = std::vector<std::pair<Done, absl::StatusOr<Lease>>>;
   uint64_t Acquire(const LeaseRequest& request, Done done, Told* told);
   static void Tell(const Told& told);
@@ -81,7 +81,7 @@ class LeaseTable {
   /// FailedPrecondition: LEASE_LOST (unknown, expired, of something else), LEASE_MODE (shared, but the operation writes).
   /// `fence` (0 = not given) must be the lease's own: a delayed operation of an earlier lease is refused as LEASE_LOST.
   absl::StatusOr<Lease> Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode);
-  /// OK if nobody has a lease of `resource`, but for the one with the token `own` (empty = none). Aborted (LEASED: who has the first), or
+  /// OK if nobody has a lease of `resource`, but for the one with the token `own` (empty = none). Aborted (LEASED: names the holder of the first), or
   /// FailedPrecondition (LEASE_LOST) if `own` is no live lease of it. Calls nobody back: it may be asked under the lock of the store that
   /// owns the resource.
   absl::Status CheckNobodyElse(const std::string& resource, const std::string& own);

@@ -42,7 +42,7 @@ class StallWatch {
   /// Timers of the whole process: streams do not know their server. Where it has several, the least patient one rules.
   static void Add(const std::shared_ptr<WriteTimer>& timer);
 
-  /// `cancelled` is told of each call; `cut` has a peer's name (ServerContext::peer).
+  /// The watch calls `cancelled` for each call that it cancels, and `cut` with the peer's name (ServerContext::peer).
   StallWatch(std::chrono::duration<double> patience, std::function<void()> cancelled, std::function<void(const std::string& peer)> cut);
 
  private:

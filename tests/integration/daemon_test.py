@@ -308,7 +308,7 @@ class Signals(unittest.TestCase):
             # What can be, is taken over at once; the rest is told. Environment and flags win as ever.
             write("[log]\nlevel = 'warning'\n[device]\nmemory_fraction = 0.5\n[storage]\ncommit_threads = 5\n[spill]\nthreads = 7\n")
             lines = reload(1, 0)
-            self.assertEqual([line["level"] for line in lines], ["warning"])  # the new level holds for what is told of it
+            self.assertEqual([line["level"] for line in lines], ["warning"])  # the new level applies to the records of the reload itself
             self.assertEqual(lines[-1]["changes"], ["device.memory_fraction: 0.6 -> 0.5"])
             # Bad files of every kind change nothing.
             bad = 0

@@ -121,7 +121,7 @@ TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   EXPECT_FALSE(finished.ok());
 }
 
-// Who waits for a lease when the buffer goes is told so, whoever is first.
+// A waiter for a lease learns that the buffer went, whichever of the two comes first.
 TEST_P(BufferVerbsTest, AWaitEndsWithTheBuffer) {
   for (int round = 0; round < kRounds; ++round) {
     const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;

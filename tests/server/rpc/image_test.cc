@@ -293,7 +293,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
 
-// Who asks for no contrast sees the picture stretched by what is in it; Frame.display is there for those who compare pictures.
+// A subscription without a contrast gets pictures stretched by percentiles; Frame.display serves clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
   for (const v1::Encoding encoding : {v1::PNG, v1::JPEG}) {
