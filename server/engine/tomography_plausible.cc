@@ -30,13 +30,25 @@ Span SpanOf(const std::vector<double>& angles) {
   return {.least = *least, .most = *most, .step = (*most - *least) / static_cast<double>(std::max<size_t>(angles.size() - 1, 1))};
 }
 
-/// The widest part of a half turn without any angle: projections half a turn apart say the same.
-double WidestGap(std::vector<double> angles) {
+struct HalfTurn {
+  double widest_gap = 0;  // the widest part of it without any angle
+  double even_gap = 0;    // what the gaps were if the same directions stood evenly
+};
+
+/// The angles as directions in a half turn: projections half a turn apart say the same. A scan of several turns may
+/// come back to the directions that it has; such a direction counts once.
+HalfTurn HalfTurnOf(std::vector<double> angles) {
+  constexpr double kSame = 1e-6 * kDegree;
   for (double& angle : angles) angle -= kPi * std::floor(angle / kPi);
   std::sort(angles.begin(), angles.end());
-  double gap = angles.front() + kPi - angles.back();
-  for (size_t i = 1; i < angles.size(); ++i) gap = std::max(gap, angles[i] - angles[i - 1]);
-  return gap;
+  double widest = angles.front() + kPi - angles.back();
+  size_t directions = widest > kSame ? 1 : 0;
+  for (size_t i = 1; i < angles.size(); ++i) {
+    const double gap = angles[i] - angles[i - 1];
+    widest = std::max(widest, gap);
+    if (gap > kSame) ++directions;
+  }
+  return {.widest_gap = widest, .even_gap = kPi / static_cast<double>(std::max<size_t>(directions, 1))};
 }
 
 void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
@@ -77,10 +89,10 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
       return;
     }
   }
-  const double gap = WidestGap(angles);
-  if (gap > kWideGap && gap > 3 * kPi / static_cast<double>(angles.size())) {
-    out->warnings.push_back(
-        absl::StrFormat("The angles leave a gap of %.1f degrees in the half turn that a complete reconstruction needs.", gap / kDegree));
+  const HalfTurn half = HalfTurnOf(angles);
+  if (half.widest_gap > kWideGap && half.widest_gap > 3 * half.even_gap) {
+    out->warnings.push_back(absl::StrFormat("The angles leave a gap of %.1f degrees in the half turn that a complete reconstruction needs.",
+                                            half.widest_gap / kDegree));
   }
 }
 

@@ -71,6 +71,16 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
   }
 }
 
+// Two turns of 20 projections have ten directions, or five: they stand evenly all the same.
+TEST_F(TomographyPlausibleTest, TurnsThatComeBackToTheSameDirectionsLeaveNoGap) {
+  for (int64_t n = 8; n < 80; ++n) {
+    for (int turns = 1; turns <= 2; ++turns) {
+      Case c(n, std::uniform_real_distribution<double>(-7, 7)(random_), turns * 2 * kPi / static_cast<double>(n));
+      EXPECT_THAT(FindImplausible(c.Shuffled(random_).spec, c.info).warnings, IsEmpty()) << n << " angles in " << turns << " turns";
+    }
+  }
+}
+
 TEST_F(TomographyPlausibleTest, DegreesGivenAsRadiansAreRefused) {
   for (int i = 0; i < 30; ++i) {
     const int64_t n = Count();
