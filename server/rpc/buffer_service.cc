@@ -143,14 +143,14 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* GetBuffer(CallbackServerContext* context, const v1::GetBufferRequest* request, v1::Buffer* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Get(request->name(), CallerOf(*context)));
       EncodeBuffer(status, response);
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* UpdateBuffer(CallbackServerContext* context, const v1::UpdateBufferRequest* request, v1::Buffer* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
       OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Change({.name = request->name(),
                                                                    .etag = request->etag(),
@@ -163,13 +163,14 @@ class BufferServiceImpl final : public BufferBase {
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context, const v1::DestroyBufferRequest* request, v1::DestroyBufferResponse*) override {
-    return ReplyOn(buffers_, context, request, [this, request, context] {
+  ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context, const v1::DestroyBufferRequest* request,
+                                    v1::DestroyBufferResponse* response) override {
+    return ReplyOn(buffers_, context, request, response, [this, request, context] {
       return buffers_->Destroy(request->name(), request->etag(), request->lease_token(), CallerOf(*context), request->detach_exports());
     });
   }
   ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request, v1::ExportTicket* response) override {
-    return ReplyOn(buffers_, context, request, [this, request, response, context]() -> absl::Status {
+    return ReplyOn(buffers_, context, request, response, [this, request, response, context]() -> absl::Status {
       const engine::Caller caller = CallerOf(*context);
       engine::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
@@ -186,20 +187,20 @@ class BufferServiceImpl final : public BufferBase {
   }
   ServerUnaryReactor* RevokeExport(CallbackServerContext* context, const v1::RevokeExportRequest* request,
                                    v1::RevokeExportResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t count, buffers_->exports().Revoke(request->name()));
       response->set_exports(static_cast<int32_t>(count));
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* ListExports(CallbackServerContext* context, const v1::ListExportsRequest* request, v1::ListExportsResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       for (const auto& status : buffers_->exports().List(request->of())) EncodeExport(status, response->add_exports());
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
-    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) {
       return buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
         reply->Complete([&] {
           if (buffer.ok()) EncodeBuffer(*buffer, response);
@@ -210,7 +211,7 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   ServerUnaryReactor* ListBuffers(CallbackServerContext* context, const v1::ListBuffersRequest* request, v1::ListBuffersResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       for (const int state : request->states()) {
         if (!v1::BufferState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
@@ -281,7 +282,7 @@ class BufferServiceImpl final : public BufferBase {
   /// Answers from a worker: memory may have to be had first.
   template <class Request, class F>
   ServerUnaryReactor* Later(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {
-    return ReplyOn(buffers_, context, request, [response, call = std::move(call)]() -> absl::Status {
+    return ReplyOn(buffers_, context, request, response, [response, call = std::move(call)]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferStatus buffer, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeBuffer(buffer, response);

@@ -14,6 +14,8 @@
 // give it back as the exception passes them. What runs later for a call (a task, a callback of the engine) runs in LateReply::Complete or
 // QueuedWriter::Feed, which do the same.
 //
+// A unary answer that its peer does not take is bounded and timed (PendingAnswer), as the messages of a stream are.
+//
 // Before anything else Handle checks the request against the table of bounds (bounds.h).
 //
 // Tests make each handler fail at its points, "<Request>.begin", ".end", ".answer" and ".message" (gpu/base/failpoint.h).
@@ -62,51 +64,67 @@ grpc::Status Answer(const Request& request, Work& work) {
   }
 }
 
+/// A call to be answered; null where there is no memory for it. `begin(reply)` sees to it that reply->Answer is called; where it does not
+/// return OK that is the answer.
+template <class Response, class Begin>
+grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Response* response, Begin begin) {
+  UnaryReply* reply = nullptr;
+  absl::Status status = Guarded([&] {
+    (void)Failpoint("reply_made");
+    reply = new UnaryReply(context, response);
+    return absl::OkStatus();
+  });
+  if (reply == nullptr) {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  status = Guarded([&] { return begin(reply); });
+  if (!status.ok()) reply->Answer(ToGrpc(status));
+  return reply;
+}
+
 /// `work` is short.
-template <class Request, class Work>
-grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Request* request, Work work) {
-  auto* reactor = context->DefaultReactor();
-  reactor->Finish(Answer(*request, work));
-  return reactor;
+template <class Request, class Response, class Work>
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Request* request, const Response* response, Work work) {
+  return Unary(context, response, [&](UnaryReply* reply) {
+    reply->Answer(Answer(*request, work));
+    return absl::OkStatus();
+  });
 }
 
 /// `pool`: has Post. `work` keeps nothing of the handler's frame; the request and the response live until it has answered.
-template <class Pool, class Request, class Work>
-grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context, const Request* request, Work work) {
-  auto* reactor = context->DefaultReactor();
-  const absl::Status posted = Guarded([&] {
-    pool->Post([reactor, request, work = std::move(work)]() mutable { reactor->Finish(Answer(*request, work)); });
+template <class Pool, class Request, class Response, class Work>
+grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context, const Request* request, const Response* response, Work work) {
+  return Unary(context, response, [&](UnaryReply* reply) {
+    pool->Post([reply, request, work = std::move(work)]() mutable { reply->Answer(Answer(*request, work)); });
     return absl::OkStatus();
   });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
-  return reactor;
 }
 
 /// `work` is long. RESOURCE_EXHAUSTED (BUSY) while `most` such calls wait or run.
-template <class Request, class Work>
-grpc::ServerUnaryReactor* ReplyInTurn(engine::WorkerPool* pool, int most, grpc::CallbackServerContext* context, const Request* request, Work work) {
-  auto* reactor = context->DefaultReactor();
-  const absl::Status posted = Guarded([&]() -> absl::Status {
+template <class Request, class Response, class Work>
+grpc::ServerUnaryReactor* ReplyInTurn(engine::WorkerPool* pool, int most, grpc::CallbackServerContext* context, const Request* request,
+                                      const Response* response, Work work) {
+  return Unary(context, response, [&](UnaryReply* reply) -> absl::Status {
     // Refused at once where it can be.
     OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
-    const auto turn = [reactor, context, request, work]() mutable {
-      if (context->IsCancelled()) return reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
-      reactor->Finish(Answer(*request, work));
+    const auto turn = [reply, context, request, work]() mutable {
+      if (context->IsCancelled()) return reply->Answer(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
+      reply->Answer(Answer(*request, work));
     };
     if (pool->TryPost(most, turn)) return absl::OkStatus();
     return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the server plans ", most, " requests already; try again")),
                     {.reason = "BUSY", .field = "", .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
   });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
-  return reactor;
 }
 
 /// `begin(reply)` begins the work and sees to it that reply->Complete is called; where it does not return OK that is the answer.
-template <class Request, class Begin>
-grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request, Begin begin) {
+template <class Request, class Response, class Begin>
+grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request, const Response* response, Begin begin) {
   std::shared_ptr<LateReply> reply;
   absl::Status status = Guarded([&] {
-    reply = LateReply::Make(MethodOf<Request>());
+    reply = LateReply::Make(MethodOf<Request>(), context, response);
     return absl::OkStatus();
   });
   if (reply == nullptr) {

@@ -22,7 +22,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   JobServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
-    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request,
+    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response,
                        [this, context, request, response](engine::AdmissionReport* report) -> absl::Status {
                          OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
                          OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, report));
@@ -33,7 +33,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
   ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, [this, context, request, response]() -> absl::Status {
+    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response, [this, context, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
       engine::JobPlan plan;
       OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
@@ -52,7 +52,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
   ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request, v1::ListJobsResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       const std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {
         if (!v1::JobState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
@@ -90,7 +90,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
  private:
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Job* response, F call) {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeJob(job, /*brief=*/false, response);

@@ -21,6 +21,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/engine/without_throwing.h"
+#include "server/rpc/pending_answer.h"
 #include "server/rpc/stall_watch.h"
 #include "server/rpc/status.h"
 
@@ -46,14 +47,27 @@ absl::Status Guarded(Work&& work) noexcept {
   return engine::WithoutThrowing(work);
 }
 
+/// A unary call that is answered once, with Answer. It deletes itself when gRPC is done with it.
+class UnaryReply final : public grpc::ServerUnaryReactor {
+ public:
+  UnaryReply(grpc::CallbackServerContext* context, const google::protobuf::Message* response) : answer_(context, response) {}
+  void Answer(grpc::Status status) { Finish(answer_.Begin(std::move(status))); }
+  void OnDone() override { delete this; }
+
+ private:
+  ~UnaryReply() override = default;
+  PendingAnswer answer_;
+};
+
 /// A unary call whose answer comes later, from any thread, or never: a client that goes away, or a server that stops, ends it too.
 class LateReply final : public grpc::ServerUnaryReactor {
  public:
-  explicit LateReply(Method method) : method_(method) {}
+  LateReply(Method method, grpc::CallbackServerContext* context, const google::protobuf::Message* response)
+      : method_(method), answer_(context, response) {}
   /// Keeps itself alive until OnDone.
-  static std::shared_ptr<LateReply> Make(Method method) {
+  static std::shared_ptr<LateReply> Make(Method method, grpc::CallbackServerContext* context, const google::protobuf::Message* response) {
     (void)Failpoint("reply_made");
-    auto reply = std::make_shared<LateReply>(method);
+    auto reply = std::make_shared<LateReply>(method, context, response);
     reply->self_ = reply;
     return reply;
   }
@@ -66,8 +80,10 @@ class LateReply final : public grpc::ServerUnaryReactor {
       PassPoint(method_, ".answer");
       return answer();
     });
-    Finish(ToGrpc(status));
-    return status.ok();
+    grpc::Status last = answer_.Begin(ToGrpc(status));
+    const bool given = last.ok();
+    Finish(std::move(last));
+    return given;
   }
   /// Whether it was answered or has ended.
   bool over() const { return over_; }
@@ -89,13 +105,17 @@ class LateReply final : public grpc::ServerUnaryReactor {
       gone_ = true;
       cancelled = std::move(cancelled_);
     }
-    if (!over_.exchange(true)) Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
+    if (!over_.exchange(true)) Finish(answer_.Begin(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away")));
     if (cancelled) (void)Guarded([&] { return cancelled(), absl::OkStatus(); });
   }
-  void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
+  void OnDone() override {
+    answer_.Done();
+    auto self = std::move(self_);  // the last reference may go here
+  }
 
  private:
   const Method method_;
+  PendingAnswer answer_;
   std::atomic<bool> over_{false};
   Mutex mutex_;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;

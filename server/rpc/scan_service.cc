@@ -19,7 +19,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   ScanServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
-    return ReplyMaybeSlow(&slow_->submits, kMostSubmits, context, request,
+    return ReplyMaybeSlow(&slow_->submits, kMostSubmits, context, request, response,
                           [this, request, response](engine::AdmissionReport* report) -> absl::Status {
                             OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
                             OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
@@ -31,7 +31,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
-    return ReplyMaybeSlow(&slow_->plans, kMostPlans, context, request, [this, request, response]() -> absl::Status {
+    return ReplyMaybeSlow(&slow_->plans, kMostPlans, context, request, response, [this, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
       OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
       std::vector<std::string> warnings;
@@ -50,7 +50,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request, v1::ScanEvent* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::ScanEvent event, engine_->MarkScan(request->name(), request->marker()));
       EncodeScanEvent(event, response);
       return absl::OkStatus();
@@ -67,7 +67,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return Answer(context, request, response, [&] { return engine_->CancelScan(request->name()); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context, const v1::UpdateScanRequest* request, v1::Scan* response) override {
-    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, [this, request, response]() -> absl::Status {
+    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response, [this, request, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::Processing processing, DecodeProcessing(request->processing()));
       OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->UpdateScan(request->name(), processing));
       PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
@@ -77,7 +77,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request, v1::ListScansResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       const auto scans = engine_->ListScans();
       OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), scans.size()));
       for (size_t i = page.begin; i < page.end; ++i) {
@@ -117,14 +117,15 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   // What asks a camera waits for the others that do, and not for the rest.
-  template <class Request, class Work>
-  ServerUnaryReactor* ReplyMaybeSlow(engine::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request, Work work) {
-    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context, request, std::move(work));
+  template <class Request, class Response, class Work>
+  ServerUnaryReactor* ReplyMaybeSlow(engine::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request,
+                                     const Response* response, Work work) {
+    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context, request, response, std::move(work));
   }
 
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Scan* response, F call) {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeScan(scan, response);

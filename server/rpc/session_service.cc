@@ -47,7 +47,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   explicit SessionServiceImpl(engine::Engine* engine) : engine_(engine) {}
 
   ServerUnaryReactor* OpenSession(CallbackServerContext* context, const v1::OpenSessionRequest* request, v1::OpenSessionResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckText("client", request->client()));
       OCTAVO_ASSIGN_OR_RETURN(const auto opened, engine_->OpenSession(request->client()));
       EncodeSession(opened.session, response->mutable_session());
@@ -58,14 +58,14 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
   ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request, v1::ClientSession* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->KeepAlive(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* CloseSession(CallbackServerContext* context, const v1::CloseSessionRequest* request, v1::ClientSession* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->CloseSession(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
@@ -73,14 +73,14 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
   ServerUnaryReactor* ListSessions(CallbackServerContext* context, const v1::ListSessionsRequest* request,
                                    v1::ListSessionsResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       for (const auto& session : engine_->ListSessions()) EncodeSession(session, response->add_sessions());
       return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* AcquireLease(CallbackServerContext* context, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
-    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::LeaseRequest decoded, DecodeAcquire(*request));
       // It may stand in a queue: a client that goes away leaves it.
       const uint64_t place = engine_->AcquireLease(decoded, CallerOf(*context), [this, reply, response](const absl::StatusOr<engine::Lease>& lease) {
@@ -95,17 +95,18 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
   ServerUnaryReactor* RenewLease(CallbackServerContext* context, const v1::RenewLeaseRequest* request, v1::LeaseGrant* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto lease, engine_->leases().Renew(request->token(), request->seconds()));
       EncodeLease(lease, clock_.Now().monotonic_ns, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* ReleaseLease(CallbackServerContext* context, const v1::ReleaseLeaseRequest* request, v1::ReleaseLeaseResponse*) override {
-    return Reply(context, request, [&] { return engine_->leases().Release(request->token()); });
+  ServerUnaryReactor* ReleaseLease(CallbackServerContext* context, const v1::ReleaseLeaseRequest* request,
+                                   v1::ReleaseLeaseResponse* response) override {
+    return Reply(context, request, response, [&] { return engine_->leases().Release(request->token()); });
   }
   ServerUnaryReactor* ListLeases(CallbackServerContext* context, const v1::ListLeasesRequest* request, v1::ListLeasesResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       for (const auto& lease : engine_->leases().List(request->resource())) {
         auto* row = response->add_leases();
         EncodeLease(lease, clock_.Now().monotonic_ns, row);

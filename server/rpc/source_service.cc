@@ -210,7 +210,7 @@ class SourceServiceImpl final
 
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       const engine::ExportPeer peer = LocalPeerOf(context->peer());
       if (!peer.local) {
         return WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
@@ -232,7 +232,7 @@ class SourceServiceImpl final
 
   grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
-    return ReplyOn(workers_, context, request, [this, response]() -> absl::Status {
+    return ReplyOn(workers_, context, request, response, [this, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto cameras, engine_->ListCameras());
       for (const auto& camera : cameras) {
         auto* to = response->add_cameras();

@@ -73,7 +73,7 @@ void StallWatch::Look() {
     MutexLock lock(timer->mutex_);
     if (timer->context_ == nullptr || !timer->writing_) continue;
     if (!timer->cancelled_ && now - timer->since_ > patience_) {
-      Log(LogLevel::kWarning, "a client takes nothing of its stream; the call is ended", {{"peer", timer->peer_}});
+      Log(LogLevel::kWarning, "a client takes nothing of what is written to it; the call is ended", {{"peer", timer->peer_}});
       timer->cancelled_ = true;
       timer->since_ = now;
       timer->context_->TryCancel();  // what it brings about runs on gRPC's threads

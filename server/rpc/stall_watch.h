@@ -14,7 +14,7 @@
 
 namespace octavo::rpc {
 
-/// The time that the peer of a stream takes for what is written to it. A peer that has stopped reading (its window is 0, its process is stopped)
+/// The time that a peer takes for what is written to it: a message of a stream, or an answer. A peer that has stopped reading (its window is 0, its process is stopped)
 /// holds what was written and whatever the stream keeps: memory, a lease, a place. Thread-safe.
 class WriteTimer {
  public:
@@ -24,6 +24,7 @@ class WriteTimer {
   void Begin();
   void End();
   void Done();
+  const std::string& peer() const { return peer_; }
 
  private:
   friend class StallWatch;
@@ -35,7 +36,7 @@ class WriteTimer {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-/// Cuts streams whose peers take nothing. First the call is cancelled, which lets go of all it holds unless the connection itself is stuck: then
+/// Cuts calls whose peers take nothing. First the call is cancelled, which lets go of all it holds unless the connection itself is stuck: then
 /// the cancellation waits behind what was written before, and the connection is cut.
 class StallWatch {
  public:

@@ -19,7 +19,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       : engine_(engine), workers_(workers), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest* request, v1::Info* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       response->set_version(info_.version);
       response->set_server_id(info_.server_id);
       response->set_build(info_.build);
@@ -59,7 +59,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
 
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context, const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       for (const auto& device : engine_->ListDevices()) EncodeDeviceStatus(device, response->add_devices());
       return absl::OkStatus();
     });
@@ -77,7 +77,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
   grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context, const v1::GetMemoryRequest* request, v1::Memory* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       EncodeMemory(engine_->GetMemory(), response);
       EncodeHostMemory(response->mutable_host());
       return absl::OkStatus();

@@ -40,7 +40,7 @@ class VolumeServiceImpl final : public Base {
   }
 
   ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request, v1::ListVolumesResponse* response) override {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {
         if (!v1::VolumeState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
@@ -78,7 +78,7 @@ class VolumeServiceImpl final : public Base {
   }
 
   ServerUnaryReactor* SpillVolume(CallbackServerContext* context, const v1::SpillVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
       const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
       if (tier != v1::HOST && tier != v1::DISK) {
         return InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
@@ -88,21 +88,21 @@ class VolumeServiceImpl final : public Base {
     });
   }
   ServerUnaryReactor* RestoreVolume(CallbackServerContext* context, const v1::RestoreVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) {
       engine_->RestoreVolume(request->name(), Tell(reply, response));
       return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::DeriveSpec spec, DecodeDerive(*request));
       return engine_->DeriveVolume(spec, Tell(reply, response));
     });
   }
 
   ServerUnaryReactor* WaitVolume(CallbackServerContext* context, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, [&](const std::shared_ptr<LateReply>& reply) {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) {
       return engine_->WaitVolume(request->name(), Tell(reply, response), [reply] { return reply->over(); });
     });
   }
@@ -162,7 +162,7 @@ class VolumeServiceImpl final : public Base {
   }
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Volume* response, F call) {
-    return Reply(context, request, [&]() -> absl::Status {
+    return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::VolumeStatus volume, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeVolume(volume, response);

@@ -84,6 +84,56 @@ class WatchersTest(LimitsCase):
             peer.close()
 
 
+class AnswersTest(LimitsCase):
+    """Clients that ask and do not take the answers of unary calls."""
+
+    flags = ("--listen.stalled_seconds", "3600")
+    calls = 120
+
+    def ask_for_much(self, address):
+        """Some 1.4 MiB an answer."""
+        peer = RawPeer(address, window=0)
+        self.addCleanup(peer.close)
+        return peer, [peer.call("/octavo.v1.BufferService/ListBuffers") for _ in range(self.calls)]
+
+    def make_buffers(self):
+        for i in range(100):
+            self.client.buffers.create((16,), "u8", labels={f"label.{j}": f"{i}-".ljust(250, "x") for j in range(55)})
+
+    def test_answers_that_nobody_takes_are_bounded(self):
+        self.make_buffers()
+        before = self.memory()
+        for address in self.addresses():
+            peer, streams = self.ask_for_much(address)
+            # The first answers wait, 64 MiB; the others are refused, and a refusal needs no window.
+            while len(peer.ended) < self.calls - 40:
+                self.assertTrue(peer.read_frame())
+            self.assertFalse(any(peer.received.get(stream) for stream in streams))
+            self.assertEqual(len(self.client.buffers.list()), 100)  # a client that reads is not refused
+            self.assertLess(self.memory() - before, 400 << 20)  # and not some 700 MiB
+            # What was held back comes when the peer reads, whole.
+            waiting = next(stream for stream in streams if stream not in peer.ended)
+            peer.open_window(waiting, 4 << 20)
+            while waiting not in peer.ended:
+                self.assertTrue(peer.read_frame())
+            self.assertEqual(len(buffer_pb2.ListBuffersResponse.FromString(peer.messages(waiting)[0]).buffers), 100)
+            peer.close()  # what waited is given back: the second peer takes no more
+
+
+class StalledAnswersTest(AnswersTest):
+    flags = ("--listen.stalled_seconds", "1")
+    calls = 10
+
+    def test_answers_that_nobody_takes_are_bounded(self):
+        """They are cut in time."""
+        self.make_buffers()
+        for address in self.addresses():
+            peer, streams = self.ask_for_much(address)
+            for stream in streams:
+                peer.wait_for_end(stream)
+            peer.close()
+
+
 class PlansTest(LimitsCase):
     def test_large_plans_hold_up_nobody(self):
         request = scan_pb2.PlanScanRequest(spec=small_scan(ascans_per_bscan=2048, bscans_per_volume=2048), waveform=True, plot=True)
