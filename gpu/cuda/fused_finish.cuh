@@ -25,12 +25,19 @@ __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t reco
   return y * placement.raster.ascans_per_bscan + across;
 }
 
+/// fmaxf takes the number where the other is NaN.
+__device__ __forceinline__ float MaxOrNan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
 /// What levels are linear in: log2 of the power for dB, the power, the magnitude.
 template <math::Value kValue, bool kFloor>
 __device__ __forceinline__ float MeasureOf(float power) {
   float v = power;
   if constexpr (kValue == math::Value::kDb) {
-    if (kFloor) power = fmaxf(power, math::kPowerFloor);
+    if (kFloor) power = MaxOrNan(power, math::kPowerFloor);
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(power));
   } else if constexpr (kValue == math::Value::kMagnitude) {
     asm("sqrt.approx.f32 %0, %1;" : "=f"(v) : "f"(power));
@@ -47,56 +54,76 @@ __device__ __forceinline__ float IntegerOf(OutKind kind, float share) {
   return __fmaf_rd(share, (kind == OutKind::kU8 ? 256.0f : 65536.0f) * 0.99999994f, kMagic);
 }
 
-// Steps 6 and 7 of a thread's bins first + kStep k: stores them; `power` becomes what is stored, of integers their share of the type's
-// range: 0 where a voxel is clipped below (or NaN), 1 where it is clipped above. kWhole: all of the lower half of the bins is kept.
-template <OutKind kOut, math::Value kValue, bool kFloor, bool kWhole, int kStep, int kBins>
-__device__ __forceinline__ void Finish(const FusedTables& t, float (&power)[kBins], int first, void* ascan) {
-  using Out = OutType<kOut>;
-  Out* out = static_cast<Out*>(ascan) + first;
+// Bits of 1.0f. Read as unsigned integers, the bits of a number are below these exactly where it is 0 or more and less than 1: those of
+// negative numbers, of NaN and of larger ones are not. So the largest of many tells whether any of them is outside.
+constexpr uint32_t kOneBits = 0x3F800000u;
+
+// Step 6 of a thread's bins: `power` becomes what levels make of it, of integers their share of the type's range.
+template <math::Value kValue, bool kFloor, int kBins>
+__device__ __forceinline__ void Measure(const FusedTables& t, float (&power)[kBins]) {
 #pragma unroll
-  for (int k = 0; k < kBins; ++k) {
-    const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
-    float number = fmaf(MeasureOf<kValue, kFloor>(power[k]), t.value_scale, t.value_offset);
-    if constexpr (kOut == OutKind::kF32) {
-      if (kept) out[kStep * k] = number;
-    } else {
-      number = __saturatef(number);  // takes NaN to 0
-      if (kept) out[kStep * k] = static_cast<Out>(__float_as_uint(IntegerOf(kOut, number)));
-    }
-    power[k] = number;
-  }
+  for (int k = 0; k < kBins; ++k) power[k] = fmaf(MeasureOf<kValue, kFloor>(power[k]), t.value_scale, t.value_offset);
 }
-template <OutKind kOut, int kStep, int kBins>
-__device__ __forceinline__ void FinishAny(const FusedTables& t, float (&power)[kBins], int first, void* out) {
+template <int kBins>
+__device__ __forceinline__ void MeasureAny(const FusedTables& t, float (&power)[kBins]) {
   switch (t.value) {
-    case math::Value::kMagnitude: Finish<kOut, math::Value::kMagnitude, false, false, kStep>(t, power, first, out); break;
-    case math::Value::kPower: Finish<kOut, math::Value::kPower, false, false, kStep>(t, power, first, out); break;
-    default: Finish<kOut, math::Value::kDb, true, false, kStep>(t, power, first, out); break;
+    case math::Value::kMagnitude: Measure<math::Value::kMagnitude, false>(t, power); break;
+    case math::Value::kPower: Measure<math::Value::kPower, false>(t, power); break;
+    default: Measure<math::Value::kDb, true>(t, power); break;
   }
 }
 
-// Adds a warp's clipped voxels to those of its block, which are in shared memory. Voxels are clipped where their share of the range is
-// 0 or 1; mostly none of a warp is, and then the smallest and the largest share are all that is looked at: a count of every voxel costs
-// several percent of the chain. `most`: the largest share of the thread's bins.
+// What is rare is apart: some voxel of the warp is clipped. Brings a thread's shares to 0 ... 1 (NaN to 0), adds how many were outside to
+// those of the block, in shared memory, and returns the largest of the warp's, as bits.
 template <bool kWhole, int kStep, int kBins>
-__device__ __forceinline__ void CountClipped(const FusedTables& t, const float (&share)[kBins], uint32_t most, int first, int lane,
-                                             uint32_t* clipped) {
-  constexpr uint32_t kOne = 0x3F800000u;
-  uint32_t least = kOne;
-#pragma unroll
-  for (int k = 0; k < kBins; k += 2) least = __vimin3_u32(least, __float_as_uint(share[k]), __float_as_uint(share[k + 1]));
-  if (__builtin_expect(__any_sync(0xFFFFFFFFu, least == 0 || most == kOne) == 0, 1)) return;
-  uint32_t below = 0, above = 0;
+__device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kBins], int first, int lane, uint32_t* clipped) {
+  // The measure of no power is that of the floor.
+  const float floor = t.value == math::Value::kDb ? fmaf(MeasureOf<math::Value::kDb, true>(0), t.value_scale, t.value_offset) : -INFINITY;
+  uint32_t below = 0, above = 0, most = 0;
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
     const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
-    below += kept && share[k] == 0.0f ? 1 : 0;
-    above += kept && share[k] == 1.0f ? 1 : 0;
+    share[k] = MaxOrNan(share[k], floor);
+    below += kept && !(share[k] >= 0) ? 1 : 0;
+    above += kept && share[k] >= 1 ? 1 : 0;
+    share[k] = __saturatef(share[k]);
+    most = max(most, __float_as_uint(share[k]));
   }
   const uint32_t both = __reduce_add_sync(0xFFFFFFFFu, below | above << 16);  // at most 512 each
   if (lane % 32 == 0) {
     if ((both & 0xFFFFu) != 0) atomicAdd(&clipped[0], both & 0xFFFFu);
     if (both >> 16 != 0) atomicAdd(&clipped[1], both >> 16);
+  }
+  return __reduce_max_sync(0xFFFFFFFFu, most);
+}
+
+// Step 7 of a thread's bins first + kStep k to integers: stores them and counts those that are clipped. Returns the largest share of the
+// warp's, as bits. kWhole: all of the lower half of the bins is kept.
+// Mostly nothing of a warp is clipped. The largest share, which an en face maximum needs anyhow, tells so (kOneBits), and then there is
+// nothing to clip or to count: a count of every voxel costs several percent of the chain.
+template <OutKind kOut, bool kWhole, int kStep, int kBins>
+__device__ __forceinline__ uint32_t StoreIntegers(const FusedTables& t, float (&share)[kBins], int first, int lane, void* ascan, uint32_t* clipped) {
+  OutType<kOut>* const out = static_cast<OutType<kOut>*>(ascan) + first;
+  uint32_t most = 0;
+#pragma unroll
+  for (int k = 0; k < kBins; k += 2) most = __vimax3_u32(most, __float_as_uint(share[k]), __float_as_uint(share[k + 1]));
+  most = __reduce_max_sync(0xFFFFFFFFu, most);
+  if (__builtin_expect(most >= kOneBits, 0)) most = Clip<kWhole, kStep>(t, share, first, lane, clipped);
+#pragma unroll
+  for (int k = 0; k < kBins; ++k) {
+    const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
+    if (kept) out[kStep * k] = static_cast<OutType<kOut>>(__float_as_uint(IntegerOf(kOut, share[k])));
+  }
+  return most;
+}
+
+// The same to F32.
+template <int kStep, int kBins>
+__device__ __forceinline__ void StoreFloats(const FusedTables& t, const float (&number)[kBins], int first, void* ascan) {
+  float* const out = static_cast<float*>(ascan) + first;
+#pragma unroll
+  for (int k = 0; k < kBins; ++k) {
+    if (static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth)) out[kStep * k] = number[k];
   }
 }
 
@@ -144,39 +171,32 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
   const int first = Chain::kUsual ? bin : bin - t.first_bin;
+  uint32_t most = 0;  // of the warp, as an unsigned integer that is ordered like what it stands for: shares of 0 ... 1 are so already
   if constexpr (Chain::kUsual) {
-    Finish<Chain::kOut, math::Value::kDb, Chain::kOut != OutKind::kU8, true, kGroup>(t, power, first, out);
+    Measure<math::Value::kDb, false>(t, power);
+    most = StoreIntegers<Chain::kOut, true, kGroup>(t, power, first, lane, out, clipped);
   } else {
+    MeasureAny(t, power);
     switch (kind) {
-      case OutKind::kU8: FinishAny<OutKind::kU8, kGroup>(t, power, first, out); break;
-      case OutKind::kU16: FinishAny<OutKind::kU16, kGroup>(t, power, first, out); break;
-      default: FinishAny<OutKind::kF32, kGroup>(t, power, first, out); break;
+      case OutKind::kU8: StoreIntegers<OutKind::kU8, false, kGroup>(t, power, first, lane, out, clipped); break;
+      case OutKind::kU16: StoreIntegers<OutKind::kU16, false, kGroup>(t, power, first, lane, out, clipped); break;
+      default: StoreFloats<kGroup>(t, power, first, out); break;
     }
   }
-  const bool projections = target.mip != nullptr || target.aip != nullptr, count = kind != OutKind::kF32 && target.clipped != nullptr;
-  if (!projections && !count) return;
-  // As unsigned integers that are ordered like what they stand for: shares of 0 ... 1 are so already.
-  uint32_t most = 0;
-  if (kind != OutKind::kF32) {
-#pragma unroll
-    for (int k = 0; k < kBins; k += 2) most = __vimax3_u32(most, __float_as_uint(power[k]), __float_as_uint(power[k + 1]));
-    if (count) CountClipped<Chain::kUsual, kGroup>(t, power, most, first, lane, clipped);
-  }
-  if (!projections) return;
+  if (target.mip == nullptr && target.aip == nullptr) return;
   const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
   if (kind == OutKind::kF32) {
     float v = -INFINITY;
 #pragma unroll
     for (int k = 0; k < kBins; ++k) v = in_slab(k) ? fmaxf(v, power[k]) : v;
-    most = OrderOf(v);
+    most = __reduce_max_sync(0xFFFFFFFFu, OrderOf(v));
   } else if (!Chain::kUsual) {
-    most = 0;
 #pragma unroll
     for (int k = 0; k < kBins; k += 2) {
       most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0, in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
     }
+    most = __reduce_max_sync(0xFFFFFFFFu, most);
   }
-  most = __reduce_max_sync(0xFFFFFFFFu, most);
   if (kind != OutKind::kF32) most = __float_as_uint(IntegerOf(kind, __uint_as_float(most)));
   float sum = 0;
   if (target.aip != nullptr) {

@@ -115,9 +115,8 @@ class FusedChainImpl final : public FusedChain {
     const double top = c.output == DType::kU8 ? 256 : c.output == DType::kU16 ? 65536 : 0;
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
     const bool whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 && c.slab_end == c.depth;
-    // Where the floor is clipped, nothing below it need be told from it.
-    const bool clips_floor = 10 * std::log10(static_cast<double>(math::kPowerFloor)) * scale + offset < 0;
-    const bool floor = c.output == DType::kU16 || (c.output == DType::kU8 && clips_floor);
+    // Where the floor is stored as 0, or clipped, what is below it is stored the same: it need not be told from the floor.
+    const bool floor = top > 0 && (10 * std::log10(static_cast<double>(math::kPowerFloor)) * scale + offset) * top < 0.99;
     const bool cubic = c.interpolation == math::Interpolation::kCubic;
     const int64_t record_bytes = RecordBytes(c);
     t_ = {.raw = RawOf(c),

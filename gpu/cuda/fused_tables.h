@@ -21,7 +21,7 @@ struct FusedTables {
   bool real;   // without dispersion: two A-scans are one transform
   bool cubic;  // else linear, of which no interpolation is a case (r whole)
   bool pairs;  // samples can be loaded by two: their number is even, records start on words
-  bool usual;  // cubic, dB (of U8: the floor of math::kPowerFloor is clipped), whole lower half kept and in the slab, F samples a record
+  bool usual;  // cubic, dB in integers (math::kPowerFloor is stored as 0), whole lower half kept and in the slab, F samples a record
   math::Value value;
   int samples;  // S, at most F
   int64_t record_bytes;

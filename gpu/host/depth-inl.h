@@ -79,7 +79,9 @@ HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, c
       power = hn::Load(d, powers);
     }
     if (t.value == math::Value::kDb) {
-      v = hn::Mul(hn::Log(d, hn::Max(power, hn::Set(d, math::kPowerFloor))), hn::Set(d, 4.342944819032518f));  // 10 / ln 10
+      const V floor = hn::Set(d, math::kPowerFloor);
+      v = hn::Mul(hn::Log(d, hn::IfThenElse(hn::Ge(power, floor), power, floor)), hn::Set(d, 4.342944819032518f));  // 10 / ln 10
+      v = hn::IfThenElse(hn::IsNaN(power), power, v);
     } else {
       v = t.value == math::Value::kPower ? power : hn::Sqrt(power);
     }

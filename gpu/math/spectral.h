@@ -91,9 +91,9 @@ OCTAVO_HD inline float PositionFraction(uint32_t bits) {
   return number - 8.0f;
 }
 
-/// Value of a depth sample of the given power |z|^2; not for kReal and kComplex.
+/// Value of a depth sample of the given power |z|^2; not for kReal and kComplex. What is not a number has none in dB either.
 OCTAVO_HD inline float ValueOfPower(Value kind, float power) {
-  if (kind == Value::kDb) return 10.0f * log10f(fmaxf(power, kPowerFloor));
+  if (kind == Value::kDb) return 10.0f * log10f(power < kPowerFloor ? kPowerFloor : power);
   return kind == Value::kPower ? power : sqrtf(power);
 }
 

@@ -118,8 +118,17 @@ void ScanSession::TellNonFinite(size_t event) {
   if (non_finite_.data() == nullptr) return;
   const uint64_t* counts = non_finite_.as<uint64_t>() + (1 + peers_.size()) * event;
   const auto sum = static_cast<int64_t>(std::accumulate(counts, counts + 1 + peers_.size(), uint64_t{0}));
-  MutexLock lock(status_mutex_);
-  status_.non_finite_records = std::max(status_.non_finite_records, sum);
+  bool first = false;
+  {
+    MutexLock lock(status_mutex_);
+    first = sum > 0 && status_.non_finite_records == 0;
+    status_.non_finite_records = std::max(status_.non_finite_records, sum);
+  }
+  if (first) {
+    Warn(
+        "Records hold samples that are not finite (NaN, infinite). Their A-scans are NaN; in integers NaN is the lowest number. "
+        "non_finite_records counts them.");
+  }
 }
 
 // Above one hundredth the levels hide more than noise: told once for each processing.
