@@ -4,7 +4,7 @@
 // a thread of its own that takes the next batch, uploads it, reconstructs and downloads it; against one device that does as many
 // for itself in the same run. Every batch has data of its own, and its result is compared whole with the first device's, bit for bit.
 //   bench_tomo [--backend host|cuda] [--algorithm sirt|mlem|cgls|fbp] [--size N] [--angles N] [--slices N] [--iterations N] [--mask 0|1] [--peer 0|1]
-//              [--devices N] [--batches B]
+//              [--interpolation linear|cubic] [--devices N] [--batches B]
 
 #include <algorithm>
 #include <atomic>
@@ -212,7 +212,7 @@ struct Dealer {
 };
 
 int Run(int argc, char** argv) {
-  std::string backend = "auto", algorithm = "sirt";
+  std::string backend = "auto", algorithm = "sirt", interpolation = "linear";
   int64_t size = 0, angles = 0, slices = 0, iterations = 0;
   int64_t devices = 1, batches = 0;
   bool mask = true, peer = false;
@@ -225,6 +225,7 @@ int Run(int argc, char** argv) {
                {"--iterations", &iterations},
                {"--mask", &mask},
                {"--peer", &peer},
+               {"--interpolation", &interpolation},
                {"--devices", &devices},
                {"--batches", &batches}});
   auto opened = Take(OpenDevices(backend, static_cast<int>(devices)));
@@ -241,6 +242,8 @@ int Run(int argc, char** argv) {
   c.slices = slices != 0 ? slices : 16;
   c.iterations = c.algorithm == TomographyAlgorithm::kFbp ? 1 : iterations != 0 ? iterations : cuda ? 100 : 4;
   c.mask_ratio = mask ? 1 : 0;
+  if (interpolation != "linear" && interpolation != "cubic") Die("--interpolation is " + interpolation + "; allowed linear, cubic");
+  c.interpolation = interpolation == "cubic" ? math::RayInterpolation::kCubic : math::RayInterpolation::kLinear;
   const int64_t n = c.detectors, pixels = n * n;
   const double center = static_cast<double>(n - 1) / 2;
 
@@ -285,7 +288,8 @@ int Run(int argc, char** argv) {
   const std::vector<float> first = fetch(out.as<float>()), last_but_one = fetch(before.as<float>());
   const double peak = testing::Largest({first.begin(), first.end()});
   double off = 0;
-  if (c.algorithm != TomographyAlgorithm::kCgls && (c.iterations > 1 || c.algorithm == TomographyAlgorithm::kFbp)) {
+  const bool checked = c.interpolation == math::RayInterpolation::kLinear;  // the Checker's
+  if (checked && c.algorithm != TomographyAlgorithm::kCgls && (c.iterations > 1 || c.algorithm == TomographyAlgorithm::kFbp)) {
     const Checker checker{c, PlanTomography(c), one, center};
     const ProjectionFilterTaps taps = DesignProjectionFilter(c);
     const Doubles filter(taps.taps.begin(), taps.taps.end());
@@ -306,16 +310,17 @@ int Run(int argc, char** argv) {
   const double updates = static_cast<double>(c.iterations * c.slices),
                samples = 2.0 * static_cast<double>(pixels) * static_cast<double>(c.angles_rad.size());
   std::printf(
-      "{\"name\": \"tomo\", \"backend\": \"%s\", \"device\": \"%s\", \"algorithm\": \"%s\", \"size\": %lld, \"angles\": %zu, \"slices\": %lld, "
+      "{\"name\": \"tomo\", \"backend\": \"%s\", \"device\": \"%s\", \"algorithm\": \"%s\", \"interpolation\": \"%s\", \"size\": %lld, \"angles\": "
+      "%zu, \"slices\": %lld, "
       "\"iterations\": %lld, "
       "\"mask\": %s, \"s_per_slice\": %.4f, \"ms_per_slice_iteration\": %.4f, \"gsamples_per_s\": %.1f, \"plan_s\": %.3f, \"device_gb\": %.2f, "
       "\"psnr_db\": %.2f, "
-      "\"residual\": %.4g, \"off\": %.2g, \"checked\": true}\n",
-      device.info().backend.c_str(), device.info().model.c_str(), algorithm.c_str(), static_cast<long long>(n), c.angles_rad.size(),
-      static_cast<long long>(c.slices), static_cast<long long>(c.iterations), mask ? "true" : "false", seconds / static_cast<double>(c.slices),
-      1e3 * seconds / updates, samples * updates / seconds * 1e-9, plan_seconds,
+      "\"residual\": %.4g, \"off\": %.2g, \"checked\": %s}\n",
+      device.info().backend.c_str(), device.info().model.c_str(), algorithm.c_str(), interpolation.c_str(), static_cast<long long>(n),
+      c.angles_rad.size(), static_cast<long long>(c.slices), static_cast<long long>(c.iterations), mask ? "true" : "false",
+      seconds / static_cast<double>(c.slices), 1e3 * seconds / updates, samples * updates / seconds * 1e-9, plan_seconds,
       static_cast<double>(Take(Reconstructor::DeviceBytes(c, device))) * 1e-9, testing::Psnr(first, testing::Phantom(n)),
-      result.last.residual_norms.empty() ? 0 : result.last.residual_norms[0], off);
+      result.last.residual_norms.empty() ? 0 : result.last.residual_norms[0], off, checked ? "true" : "false");
   std::fflush(stdout);
 
   if (peer) {  // rotation-based as TomoPy's accelerated code does it, linear, on the same threads
