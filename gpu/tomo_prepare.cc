@@ -109,7 +109,7 @@ class DevicePreparer final : public Preparer {
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, host_counts_.data(), counts_.data(), math::kPrepareFlags * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     const auto* counts = host_counts_.as<int64_t>();
-    return PrepareCounts{.outliers = counts[0], .not_finite = counts[1], .floored = counts[2], .cut = counts[3]};
+    return PrepareCounts{.outliers = counts[0], .not_finite = counts[1], .floored = counts[2], .cut = counts[3], .unlit = counts[4]};
   }
 
  private:

@@ -138,6 +138,7 @@ struct PrepareCounts {
   int64_t not_finite = 0;  // became not_finite_value
   int64_t floored = 0;     // transmissions below log_floor
   int64_t cut = 0;         // transmissions above cutoff; with phase retrieval also beyond the crop
+  int64_t unlit = 0;       // transmissions that denominator_floor made, at least in part: the flat field is not brighter than the dark one there
 };
 
 /// Plans once, runs often; memory is taken by Create only.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -178,9 +179,10 @@ std::vector<double> PreparedAngles(const PrepareConfig& c, const std::vector<dou
   std::vector<double> means;
   const auto bin = static_cast<size_t>(c.bin_angles);
   for (size_t i = 0; i + bin <= angles.size(); i += bin) {
+    // From the first to each other one on the shorter way round: a turn may begin anew between them.
     double sum = 0;
-    for (size_t k = 0; k < bin; ++k) sum += angles[i + k];
-    means.push_back(sum / static_cast<double>(bin));
+    for (size_t k = 1; k < bin; ++k) sum += std::remainder(angles[i + k] - angles[i], 2 * std::numbers::pi);
+    means.push_back(angles[i] + sum / static_cast<double>(bin));
   }
   if (c.stitching.enabled) {
     const auto half = c.stitching.half_turn == 0 ? means.size() / 2 : static_cast<size_t>(c.stitching.half_turn);

@@ -49,9 +49,10 @@ struct CorrectSpec {
   math::Finishing finishing;
 };
 
-/// Adds a raw pixel's counts above the dark field, and what the open beam gives there.
+/// Adds a raw pixel's counts above the dark field, and what the open beam gives there: where that is below the floor, the floor.
 template <class T>
-OCTAVO_HD void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row, int64_t column, float* counts, float* open) {
+OCTAVO_HD void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row, int64_t column, float* counts, float* open,
+                        uint32_t* flags) {
   const int64_t field = s.in.rows * s.in.columns, pixel = row * s.in.columns + column;
   const float dark = s.dark == nullptr ? 0.0f : s.dark[pixel];
   *counts += static_cast<float>(frames[angle * s.in.frame_stride + row * s.in.row_stride + column]) - dark;
@@ -64,7 +65,11 @@ OCTAVO_HD void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, in
   float light = flat[0];
   if (at.weight > 0.0f) light += at.weight * (flat[field] - light);
   light -= dark;
-  *open += light < s.denominator_floor ? s.denominator_floor : light;  // NaN stays
+  if (light < s.denominator_floor) {  // NaN stays
+    *flags |= math::kFlagUnlit;
+    light = s.denominator_floor;
+  }
+  *open += light;
 }
 
 /// Transmission of output pixel (angle, row, column): sums of counts over sums of fields, cut off, perhaps finished.
@@ -72,12 +77,12 @@ template <class T>
 OCTAVO_HD float Corrected(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row, int64_t column, uint32_t* flags) {
   float counts = 0, open = 0;
   if (s.bin_angles == 1 && s.bin_rows == 1 && s.bin_columns == 1) {
-    AddPixel(s, frames, angle, s.first_row + row, s.first_column + column, &counts, &open);
+    AddPixel(s, frames, angle, s.first_row + row, s.first_column + column, &counts, &open, flags);
   } else {
     for (int64_t a = angle * s.bin_angles; a < (angle + 1) * s.bin_angles; ++a) {
       for (int64_t r = s.first_row + row * s.bin_rows; r < s.first_row + (row + 1) * s.bin_rows; ++r) {
         for (int64_t c = s.first_column + column * s.bin_columns; c < s.first_column + (column + 1) * s.bin_columns; ++c) {
-          AddPixel(s, frames, a, r, c, &counts, &open);
+          AddPixel(s, frames, a, r, c, &counts, &open, flags);
         }
       }
     }

@@ -118,8 +118,8 @@ OCTAVO_HD inline bool IsOutlier(float value, float median, float difference, boo
 }
 
 /// What is counted: bits of a pixel.
-enum PrepareFlag : uint32_t { kFlagOutlier = 1, kFlagNotFinite = 2, kFlagFloored = 4, kFlagCut = 8 };
-inline constexpr int kPrepareFlags = 4;
+enum PrepareFlag : uint32_t { kFlagOutlier = 1, kFlagNotFinite = 2, kFlagFloored = 4, kFlagCut = 8, kFlagUnlit = 16 };
+inline constexpr int kPrepareFlags = 5;
 
 struct Finishing {
   bool minus_log = false;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
 constexpr double kWideGap = 20 * kDegree;  // of a half turn: a smaller one does little harm
+constexpr double kWideBin = 10 * kDegree;  // of angles that are made one: an object's rim is blurred by more than a tenth of its radius
 constexpr size_t kFewAngles = 8;           // fewer say nothing about their unit
 
 struct Span {
@@ -91,8 +92,22 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
   }
   const HalfTurn half = HalfTurnOf(angles);
   if (half.widest_gap > kWideGap && half.widest_gap > 3 * half.even_gap) {
-    out->warnings.push_back(absl::StrFormat("The angles leave a gap of %.1f degrees in the half turn that a complete reconstruction needs.",
-                                            half.widest_gap / kDegree));
+    out->warnings.push_back(
+        absl::StrFormat("The angles leave a gap of %.1f degrees in the half turn that a complete reconstruction needs.", half.widest_gap / kDegree));
+  }
+}
+
+void LookAtBins(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  const auto bin = static_cast<size_t>(std::max<int64_t>(spec.preparation.config.bin_angles, 1));
+  double widest = 0;
+  for (size_t i = 0; i + bin <= info.angles_rad.size(); i += bin) {
+    for (size_t k = 1; k < bin; ++k) widest = std::max(widest, std::abs(std::remainder(info.angles_rad[i + k] - info.angles_rad[i], 2 * kPi)));
+  }
+  if (widest > kWideBin) {
+    out->warnings.push_back(
+        absl::StrFormat("bin_angles = %d makes one projection of such that are up to %.1f degrees apart: "
+                        "the angles are not in order, or too few for it.",
+                        bin, widest / kDegree));
   }
 }
 
@@ -133,6 +148,7 @@ Implausible FindImplausible(const TomographySpec& spec, const storage::Projectio
   Implausible out;
   LookAtAxis(spec, info, &out);
   LookAtAngles(spec, info, &out);
+  LookAtBins(spec, info, &out);
   LookAtFlats(spec, info, &out);
   return out;
 }

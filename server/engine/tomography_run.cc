@@ -29,6 +29,11 @@ absl::Status TomographyRunner::Run() {
     run_.Log(absl::StrCat("preparation: ", report_.outliers, " outliers, ", report_.not_finite, " values that were not finite, ", report_.floored,
                           " transmissions below the floor"));
   }
+  if (report_.unlit > 0) {
+    run_.Warn(absl::StrCat("The flat field is not brighter than the dark field where ", report_.unlit,
+                           " transmissions were made: they were divided by denominator_floor and tell nothing. Dead pixels, or flat and dark "
+                           "fields that are exchanged?"));
+  }
   report_.residual_norm = squares_ < 0 ? kNone : std::sqrt(squares_);
   report_.relative_residual = first_squares_ > 0 ? std::sqrt(squares_ / first_squares_) : kNone;
   run_.Found(report_);

@@ -28,7 +28,7 @@ absl::Status TomographyRunner::Collect() {
   if (!before.complete) {
     OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([this] { return AwaitProjections(); }, stop_));
   }
-  report_.outliers = report_.not_finite = report_.floored = 0;  // those of previews
+  report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // those of previews
   OCTAVO_ASSIGN_OR_RETURN(input_, task_.port->Snapshot());
   const storage::ProjectionInfo& info = input_->info();
   run_.Step(info.projections + info.flats + info.darks, kNone);
@@ -101,6 +101,7 @@ absl::Status TomographyRunner::Count(Preparer& preparer) {
   report_.outliers += counts.outliers;
   report_.not_finite += counts.not_finite;
   report_.floored += counts.floored;
+  report_.unlit += counts.unlit;
   return absl::OkStatus();
 }
 
@@ -121,7 +122,7 @@ absl::Status TomographyRunner::FindAxis() {
     run_.Free(prepared.data);
     if (!overlap) report_.center_method = kMethods[static_cast<int>(spec_.center.search.method)];
     run_.Step(1, kNone);
-    report_.outliers = report_.not_finite = report_.floored = 0;  // they are counted again
+    report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
   }
   if (layout_.stitched()) {
     centers_ = {layout_.PreparedCenterOf(0)};

@@ -84,7 +84,7 @@ struct TomographyReport {
   std::vector<double> tried_centers, scores;
   bool center_at_edge = false;
   double overlap = 0;
-  int64_t outliers = 0, not_finite = 0, floored = 0;
+  int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
 };
 
 }  // namespace octavo::engine

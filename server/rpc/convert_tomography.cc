@@ -311,6 +311,7 @@ void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyRe
   out->set_outliers(in.outliers);
   out->set_not_finite(in.not_finite);
   out->set_floored(in.floored);
+  out->set_unlit(in.unlit);
 }
 
 }  // namespace octavo::rpc

@@ -82,16 +82,20 @@ Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles
       Doubles row;
       for (int64_t d = 0; d < shape.detectors; ++d) {
         double light = 0, open = 0;
+        bool unlit = false;
         for (int64_t ka = 0; ka < c.bin_angles; ++ka) {
           for (int64_t kr = 0; kr < c.bin_rows; ++kr) {
             for (int64_t kc = 0; kc < c.bin_columns; ++kc) {
               const int64_t angle = a * c.bin_angles + ka;
               const auto pixel = static_cast<size_t>((c.crop_row + s * c.bin_rows + kr) * c.columns + c.crop_column + d * c.bin_columns + kc);
               light += raw[static_cast<size_t>(angle * pixels) + pixel] - dark[pixel];
-              open += fields.empty() ? 1.0 : std::max(flat_at(angle, pixel) - dark[pixel], c.denominator_floor);
+              const double beam = fields.empty() ? 1.0 : flat_at(angle, pixel) - dark[pixel];
+              unlit = unlit || beam < c.denominator_floor;
+              open += std::max(beam, c.denominator_floor);
             }
           }
         }
+        counts->unlit += unlit;
         row.push_back(light / open);
         if (c.has_cutoff && row.back() > c.cutoff) {
           row.back() = c.cutoff;

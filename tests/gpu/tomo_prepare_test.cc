@@ -123,7 +123,14 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     c.minus_log = pick(3) != 0;
     const double light = c.dtype == DType::kU8 ? 200 : 2000;
     Doubles raw = Counts(c.angles * c.rows * c.columns, 0.2 * light, 1.02 * light);
-    const Doubles flats = Counts(c.flats * c.rows * c.columns, 0.9 * light, light), darks = Counts(c.darks * c.rows * c.columns, 3, 9);
+    Doubles flats = Counts(c.flats * c.rows * c.columns, 0.9 * light, light), darks = Counts(c.darks * c.rows * c.columns, 3, 9);
+    // Pixels of the detector that are dead: no field lights them.
+    for (int i = 0; c.outliers.window == 0 && c.air_left + c.air_right == 0 && i < 3; ++i) {
+      const size_t dead = random_() % static_cast<size_t>(c.rows * c.columns), pixels = static_cast<size_t>(c.rows * c.columns);
+      for (size_t at = dead; at < flats.size(); at += pixels) flats[at] = 3;
+      for (size_t at = dead; at < darks.size(); at += pixels) darks[at] = 3;
+      for (size_t at = dead; at < raw.size(); at += pixels) raw[at] = 3;
+    }
     for (int i = 0; i < 20; ++i) raw[random_() % raw.size()] = light + 50, raw[random_() % raw.size()] = 0;
     PrepareCounts want_counts, counts;
     const Doubles want = PrepareModel(c, raw, flats, darks, &want_counts);
@@ -135,7 +142,22 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     EXPECT_EQ(counts.outliers, want_counts.outliers);
     EXPECT_NEAR(static_cast<double>(counts.cut), static_cast<double>(want_counts.cut), 2);
     EXPECT_EQ(counts.not_finite, want_counts.not_finite);
+    EXPECT_EQ(counts.unlit, want_counts.unlit);
     EXPECT_NEAR(static_cast<double>(counts.floored), static_cast<double>(want_counts.floored), 1);
+  }
+}
+
+TEST(PreparedAnglesTest, BinnedAnglesAreMeansOnTheShorterWayRound) {
+  const double degree = std::numbers::pi / 180;
+  PrepareConfig c;
+  c.bin_angles = 2;
+  Doubles angles;
+  for (const double angle : {358.0, 359.0, 359.5, 0.5, 1.0, 2.0, -179.0, 179.0}) angles.push_back(angle * degree);
+  const std::vector<double> means = PreparedAngles(c, angles);
+  ASSERT_EQ(means.size(), 4);
+  for (size_t i = 0; i < means.size(); ++i) {
+    const double want[] = {358.5, 0, 1.5, 180};
+    EXPECT_NEAR(std::remainder(means[i] - want[i] * degree, 2 * std::numbers::pi), 0, 1e-12) << i;
   }
 }
 

@@ -133,6 +133,17 @@ TEST_F(TomographyPlausibleTest, AWedgeThatIsMissingIsTold) {
   EXPECT_THAT(FindImplausible(same.spec, same.info).refusal(), IsError(absl::StatusCode::kInvalidArgument, "5 angles, all 0.2 rad"));
 }
 
+TEST_F(TomographyPlausibleTest, ProjectionsFarApartThatAreMadeOneAreTold) {
+  for (const int64_t bin : {2, 4}) {
+    Case c(400, std::uniform_real_distribution<double>(-7, 7)(random_), 2 * kPi / 400);
+    c.spec.preparation.config.bin_angles = bin;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << bin;
+    for (double& angle : c.info.angles_rad) angle -= 2 * kPi * std::floor(angle / (2 * kPi));
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << bin << ", where a turn begins anew";
+    EXPECT_THAT(FindImplausible(c.Shuffled(random_).spec, c.info).warnings, ElementsAre(HasSubstr("degrees apart"))) << bin;
+  }
+}
+
 TEST_F(TomographyPlausibleTest, AnAxisBesideTheDetectorIsRefused) {
   for (const double axis : {-0.5, 0.0, 17.3, 255.0, 255.5}) {
     Case c(180, 0, kPi / 180);
