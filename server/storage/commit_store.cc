@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -19,7 +18,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "tbb/parallel_invoke.h"
 
 #include "gpu/base/failpoint.h"
@@ -132,31 +130,34 @@ class StoreImpl final : public CommitStore {
     if (!IsSameRoot(failed.paths)) return false;
     auto held = Hold(roots_, failed.paths);
     // Without its folder nothing of it is left. Where a link has taken the folder's place, it is looked for there no more than elsewhere.
-    if (absl::IsNotFound(held.status())) held = HeldPaths{.folder = {}, .paths = failed.paths};
+    if (absl::IsNotFound(held.status())) return End(failed);
     if (!held.ok()) return false;
     const CommitPaths& paths = held->paths;
-    if (failed.published) {
-      if (!RemoveTree(paths.temporary) || !IsSameRoot(paths)) return false;
-      (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "published"}});
-      return true;
-    }
+    if (failed.published) return RemoveTree(paths.temporary) && End(failed);
     // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
     const bool ours_only = !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
-    if (failed.renaming && ours_only && !WithdrawFiles(paths).ok()) return false;
+    const bool in_folder = held->OpenTemporary().ok();
+    if (failed.renaming && ours_only && ((!paths.folder && !in_folder) || !WithdrawFiles(held->Moving()).ok())) return false;
     // Said before anything is removed: recovery must not take a half removed directory for a half published one.
     failed.said = failed.said || Record({{"op", "abandon"}, {"key", paths.key}}).ok();
     // No room even for that line: what is to be removed may be what fills the disk. Before any renaming it can go without: where
     // there is no manifest, recovery publishes nothing.
-    if (!failed.said && (failed.renaming || !RemoveManifest(paths.temporary))) return false;
-    MutexLock lock(tree_mutex_);
-    if (!RemoveTree(paths.temporary) || !IsSameRoot(paths)) return false;
-    RemoveEmpty(roots_, paths.made);
-    (void)Record({{"op", "end"}, {"key", paths.key}, {"result", "abandoned"}});
+    if (!failed.said && (failed.renaming || (in_folder && !RemoveManifest(held->temporary)))) return false;
+    return RemoveTree(paths.temporary) && End(failed);
+  }
+  /// Nothing but folders that it made is left of it.
+  bool End(const Failed& failed) {
+    if (!IsSameRoot(failed.paths)) return false;
+    if (!failed.published) {
+      MutexLock lock(tree_mutex_);
+      RemoveEmpty(roots_, failed.paths.made);
+    }
+    (void)Record({{"op", "end"}, {"key", failed.paths.key}, {"result", failed.published ? "published" : "abandoned"}});
     return true;
   }
-  static bool RemoveManifest(const std::string& temporary) {
-    const std::string path = absl::StrCat(temporary, "/", kManifestName);
-    return !PathExists(path) || (::unlink(path.c_str()) == 0 && SyncDirectory(temporary).ok());
+  static bool RemoveManifest(const UniqueFd& temporary) {
+    if (::unlinkat(temporary.get(), kManifestName, 0) != 0) return errno == ENOENT;
+    return SyncDirectory(NameOfOpen(temporary)).ok();
   }
 
   const std::vector<std::string> roots_;
@@ -196,12 +197,9 @@ class Transaction final : public CommitTransaction {
     // From here on the folders are used that are open: somebody may put a link in the place of each.
     OCTAVO_ASSIGN_OR_RETURN(held_, Hold(store_->roots(), paths_));
     if (::mkdirat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), 0755) != 0) return ErrnoStatus(errno, "creating directory", paths_.temporary);
-    temporary_ = UniqueFd(::openat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!temporary_) return ErrnoStatus(errno, "opening", paths_.temporary);
-    // A folder is published under its own name; single files leave theirs.
-    if (!paths_.folder) held_.paths.temporary = NameOfOpen(temporary_);
-    auto writer = MakeFileListWriter(NameOfOpen(temporary_), meta_, options);
-    if (!writer.ok()) return Named(writer.status());
+    OCTAVO_RETURN_IF_ERROR(held_.OpenTemporary());
+    auto writer = MakeFileListWriter(NameOfOpen(held_.temporary), meta_, options);
+    if (!writer.ok()) return held_.Named(writer.status());
     writer_ = *std::move(writer);
     if (const int failure = Failpoint("tmp_created")) return ErrnoStatus(failure, "creating", paths_.temporary);
     return absl::OkStatus();
@@ -218,13 +216,13 @@ class Transaction final : public CommitTransaction {
     absl::Status written;
     tbb::parallel_invoke([&] { written = writer_->WriteSlab(y_begin, bscans, data); },
                          [&] { sums_.Add(data, bscans * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype)); });
-    return status_ = Named(written);
+    return status_ = held_.Named(written);
   }
 
   absl::StatusOr<CommitOutcome> Publish() override {
     OCTAVO_RETURN_IF_ERROR(status_);
     auto outcome = WriteOut();
-    if (!outcome.ok()) outcome = Named(outcome.status());
+    if (!outcome.ok()) outcome = held_.Named(outcome.status());
     // Whatever failed, this transaction ends here: files that could not be synced are not to be trusted a second time.
     status_ = outcome.ok() ? absl::FailedPreconditionError("the commit is published") : outcome.status();
     return outcome;
@@ -244,27 +242,22 @@ class Transaction final : public CommitTransaction {
     if (const int error = Failpoint("files_synced")) return ErrnoStatus(error, "syncing", paths_.temporary);
     const Manifest manifest{
         .commit = paths_.id, .files = writer_->Files(), .raw_bytes = wanted, .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
-    const std::string text = manifest.ToJson(), path = absl::StrCat(NameOfOpen(temporary_), "/", kManifestName);
+    const std::string text = manifest.ToJson(), path = absl::StrCat(NameOfOpen(held_.temporary), "/", kManifestName);
     OCTAVO_RETURN_IF_ERROR(WriteNewFile(path, text.data(), text.size()));
     OCTAVO_RETURN_IF_ERROR(SyncFile(path));
-    OCTAVO_RETURN_IF_ERROR(SyncDirectory(NameOfOpen(temporary_)));
+    OCTAVO_RETURN_IF_ERROR(SyncDirectory(NameOfOpen(held_.temporary)));
     if (const int error = Failpoint("manifest_written")) return ErrnoStatus(error, "writing", path);
     if (const int error = Failpoint("before_rename")) return ErrnoStatus(error, "renaming to", paths_.final);
     if (!IsSameRoot(paths_)) {
       return WithInfo(absl::UnavailableError(absl::StrCat("the storage root ", paths_.root, " is away, or another one; is its disk still mounted?")),
                       {.reason = "ROOT_AWAY", .field = "", .numbers = {{"retryable", "true"}}});
     }
-    struct stat ours {
-    }, named{};
-    if (::fstat(temporary_.get(), &ours) != 0 || ::fstatat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
-        ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) {
-      return absl::AbortedError(absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
-    }
+    if (!held_.HasTemporaryName()) return absl::AbortedError(absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
     renaming_ = true;
-    OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.paths));
+    OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.Moving()));
     published_ = true;
     // The data is safe whether or not the rest works: recovery would find the final name and accept it.
-    const bool clean = paths_.folder || (RemoveTree(absl::StrCat(NameOfOpen(held_.folder), "/", BaseOf(paths_.temporary))) && IsSameRoot(paths_));
+    const bool clean = paths_.folder || (RemoveTree(held_.paths.temporary) && IsSameRoot(paths_));
     if (Failpoint("journal_end") == 0) {
       if (clean) {
         (void)store_->Record({{"op", "end"}, {"key", paths_.key}, {"result", "published"}});
@@ -280,21 +273,9 @@ class Transaction final : public CommitTransaction {
                          .checksum = manifest.checksum};
   }
 
-  /// With the names that people know in place of those of open folders.
-  absl::Status Named(const absl::Status& status) const {
-    if (status.ok()) return status;
-    const std::string text =
-        absl::StrReplaceAll(status.message(), {{absl::StrCat(NameOfOpen(temporary_), "/"), absl::StrCat(paths_.temporary, "/")},
-                                               {absl::StrCat(NameOfOpen(held_.folder), "/"), absl::StrCat(ParentOf(paths_.final), "/")},
-                                               {absl::StrCat(NameOfOpen(temporary_), ":"), absl::StrCat(paths_.temporary, ":")},
-                                               {absl::StrCat(NameOfOpen(held_.folder), ":"), absl::StrCat(ParentOf(paths_.final), ":")}});
-    return WithInfo(absl::Status(status.code(), text), InfoOf(status));
-  }
-
   StoreImpl* const store_;
   CommitPaths paths_;
   HeldPaths held_;
-  UniqueFd temporary_;
   const VolumeMeta meta_;
   const std::chrono::steady_clock::time_point begun_;
   std::unique_ptr<FileListWriter> writer_;

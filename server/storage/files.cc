@@ -65,20 +65,15 @@ absl::Status WriteNewFile(const std::string& path, const void* data, size_t byte
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+absl::StatusOr<std::string> ReadWholeFile(int fd, const std::string& path, size_t most) {
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "opening", path);
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "examining", path);
+  if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(path, " is no regular file"));
+  // The length is only what the file says: it costs nothing to have a hole of terabytes.
+  if (info.st_size > static_cast<int64_t>(most))
+    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; allowed at most ", most));
   std::string text(static_cast<size_t>(info.st_size), '\0');
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::read(fd.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "reading", path);
-    if (n == 0) break;
-    done += static_cast<size_t>(n);
-  }
-  text.resize(done);
+  OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, text.data(), text.size(), 0));
   return text;
 }
 
@@ -114,7 +109,7 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
   // File systems without it. A hard link does not replace either; directories cannot be linked, but renaming one onto a
   // directory that was just created, and so is empty, cannot hit somebody else's.
   struct stat info {};
-  if (::stat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "renaming", from);
+  if (::lstat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "renaming", from);
   if (S_ISDIR(info.st_mode)) {
     OCTAVO_RETURN_IF_ERROR(MakeDirectory(to));
     if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();

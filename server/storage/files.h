@@ -20,7 +20,8 @@ absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_
 absl::Status ReadAllAt(int fd, const std::string& path, void* data, size_t bytes, int64_t offset);
 /// Creates `path` (must not exist), writes all, closes. No sync.
 absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes);
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+/// All of a regular file that is open. DataLoss if it is none, or longer than `most`; `path` is for messages.
+absl::StatusOr<std::string> ReadWholeFile(int fd, const std::string& path, size_t most);
 absl::Status SyncFile(const std::string& path);       // fdatasync
 absl::Status SyncDirectory(const std::string& path);  // fsync
 absl::Status MakeDirectory(const std::string& path);  // AlreadyExists if there

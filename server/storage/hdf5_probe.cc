@@ -48,25 +48,28 @@ std::counting_semaphore<4>& Turns() {
   return turns;
 }
 
-/// Not 0, 1 or 2, which the new process gets others as.
-UniqueFd AboveStdio(UniqueFd fd) { return !fd || fd.get() > 2 ? std::move(fd) : UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3)); }
+/// Not 0, 1, 2 or kProbedFile, which the new process gets others as.
+UniqueFd OutOfTheWay(UniqueFd fd) {
+  return !fd || fd.get() > kProbedFile ? std::move(fd) : UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
+}
 
 /// A file without a name: unlike a pipe it takes all at once, whoever reads it.
 UniqueFd FileOf(const std::string& bytes) {
   UniqueFd fd(::memfd_create("octavo-probe", MFD_CLOEXEC));
   if (!fd || ::pwrite(fd.get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return UniqueFd();
-  return AboveStdio(std::move(fd));
+  return OutOfTheWay(std::move(fd));
 }
 
 /// A process with these as its only descriptors, and /dev/null for what it complains. 0 or errno.
-int Spawn(const std::vector<std::string>& command, int in, int out, pid_t* pid) {
+int Spawn(const std::vector<std::string>& command, int in, int out, int file, pid_t* pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  posix_spawn_file_actions_adddup2(&actions, file, kProbedFile);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kProbedFile + 1);
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);  // ^C is for the server
   sigset_t none, usual;
@@ -141,7 +144,7 @@ void UseHdf5Probe(Hdf5Probe probe) {
   used.probe = std::make_shared<const Hdf5Probe>(std::move(probe));
 }
 
-absl::Status ProbeHdf5(const std::string& path, const ProjectionOptions& options) {
+absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path, const ProjectionOptions& options) {
   std::shared_ptr<const Hdf5Probe> probe;
   {
     Used& used = TheProbe();
@@ -161,10 +164,13 @@ absl::Status ProbeHdf5(const std::string& path, const ProjectionOptions& options
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return NotStarted(*probe, std::strerror(errno));
   const UniqueFd from(ends[0]);
-  UniqueFd to = AboveStdio(UniqueFd(ends[1]));
+  UniqueFd to = OutOfTheWay(UniqueFd(ends[1]));
+  const UniqueFd looked_at(::fcntl(file.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
+  if (!to || !looked_at) return NotStarted(*probe, std::strerror(errno));
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(probe->seconds));
   pid_t pid = 0;
-  if (const int failure = Spawn(probe->command, request.get(), to.get(), &pid); failure != 0) return NotStarted(*probe, std::strerror(failure));
+  if (const int failure = Spawn(probe->command, request.get(), to.get(), looked_at.get(), &pid); failure != 0)
+    return NotStarted(*probe, std::strerror(failure));
   to = UniqueFd();
   const Ended ended = WaitFor(pid, from.get(), deadline);
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kProbeNotStarted) return NotStarted(*probe, "it ended at once");

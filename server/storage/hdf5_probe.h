@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "gpu/base/unique_fd.h"
 #include "server/storage/projection_input.h"
 
 // The HDF5 library trusts what it reads: a damaged file can crash it, and with it the process and all that the process holds. So a
@@ -23,12 +24,13 @@ struct Hdf5Probe {
 /// From now on OpenProjections has HDF5 files looked at so. Once, at the start of a server.
 void UseHdf5Probe(Hdf5Probe probe);
 
-/// Has a file looked at, and waits. OK: it may be opened here (also where nothing looks, or the program could not be started, which is
-/// logged once). Else the error that opening it would have given, or DataLoss DAMAGED_FILE where it takes more than the limits, or the
-/// other process crashed on it, which is logged. Any thread; holds no lock; at most a few of them at once.
-absl::Status ProbeHdf5(const std::string& path, const ProjectionOptions& options);
+/// Has an open file, which had the name `path`, looked at, and waits. OK: it may be opened here (also where nothing looks, or the program could not
+/// be started, which is logged once). Else the error that opening it would have given, or DataLoss DAMAGED_FILE where it takes more than the limits,
+/// or the other process crashed on it, which is logged. Any thread; holds no lock; at most a few of them at once.
+absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path, const ProjectionOptions& options);
 
-/// What the other process does: reads what is asked for from the descriptor `request`, looks, writes to `answer`. Its exit status.
-int AnswerHdf5Probe(int request, int answer);
+/// What the other process does: reads what is asked for from standard input, looks at the file that it has as kProbedFile, writes to standard output.
+/// Its exit status.
+int AnswerHdf5Probe();
 
 }  // namespace octavo::storage

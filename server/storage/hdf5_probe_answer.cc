@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "gpu/base/unique_fd.h"
 #include "server/storage/hdf5_probe.h"
 #include "server/storage/hdf5_probe_wire.h"
 #include "server/storage/projection_parts.h"
@@ -69,7 +70,8 @@ absl::Status ReadEnds(const ProbeRequest& request, ProjectionInput& input) {
 
 absl::Status Look(const ProbeRequest& request) try {
   errno = 0;
-  const auto input = OpenProjections(request.path, request.options);
+  const UniqueFd file(kProbedFile);
+  const auto input = OpenHdf5Projections(file, request.path, request.options);
   if (!input.ok() && errno == ENOMEM) return TooLarge(request, "the file");
   OCTAVO_RETURN_IF_ERROR(input.status());
   return ReadEnds(request, **input);
@@ -89,13 +91,13 @@ std::string ReadAll(int fd) {
 
 }  // namespace
 
-int AnswerHdf5Probe(int request_fd, int answer_fd) {
-  const auto request = DecodeRequest(ReadAll(request_fd));
+int AnswerHdf5Probe() {
+  const auto request = DecodeRequest(ReadAll(STDIN_FILENO));
   if (!request.has_value()) return kProbeNotStarted;
   Confine(*request);
   const std::string answer = EncodeAnswer(Look(*request));
   for (size_t at = 0; at < answer.size();) {
-    const ssize_t n = ::write(answer_fd, answer.data() + at, answer.size() - at);
+    const ssize_t n = ::write(STDOUT_FILENO, answer.data() + at, answer.size() - at);
     if (n < 0 && errno != EINTR) return 1;
     if (n > 0) at += static_cast<size_t>(n);
   }

@@ -14,6 +14,8 @@ namespace octavo::storage {
 
 /// Exit status of a process that could not look at anything, as that of a shell without the program.
 inline constexpr int kProbeNotStarted = 127;
+/// The descriptor that the process inherits beside those of standard input and output: of the file that it is to look at.
+inline constexpr int kProbedFile = 3;
 
 struct ProbeRequest {
   std::string path;

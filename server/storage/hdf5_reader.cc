@@ -1,7 +1,7 @@
 #include "server/storage/hdf5_reader.h"
 
 #include <algorithm>
-#include <fcntl.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -105,18 +105,23 @@ class Hdf5Frames final : public FrameArray {
   const int rank_;
 };
 
-absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(const std::string& path, const std::vector<std::string>& roots) {
+absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(const UniqueFd& opened, const std::string& path, const std::vector<std::string>& roots) {
   std::shared_ptr<Hdf5Reader> reader(new Hdf5Reader(path));
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
-  // The library opens by name: that of a file which is open already.
-  OCTAVO_ASSIGN_OR_RETURN(const OpenedBeneath opened, OpenBeneath(path, roots, O_RDONLY | O_NONBLOCK));
-  const std::string name = NameOfOpen(opened.fd);
+  const std::string name = NameOfOpen(opened);  // the library opens by name
+  // It asks for the name that the file has, and fails where there is none any more.
+  const auto replaced = [&] {
+    struct stat info {};
+    return ::fstat(opened.get(), &info) == 0 && info.st_nlink == 0;
+  };
   if (H5Fis_hdf5(name.c_str()) <= 0) {
     H5Eclear2(H5E_DEFAULT);
+    if (replaced()) return ReplacedProjections(path);
     return BadProjections(path, "the file", "is no HDF5 file", "HDF5 (Data Exchange, NXtomo), .npy and Zarr");
   }
   Id file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!file && replaced()) return ReplacedProjections(path);
   if (!file) return DamagedProjections(path, "the file", absl::StrCat("cannot be opened: ", Hdf5Reason()));
   reader->links_ = std::make_unique<Hdf5Links>(path, std::move(file), roots);
   return reader;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/base/unique_fd.h"
 #include "server/storage/hdf5_dataset.h"
 #include "server/storage/hdf5_links.h"
 #include "server/storage/projection_parts.h"
@@ -20,8 +21,8 @@ namespace octavo::storage {
 /// projection_input.h.
 class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
  public:
-  /// `roots`: folders that other files may lie under; none = no other file is read.
-  static absl::StatusOr<std::shared_ptr<Hdf5Reader>> Open(const std::string& path, const std::vector<std::string>& roots);
+  /// `opened` had the name `path`. `roots`: folders that other files may lie under; none = no other file is read.
+  static absl::StatusOr<std::shared_ptr<Hdf5Reader>> Open(const UniqueFd& opened, const std::string& path, const std::vector<std::string>& roots);
   ~Hdf5Reader();
 
   const std::string& path() const { return path_; }

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <sys/stat.h>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "gpu/base/unique_fd.h"
 #include "server/storage/chunk_grid.h"
 #include "server/storage/files.h"
 #include "server/storage/hdf5_library.h"
@@ -185,7 +187,9 @@ class Hdf5Writer final : public SingleFileWriter {
       if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0) return Hdf5Error("writing", data_path_);
     }
     // The library writes where it likes, so the CRC is taken of what is there in the end.
-    OCTAVO_ASSIGN_OR_RETURN(const Manifest::File file, DescribeFile(data_path_));
+    const UniqueFd written(::open(data_path_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!written) return ErrnoStatus(errno, "opening", data_path_);
+    OCTAVO_ASSIGN_OR_RETURN(const Manifest::File file, DescribeFile(written, data_path_));
     disk_bytes_ = file.bytes;
     return file;
   }

@@ -20,6 +20,8 @@
 namespace octavo::storage {
 namespace {
 
+constexpr size_t kMostBytes = size_t{1} << 30;
+
 std::string LineOf(const nlohmann::json& record) {
   const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return absl::StrCat(absl::Hex(Crc32c(text.data(), text.size()), absl::kZeroPad8), " ", text, "\n");
@@ -39,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
   }
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening journal", path);
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd.get(), path, kMostBytes));
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     uint32_t crc = 0;
     if (line.size() < 10 || !absl::SimpleHexAtoi(line.substr(0, 8), &crc) || Crc32c(line.data() + 9, line.size() - 9) != crc) continue;

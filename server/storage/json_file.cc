@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -20,13 +19,7 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, const JsonL
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(int fd, const std::string& path, const JsonLimits& limits) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "opening", path);
-  if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(path, " is no regular file"));
-  if (info.st_size > static_cast<int64_t>(limits.bytes))
-    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; allowed at most ", limits.bytes));
-  std::string text(static_cast<size_t>(info.st_size), '\0');
-  OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, text.data(), text.size(), 0));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd, path, limits.bytes));
   auto parsed = ParseJson(text, limits);
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat(path, " ", parsed.status().message()));
   return parsed;

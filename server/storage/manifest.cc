@@ -4,16 +4,15 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
 #include "gpu/base/json.h"
 #include "gpu/base/status.h"
-#include "gpu/base/unique_fd.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/open_beneath.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
@@ -35,8 +34,7 @@ std::string Manifest::ToJson() const {
 }
 
 absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
-  // A file takes four values; a volume of small chunks has millions of files.
-  auto parsed = ParseJson(text, {.bytes = size_t{1} << 30, .depth = 8, .values = size_t{1} << 25});
+  auto parsed = ParseJson(text, kManifestLimits);
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat("damaged manifest: it ", parsed.status().message()));
   try {
     nlohmann::json& json = *parsed;
@@ -53,38 +51,55 @@ absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
   }
 }
 
-absl::StatusOr<Manifest::File> DescribeFile(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+absl::StatusOr<Manifest::File> DescribeFile(const UniqueFd& fd, const std::string& path) {
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
+  if (::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "examining", path).message());
+  if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(path, " is no regular file"));
   Manifest::File file{.path = "", .bytes = info.st_size, .crc32c = 0};
   std::vector<char> piece(static_cast<size_t>(std::min<int64_t>(file.bytes, 1 << 20)));
-  for (int64_t left = file.bytes; left > 0;) {
-    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return absl::DataLossError(ErrnoStatus(n < 0 ? errno : EIO, "reading", path).message());
-    file.crc32c = Crc32c(piece.data(), static_cast<size_t>(n), file.crc32c);
-    left -= n;
+  for (int64_t at = 0; at < file.bytes; at += std::ssize(piece)) {
+    piece.resize(static_cast<size_t>(std::min(file.bytes - at, std::ssize(piece))));
+    const absl::Status read = ReadAllAt(fd.get(), path, piece.data(), piece.size(), at);
+    if (!read.ok()) return absl::DataLossError(read.message());
+    file.crc32c = Crc32c(piece.data(), piece.size(), file.crc32c);
   }
   return file;
 }
 
-absl::Status VerifyFile(const std::string& path, const Manifest::File& file) {
+absl::Status VerifyFile(const UniqueFd& fd, const std::string& path, const Manifest::File& file) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
+  if (::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "examining", path).message());
   if (info.st_size != file.bytes) {
     return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; the manifest says ", file.bytes));
   }
-  OCTAVO_ASSIGN_OR_RETURN(const Manifest::File found, DescribeFile(path));
+  OCTAVO_ASSIGN_OR_RETURN(const Manifest::File found, DescribeFile(fd, path));
   if (found.crc32c != file.crc32c) return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> VerifyDirectory(const std::string& directory) {
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(absl::StrCat(directory, "/", kManifestName)));
-  OCTAVO_ASSIGN_OR_RETURN(Manifest manifest, Manifest::FromJson(text));
-  for (const auto& file : manifest.files) OCTAVO_RETURN_IF_ERROR(VerifyFile(absl::StrCat(directory, "/", file.path), file));
+absl::StatusOr<Manifest> ReadManifest(const UniqueFd& folder, const std::string& path) {
+  const std::string name = absl::StrCat(path, "/", kManifestName);
+  const UniqueFd fd = OpenWithin(folder, kManifestName, O_RDONLY | O_NONBLOCK);
+  if (!fd) return ErrnoStatus(errno, "opening", name);
+  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd.get(), name, kManifestLimits.bytes));
+  return Manifest::FromJson(text);
+}
+
+absl::StatusOr<Manifest> VerifyDirectory(const UniqueFd& folder, const std::string& path) {
+  OCTAVO_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, path));
+  for (const auto& file : manifest.files) {
+    const std::string name = absl::StrCat(path, "/", file.path);
+    const UniqueFd fd = OpenWithin(folder, file.path, O_RDONLY | O_NONBLOCK);
+    if (!fd) return absl::DataLossError(ErrnoStatus(errno, "opening", name).message());
+    OCTAVO_RETURN_IF_ERROR(VerifyFile(fd, name, file));
+  }
   return manifest;
+}
+
+absl::StatusOr<Manifest> VerifyDirectory(const std::string& path) {
+  const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return ErrnoStatus(errno, "opening", path);
+  return VerifyDirectory(folder, path);
 }
 
 }  // namespace octavo::storage

@@ -7,11 +7,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "gpu/base/mutex.h"
+#include "gpu/base/json.h"
+#include "gpu/base/unique_fd.h"
 
 namespace octavo::storage {
 
 inline constexpr char kManifestName[] = ".octavo-manifest.json";
+/// A file takes four values; a volume of small chunks has millions of files.
+inline constexpr JsonLimits kManifestLimits = {.bytes = size_t{1} << 30, .depth = 8, .values = size_t{1} << 25};
 
 /// What a commit consists of: every file with size and CRC-32C, so that completeness can be proved after a crash.
 struct Manifest {
@@ -30,11 +33,15 @@ struct Manifest {
   static absl::StatusOr<Manifest> FromJson(const std::string& text);
 };
 
-/// Size and CRC of the file at `path`, read from end to end. DataLoss if that fails.
-absl::StatusOr<Manifest::File> DescribeFile(const std::string& path);
-/// DataLoss if the file is missing, of another size, or of another CRC.
-absl::Status VerifyFile(const std::string& path, const Manifest::File& file);
-/// Reads the manifest in `directory` and checks every file of it there.
-absl::StatusOr<Manifest> VerifyDirectory(const std::string& directory);
+/// Size and CRC of a regular file that is open, read from end to end. DataLoss if that fails. `path` here and below is for messages.
+absl::StatusOr<Manifest::File> DescribeFile(const UniqueFd& fd, const std::string& path);
+/// DataLoss if the open file is of another size or of another CRC.
+absl::Status VerifyFile(const UniqueFd& fd, const std::string& path, const Manifest::File& file);
+/// The manifest in an open folder.
+absl::StatusOr<Manifest> ReadManifest(const UniqueFd& folder, const std::string& path);
+/// Reads the manifest in an open folder and checks every file of it there. No link in the folder is followed.
+absl::StatusOr<Manifest> VerifyDirectory(const UniqueFd& folder, const std::string& path);
+/// The same of a folder by its name, which may be a link.
+absl::StatusOr<Manifest> VerifyDirectory(const std::string& path);
 
 }  // namespace octavo::storage

@@ -117,6 +117,15 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
   return Outside();
 }
 
+UniqueFd OpenWithin(const UniqueFd& folder, const std::string& below, int flags) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(below, '/');
+  if (parts[0].empty() || std::find(parts.begin(), parts.end(), "..") != parts.end()) {  // the way step by step would take it
+    errno = EXDEV;
+    return {};
+  }
+  return OpenEvenIfLeased(folder.get(), below, flags, 0);
+}
+
 std::string NameOfOpen(const UniqueFd& fd) { return absl::StrCat("/proc/self/fd/", fd.get()); }
 
 void UseOpenat2(bool use) { use_openat2 = use; }

@@ -25,6 +25,9 @@ struct OpenedBeneath {
 /// the roots. PermissionDenied (NO_ACCESS): it may not be opened. Others as ErrnoStatus.
 absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::vector<std::string>& roots, int flags, mode_t mode = 0);
 
+/// Opens `below` from an open folder down. Follows no link and does not leave the folder. Sets errno.
+UniqueFd OpenWithin(const UniqueFd& folder, const std::string& below, int flags);
+
 /// A name of an open file for libraries that open by name.
 std::string NameOfOpen(const UniqueFd& fd);
 

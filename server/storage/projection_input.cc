@@ -38,13 +38,12 @@ absl::Status ProjectionInput::Read(const ProjectionBox& box, void* out) {
   return ReadInside(box, out);
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path, const ProjectionOptions& options) {
+namespace {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenOnce(const std::string& path, const ProjectionOptions& options) {
   struct stat info {};
-  {
-    const auto opened = OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK);
-    if (!opened.ok()) return Annotate(opened.status(), BaseOf(path));
-    if (::fstat(opened->fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
-  }
+  const auto opened = OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK);
+  if (!opened.ok()) return Annotate(opened.status(), BaseOf(path));
+  if (::fstat(opened->fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
   const bool folder = S_ISDIR(info.st_mode);
   if (!folder && !S_ISREG(info.st_mode)) return BadProjections(path, "the path", "is no regular file", "files and folders");
   for (size_t i = 0; i < options.angle_values.size(); ++i) {
@@ -59,10 +58,21 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::stri
   if (format == "zarr") return OpenZarrProjections(path, options);
   if (format == "npy") return OpenNpyProjections(path, options);
   if (format.empty() || format == "data_exchange" || format == "nxtomo") {
-    OCTAVO_RETURN_IF_ERROR(ProbeHdf5(path, options));
-    return OpenHdf5Projections(path, options);
+    // What is looked at is what is opened, whatever has the name by then.
+    OCTAVO_RETURN_IF_ERROR(ProbeHdf5(opened->fd, path, options));
+    return OpenHdf5Projections(opened->fd, path, options);
   }
   return BadProjections(path, "format", absl::StrCat("is '", format, "'"), "data_exchange, nxtomo, npy, zarr");
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path, const ProjectionOptions& options) {
+  constexpr int kTries = 5;
+  for (int tries = 1;; ++tries) {
+    auto input = OpenOnce(path, options);
+    if (InfoOf(input.status()).reason != "REPLACED" || tries == kTries) return input;
+  }
 }
 
 }  // namespace octavo::storage

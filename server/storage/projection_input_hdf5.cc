@@ -245,8 +245,9 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const std::string& path, const ProjectionOptions& options) {
-  OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(path, options.roots));
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const UniqueFd& opened, const std::string& path,
+                                                                     const ProjectionOptions& options) {
+  OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(opened, path, options.roots));
   if (options.format == "data_exchange") return OpenDataExchange(file, options);
   if (options.format == "nxtomo" && !options.projections.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(const bool there, file->Exists(options.projections));

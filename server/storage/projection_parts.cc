@@ -185,6 +185,11 @@ absl::Status DamagedProjections(const std::string& path, const std::string& data
   return WithDataset(absl::DataLossError(absl::StrCat(BaseOf(path), ": ", dataset, " ", what)), "DAMAGED_FILE", dataset, what, "");
 }
 
+absl::Status ReplacedProjections(const std::string& path) {
+  return WithInfo(absl::AbortedError(absl::StrCat(BaseOf(path), " was replaced or removed while it was opened; ask again")),
+                  {.reason = "REPLACED", .field = "", .numbers = {{"retryable", "true"}}});
+}
+
 absl::Status UnknownCompression(const std::string& path, const std::string& dataset, const std::string& what) {
   return WithDataset(
       absl::UnimplementedError(absl::StrCat(BaseOf(path), ": ", dataset, " is compressed with ", what, ", which this server does not know")),

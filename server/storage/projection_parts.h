@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "gpu/base/unique_fd.h"
 #include "server/storage/projection_input.h"
 
 namespace octavo::storage {
@@ -71,10 +72,13 @@ absl::Status CheckFrameShape(const std::string& path, const FrameArray& array);
 absl::Status BadProjections(const std::string& path, const std::string& dataset, const std::string& value, const std::string& allowed);
 /// DataLoss DAMAGED_FILE: "<file>: <dataset> <what>".
 absl::Status DamagedProjections(const std::string& path, const std::string& dataset, const std::string& what);
+/// Aborted REPLACED: the file that was opened has no name any more.
+absl::Status ReplacedProjections(const std::string& path);
 /// Unimplemented UNKNOWN_COMPRESSION.
 absl::Status UnknownCompression(const std::string& path, const std::string& dataset, const std::string& what);
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const std::string& path, const ProjectionOptions& options);
+/// `file` is open, for as long as this takes, and had the name `path`.
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const UniqueFd& file, const std::string& path, const ProjectionOptions& options);
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(const std::string& path, const ProjectionOptions& options);
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::string& path, const ProjectionOptions& options);
 

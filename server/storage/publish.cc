@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
@@ -102,10 +103,38 @@ absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const Comm
   if (InfoOf(opened.status()).reason == "OUTSIDE_ROOTS" || (opened.ok() && opened->path != folder))
     return InvalidField("options.destination", absl::StrCat("leads through a link: ", folder));
   OCTAVO_RETURN_IF_ERROR(opened.status());
-  HeldPaths held{.folder = std::move(opened->fd), .paths = paths};
+  HeldPaths held{.folder = std::move(opened->fd), .temporary = {}, .paths = paths, .known = paths};
   held.paths.final = absl::StrCat(NameOfOpen(held.folder), "/", BaseOf(paths.final));
   held.paths.temporary = absl::StrCat(NameOfOpen(held.folder), "/", BaseOf(paths.temporary));
   return held;
+}
+
+absl::Status HeldPaths::OpenTemporary() {
+  temporary = OpenWithin(folder, BaseOf(known.temporary), O_RDONLY | O_DIRECTORY);
+  return temporary ? absl::OkStatus() : ErrnoStatus(errno, "opening", known.temporary);
+}
+
+bool HeldPaths::HasTemporaryName() const {
+  struct stat open {
+  }, named{};
+  return ::fstat(temporary.get(), &open) == 0 && ::fstatat(folder.get(), BaseOf(known.temporary).c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+CommitPaths HeldPaths::Moving() const {
+  CommitPaths moving = paths;
+  if (!paths.folder) moving.temporary = NameOfOpen(temporary);
+  return moving;
+}
+
+absl::Status HeldPaths::Named(const absl::Status& status) const {
+  if (status.ok()) return status;
+  const std::string parent = ParentOf(known.final);
+  const std::string text = absl::StrReplaceAll(status.message(), {{absl::StrCat(NameOfOpen(temporary), "/"), absl::StrCat(known.temporary, "/")},
+                                                                  {absl::StrCat(NameOfOpen(folder), "/"), absl::StrCat(parent, "/")},
+                                                                  {absl::StrCat(NameOfOpen(temporary), ":"), absl::StrCat(known.temporary, ":")},
+                                                                  {absl::StrCat(NameOfOpen(folder), ":"), absl::StrCat(parent, ":")}});
+  return WithInfo(absl::Status(status.code(), text), InfoOf(status));
 }
 
 absl::Status MakeBeneath(const std::vector<std::string>& roots, const std::string& directory) {
@@ -117,7 +146,7 @@ absl::Status MakeBeneath(const std::vector<std::string>& roots, const std::strin
 void RemoveEmpty(const std::vector<std::string>& roots, const std::vector<std::string>& directories) {
   for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
     const auto parent = OpenBeneath(ParentOf(*it), roots, O_RDONLY | O_DIRECTORY);
-    if (parent.ok()) (void)::unlinkat(parent->fd.get(), BaseOf(*it).c_str(), AT_REMOVEDIR);
+    if (parent.ok() && parent->path == ParentOf(*it)) (void)::unlinkat(parent->fd.get(), BaseOf(*it).c_str(), AT_REMOVEDIR);
   }
 }
 

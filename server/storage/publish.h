@@ -38,8 +38,18 @@ bool IsSameRoot(const CommitPaths& paths);
 /// The folder of a commit's final and temporary names, open, and the same paths by way of it: whatever becomes of the names above it, what is done by
 /// these is done in that folder.
 struct HeldPaths {
-  UniqueFd folder;
+  UniqueFd folder, temporary;  // temporary: once it is open
   CommitPaths paths;
+  CommitPaths known;  // as people know them
+
+  /// Opens the temporary folder: a folder, and no link to one.
+  absl::Status OpenTemporary();
+  /// Whether the temporary name is still that of the folder that is open.
+  bool HasTemporaryName() const;
+  /// For PublishFiles and WithdrawFiles, once `temporary` is open: single files move out of it, a folder by its own name.
+  CommitPaths Moving() const;
+  /// With the names that people know in place of those of open folders.
+  absl::Status Named(const absl::Status& status) const;
 };
 /// NotFound if the folder is not there; InvalidArgument if its path leads somewhere else (now), or outside of the roots.
 absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths);

@@ -71,7 +71,7 @@ std::vector<Entry> EntriesOf(const UniqueFd& quarantine) {
 
 }  // namespace
 
-std::string MoveToQuarantine(const std::vector<std::string>& roots, const std::string& path) {
+std::string MoveToQuarantine(const std::vector<std::string>& roots, const UniqueFd& from, const std::string& path) {
   const std::string root = RootOf(roots, path);
   if (root.empty()) return "";
   const std::string folder = FolderOf(root);
@@ -80,7 +80,8 @@ std::string MoveToQuarantine(const std::vector<std::string>& roots, const std::s
   if (!quarantine) return "";
   std::string name = BaseOf(path);
   for (int i = 1; PathExists(absl::StrCat(NameOfOpen(quarantine), "/", name)); ++i) name = absl::StrCat(BaseOf(path), ".", i);
-  return RenameNoReplace(path, absl::StrCat(NameOfOpen(quarantine), "/", name)).ok() ? absl::StrCat(folder, "/", name) : "";
+  const bool moved = RenameNoReplace(absl::StrCat(NameOfOpen(from), "/", BaseOf(path)), absl::StrCat(NameOfOpen(quarantine), "/", name)).ok();
+  return moved ? absl::StrCat(folder, "/", name) : "";
 }
 
 QuarantineUse UseOfQuarantine(const std::string& root) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "gpu/base/unique_fd.h"
+
 namespace octavo::storage {
 
 /// Where the recovery puts what it can neither accept nor publish (commit_store.h), below each root: damaged volumes and halves of volumes, for
@@ -21,9 +23,9 @@ struct QuarantineUse {
   int64_t entries = 0, bytes = 0;
 };
 
-/// Moves what has a path below a root into the root's quarantine; its new path, or "" where that cannot be done. A quarantine that is no folder of
-/// this user's own (a link that somebody else made) is not used, and never pruned.
-std::string MoveToQuarantine(const std::vector<std::string>& roots, const std::string& path);
+/// Moves what has a path below a root, out of the folder `from` that it lies in, into the root's quarantine; its new path, or "" where that cannot be
+/// done. A quarantine that is no folder of this user's own (a link that somebody else made) is not used, and never pruned.
+std::string MoveToQuarantine(const std::vector<std::string>& roots, const UniqueFd& from, const std::string& path);
 /// What is in it now.
 QuarantineUse UseOfQuarantine(const std::string& root);
 /// Removes the oldest until the limits hold; a line for each.

@@ -34,7 +34,7 @@ class StoredFlat final : public StoredVolume {
     const int64_t plane = meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype);
     return ReadAllAt(fd_.get(), path_, out, static_cast<size_t>(bscans * plane), offset_ + y_begin * plane);
   }
-  absl::Status Verify() const override { return VerifyFile(path_, file_); }
+  absl::Status Verify() const override { return VerifyFile(fd_, path_, file_); }
 
  private:
   const std::string path_;

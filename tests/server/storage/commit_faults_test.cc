@@ -4,6 +4,8 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -20,6 +22,7 @@ namespace {
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using testing::StorageTest;
+namespace fs = std::filesystem;
 
 const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
                                "manifest_written", "before_rename", "after_rename",  "parent_synced"};
@@ -193,6 +196,130 @@ TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
   EXPECT_TRUE(std::filesystem::exists(root() + "/other.txt"));
   EXPECT_TRUE(std::filesystem::exists(root() + "/x.ome.zarr/zarr.json"));
 }
+
+/// Somebody else may write in the folders of a root, and does while the server is down.
+template <class What>
+class SwappedWhileDown : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<What, Way>> {
+ protected:
+  SwappedWhileDown() {
+    data_ = MakeVolume(&meta_, 20, 16, 64);
+    fs::create_directories(root() + "/deep");
+    fs::create_directories(outside());
+    ::alarm(50);  // a start that waits for a pipe waits for ever
+  }
+  ~SwappedWhileDown() override { ::alarm(0); }
+  const What& what() const { return std::get<0>(this->GetParam()); }
+  Way way() const { return std::get<1>(this->GetParam()); }
+  WriterOptions options() const { return {.format = way().format, .tiff_stack = way().stack}; }
+  std::string temporary() const { return root() + "/deep/.octavo-test-1.tmp"; }
+  std::string outside() const { return directory_ + "/outside"; }
+  std::vector<std::string> FilesOutside() const {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(outside())) files.push_back(entry.path().string());
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  VolumeMeta meta_;
+  std::vector<uint8_t> data_;
+};
+
+/// Fills a folder that takes the place of the temporary one, which is at `real`.
+struct Hostile {
+  const char* name;
+  void (*make)(const std::string& folder, const std::string& real);
+};
+const Hostile kHostile[] = {
+    {"PipeForManifest", [](const std::string& folder, const std::string&) { ASSERT_EQ(::mkfifo((folder + "/" + kManifestName).c_str(), 0644), 0); }},
+    {"HoleForManifest",
+     [](const std::string& folder, const std::string&) {
+       std::ofstream(folder + "/" + kManifestName) << "{";
+       fs::resize_file(folder + "/" + kManifestName, uintmax_t{1} << 35);
+     }},
+    {"ManifestElsewhere",
+     [](const std::string& folder, const std::string& real) {
+       fs::copy(real, folder, fs::copy_options::recursive);
+       fs::remove(folder + "/" + kManifestName);
+       fs::create_symlink(real + "/" + kManifestName, folder + "/" + kManifestName);
+     }},
+    {"FilesElsewhere",
+     [](const std::string& folder, const std::string& real) {
+       for (const auto& entry : fs::directory_iterator(real)) {
+         const std::string to = folder + "/" + entry.path().filename().string();
+         entry.path().filename() == kManifestName ? fs::copy(entry.path(), to) : fs::create_symlink(entry.path(), to);
+       }
+     }},
+    {"PipesForFiles",
+     [](const std::string& folder, const std::string& real) {
+       fs::copy(real, folder, fs::copy_options::recursive);
+       std::vector<std::string> files;
+       for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+         if (entry.is_regular_file() && entry.path().filename() != kManifestName) files.push_back(entry.path().string());
+       }
+       for (const std::string& file : files) {
+         fs::remove(file);
+         ASSERT_EQ(::mkfifo(file.c_str(), 0644), 0);
+       }
+     }},
+};
+
+using HostileTemporary = SwappedWhileDown<Hostile>;
+
+TEST_P(HostileTemporary, IsNeitherWaitedForNorFollowed) {
+  CommitAndBeKilled("manifest_written", "deep/x", meta_, data_, options());
+  fs::rename(temporary(), outside() + "/real");
+  fs::create_directory(temporary());
+  what().make(temporary(), outside() + "/real");
+  const auto before = FilesOutside();
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr(": not finished ("), ::testing::HasSubstr("moved to "),
+                                           ::testing::Not(::testing::HasSubstr("/proc/"))));
+  EXPECT_EQ(FilesOutside(), before);
+  EXPECT_THAT(Commit(*store, "deep/x", meta_, data_, options()), IsOk());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, HostileTemporary,
+                         ::testing::Combine(::testing::ValuesIn(kHostile),
+                                            ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy}, Way{Format::kOmeTiff, true})),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param).name, "_", NameOf(std::get<1>(item.param))); });
+
+using FolderBecameALink = SwappedWhileDown<const char*>;
+
+TEST_P(FolderBecameALink, NothingIsDoneBehindIt) {
+  const bool given_up = what() == std::string("given_up");
+  if (given_up) {
+    auto store = Open();
+    ASSERT_OK_AND_ASSIGN(auto transaction, store->Begin("test-1", "deep/x", meta_, options()));
+    fs::rename(root() + "/deep", outside() + "/deep");
+    fs::create_directory_symlink(outside() + "/deep", root() + "/deep");
+  } else {
+    CommitAndBeKilled(what(), "deep/x", meta_, data_, options());
+    fs::rename(root() + "/deep", outside() + "/deep");
+    fs::create_directory_symlink(outside() + "/deep", root() + "/deep");
+  }
+  const auto before = FilesOutside(), files = Files();
+  auto store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::HasSubstr("nothing is settled, because its folder lies behind a link"));
+  EXPECT_EQ(FilesOutside(), before);
+  EXPECT_EQ(Files(), files);
+  store = nullptr;
+  fs::remove(root() + "/deep");
+  fs::rename(outside() + "/deep", root() + "/deep");
+  store = Open();
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], ::testing::Not(::testing::HasSubstr("nothing is settled")));
+  EXPECT_FALSE(fs::exists(temporary()));
+  store = nullptr;
+  store = Open();
+  EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, FolderBecameALink,
+                         ::testing::Combine(::testing::Values("chunk_written", "manifest_written", "after_rename", "given_up"),
+                                            ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy}, Way{Format::kOmeTiff, true})),
+                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
 
 }  // namespace
 }  // namespace octavo::storage

@@ -20,6 +20,7 @@ namespace {
 
 using namespace storage::testing;  // NOLINT: the fixture's own words
 using octavo::testing::IsError;
+using octavo::testing::IsOk;
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 
 std::string Beside(const std::string& name) { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name; }
@@ -141,7 +142,39 @@ TEST_F(Hdf5ProbeTest, ItInheritsNoDescriptors) {
   const UniqueFd open(::open("/dev/null", O_RDONLY));  // that a library opened so
   UseHdf5Probe({.command = {"/bin/sh", "-c", "ls /proc/self/fd >" + list}});
   EXPECT_THAT(OpenProjections(NxTomo(), {}), IsError(kDataLoss, "the HDF5 library crashes on it"));  // there was no answer
-  EXPECT_EQ(Contents(list), "0\n1\n2\n3\n") << "the last is the folder that ls reads";
+  EXPECT_EQ(Contents(list), "0\n1\n2\n3\n4\n") << "3 is the file to look at, the last is the folder that ls reads";
+}
+
+// Somebody moves another file to the name, before or after the other process looks.
+TEST_F(Hdf5ProbeTest, WhatIsLookedAtIsWhatIsOpened) {
+  const std::string look = "'" + Beside("octavo-probe") + "'";
+  for (const bool before : {false, true}) {
+    for (const bool removed : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(before, removed));
+      const std::string damaged = DamagedHeap(4096), path = NxTomo(), kept = folder_ / "kept.nxs", fresh = folder_ / "fresh.nxs";
+      const std::string swap = absl::StrCat("test -e ", kept, " || { ", removed ? "touch " : absl::StrCat("mv ", path, " "), kept, "; cp ", damaged,
+                                            " ", fresh, "; mv ", fresh, " ", path, "; }");  // once
+      UseHdf5Probe({.command = {"/bin/sh", "-c", before ? swap + "; exec " + look : look + "; rc=$?; " + swap + "; exit $rc"}});
+      const auto input = OpenProjections(path, {});
+      if (removed) {
+        EXPECT_THAT(input, IsError(kDataLoss, "the HDF5 library crashes on it")) << "it was looked at anew";
+      } else {
+        ASSERT_THAT(input, IsOk());
+        EXPECT_EQ((*input)->info().projections, 5);
+        EXPECT_EQ(ReadAll<uint16_t>(**input, FrameKind::kFlat).size(), 3 * kRows * kColumns);
+      }
+      std::filesystem::remove(kept);
+    }
+  }
+}
+
+TEST_F(Hdf5ProbeTest, AFileThatIsReplacedAgainAndAgainIsRefused) {
+  const std::string path = NxTomo(), other = folder_ / "other.nxs";
+  UseHdf5Probe(
+      {.command = {"/bin/sh", "-c", "cp '" + path + "' '" + other + "'; mv '" + other + "' '" + path + "'; exec '" + Beside("octavo-probe") + "'"}});
+  const absl::Status refused = OpenProjections(path, {}).status();
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "scan.nxs was replaced or removed while it was opened"));
+  EXPECT_EQ(InfoOf(refused).reason, "REPLACED");
 }
 
 TEST_F(Hdf5ProbeTest, WithoutItFilesAreOpenedAllTheSame) {

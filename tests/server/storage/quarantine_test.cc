@@ -2,6 +2,7 @@
 #include "server/storage/quarantine.h"
 
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -181,7 +182,8 @@ TEST_F(QuarantineTest, ALinkIsNoQuarantine) {
   fs::create_directories(elsewhere + "/precious");
   fs::create_symlink(elsewhere, quarantine());
   std::ofstream(root() + "/damaged") << "x";
-  EXPECT_EQ(MoveToQuarantine({root()}, root() + "/damaged"), "");
+  const UniqueFd folder(::open(root().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_EQ(MoveToQuarantine({root()}, folder, root() + "/damaged"), "");
   EXPECT_TRUE(fs::exists(root() + "/damaged"));
   EXPECT_THAT(PruneQuarantine(root(), {.entries = 1, .bytes = 1, .days = 1e-9}), IsEmpty());
   EXPECT_EQ(UseOfQuarantine(root()).entries, 0);
