@@ -26,13 +26,13 @@ ALLOWED = {
     "server/metrics": ({"gpu/base", "server/engine", "server/metrics"}, CUDA + GRPC),
     "server/rpc": ({"gpu", "gpu/base", "server/engine", "server/rpc"}, CUDA + PROMETHEUS),
     "server": ({"gpu", "gpu/base", "server", "server/storage", "server/engine", "server/handoff", "server/metrics", "server/rpc"}, CUDA + ("octavo/v1",)),
-    "client/cpp": ({"client/cpp"}, CUDA + PROMETHEUS),
+    "client/cpp": ({"gpu/base", "client/cpp"}, CUDA + PROMETHEUS),
     "client/cpp/liboctavo": ({"client/cpp/liboctavo"}, CUDA + PROMETHEUS),
 }
 # Headers that programs of others include: the standard library and nothing else.
 PUBLIC = ("client/cpp/liboctavo/octavo.h",)
 # The one file that knows which backends exist; the one command that needs no server.
-EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"gpu/base", "server/storage"}}
+EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"server/storage"}}
 OURS = ("gpu/", "server/", "client/", "tests/")
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
 

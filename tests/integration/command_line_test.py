@@ -26,10 +26,10 @@ class CommandLine(DaemonTest):
         self.assertEqual(self.fine("health"), "SERVING\n")
         self.assertIn("backend host", self.fine("info"))
         self.assertIn("budget", self.fine("devices"))
-        plan = self.fine("scan", "plan", "--fast", "--ascans", "64", "--bscans", "8", "--volumes", "2", "--samples", "256")
+        plan = self.fine("scan", "plan", "--source", "simulated", "--fast", "--ascans", "64", "--bscans", "8", "--volumes", "2", "--samples", "256")
         self.assertIn("fits devices/0", plan)
         self.assertIn("inverse DFT of 256", plan)
-        out = self.fine("scan", "submit", "--fast", "--ascans", "64", "--bscans", "8", "--volumes", "3", "--samples", "256", "--title", "day", "--watch")
+        out = self.fine("scan", "submit", "--source", "simulated", "--fast", "--ascans", "64", "--bscans", "8", "--volumes", "3", "--samples", "256", "--title", "day", "--watch")
         scan = out.splitlines()[0]
         self.assertTrue(scan.startswith("scans/"))
         self.assertIn("DONE", out)
@@ -59,13 +59,38 @@ class CommandLine(DaemonTest):
             self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
         self.assertIn("MIP", self.fine("watch", "--scan", scan, "--count", "1"))
 
+    def test_what_is_scanned_is_told_at_submit(self):
+        """A path means replay. The name alone is on standard output, for scripts."""
+        volume, name = 16 * 8, "told.u16"
+        np.arange((3 * volume + 5) * 256, dtype="<u2").tofile(os.path.join(self.daemon.root, name))
+        geometry = ("--samples", "256", "--ascans", "16", "--bscans", "8", "--volumes", "2")
+        code, out, error = self.octavo("scan", "submit", "--path", name, *geometry, "--title", "mouse 7")
+        self.assertEqual(code, 0, error)
+        self.assertRegex(out, r"^scans/\S+\n$")
+        self.assertIn(f"source: replay of '{name}', which holds {3 * volume + 5} records of 256 samples (u16); the scan takes {2 * volume}\n", error)
+        self.assertIn("title: mouse 7\n", error)
+        self.assertIn(f"warning: The file holds {3 * volume + 5} records; the scan takes {2 * volume} of them: {volume + 5} are left out.\n", error)
+        self.assertEqual(self.client.scan(out.strip()).spec.replay.path, name)
+        code, out, error = self.octavo("scan", "submit", "--source", "simulated", "--seed", "7", "--fast", *geometry)
+        self.assertEqual(code, 0, error)
+        self.assertIn("source: simulated with seed 7, records of 256 samples (u16); the scan takes 256\n", error)
+        self.assertIn("source: simulated with seed 7", self.fine("scan", "show", out.strip()))
+        spec = os.path.join(self.daemon.directory, "spec.json")
+        with open(spec, "w") as file:
+            file.write('{"simulated": {"seed": 1}, "title": "of the file", "acquisition": {"samples_per_record": 256}}')
+        code, out, error = self.octavo("scan", "submit", "--json-spec", spec, "--seed", "3", "--fast", "--ascans", "16", "--bscans", "8")
+        self.assertEqual(code, 0, error)
+        self.assertIn("source: simulated with seed 3, records of 256 samples (u16); the scan takes 128\n", error)
+        self.assertIn("title: of the file\n", error)
+        code, out, error = self.octavo("scan", "submit", "--json-spec", spec, "--path", name, "--ascans", "16", "--bscans", "8")
+        self.assertEqual(code, 0, error)
+        self.assertIn("source: replay of", error)
+
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)
         self.assertEqual(self.octavo("nonsense")[0], 2)
-        self.assertEqual(self.octavo("scan", "submit", "--dtype", "f1000")[0], 2)
         self.assertEqual(self.octavo("watch", "--scale-bar")[0], 2)  # of files only
         self.assertEqual(self.octavo("watch", "--png-dir", "/proc/none", "--levels", "3", "1")[0], 1)
-        self.assertEqual(self.octavo("scan", "submit", "--format", "f1000")[0], 2)
         self.assertEqual(self.octavo("volume", "commit", "volumes/none", "--format", "f1000")[0], 2)
         self.assertEqual(self.octavo("volume", "commit", "volumes/none", "--codec", "f1000")[0], 2)
         self.assertEqual(self.octavo("convert", "/nowhere/a.npy", "b.nii")[0], 1)
@@ -73,7 +98,7 @@ class CommandLine(DaemonTest):
         code, _, error = self.octavo("--timeout", "2", "info", address="127.0.0.1:1")
         self.assertEqual(code, 3)
         self.assertIn("is octavod running", error)
-        code, _, error = self.octavo("scan", "submit", "--ascans", "100000", "--bscans", "100000")
+        code, _, error = self.octavo("scan", "submit", "--source", "simulated", "--ascans", "100000", "--bscans", "100000")
         self.assertEqual(code, 1)
         self.assertIn("[", error)
         code, out, _ = self.octavo("--json", "volume", "show", "volumes/none")
