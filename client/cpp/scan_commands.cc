@@ -6,6 +6,7 @@
 #include "octavo/v1/source.grpc.pb.h"
 
 #include "client/cpp/commands.h"
+#include "client/cpp/file_push.h"
 #include "client/cpp/pattern_flags.h"
 #include "client/cpp/scan_flags.h"
 #include "client/cpp/terminal.h"
@@ -88,6 +89,26 @@ void PrintReport(const v1::PlanScanResponse& plan) {
   for (const auto& warning : plan.warnings()) std::cout << "warning: " << warning << "\n";
 }
 
+/// Makes `call` with a request about `spec`. Where the server does not reach the file that it replays and this computer does, the request is made
+/// again for one that is pushed, which is returned.
+template <class Request, class Call>
+std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call call) {
+  const grpc::Status status = call(*request);
+  if (!request->spec().has_replay() || !FilePush::Instead(ReasonOf(status))) return Check(session, status), nullptr;
+  std::string error;
+  std::unique_ptr<FilePush> file = FilePush::Open(request->mutable_spec(), &error);
+  if (file == nullptr) {
+    Check(session, status);
+    if (!error.empty()) std::cerr << "  nor can it be pushed: " << error << "\n";
+    return nullptr;
+  }
+  if (!Check(session, call(*request))) return nullptr;
+  if (session.json) return file;
+  std::cerr << "  " << file->Describe() << "\n";
+  for (const auto& doubt : file->doubts()) std::cerr << "  warning: " << doubt << "\n";
+  return file;
+}
+
 void WriteFile(Session& session, const std::string& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -131,13 +152,15 @@ void AddScanCommands(CLI::App& app, Session& session) {
     *request.mutable_spec() = submitted->Spec();
     v1::Scan answer;
     auto stub = v1::ScanService::NewStub(session.channel());
-    if (!Check(session, stub->SubmitScan(session.Context().get(), request, &answer))) return;
+    const auto file = CallWithFile(session, &request, [&](const auto& r) { return stub->SubmitScan(session.Context().get(), r, &answer); });
+    if (session.exit_code != kOk) return;
     if (session.json) {
       PrintJson(answer);
     } else {
       std::cout << answer.name() << "\n" << std::flush;
       TellSubmitted(answer);
     }
+    if (file != nullptr) file->Send(session, answer.name());
     if (*watched) Watch(session, answer.name());
   });
 
@@ -154,7 +177,8 @@ void AddScanCommands(CLI::App& app, Session& session) {
     request.set_plot(!plot->empty());
     v1::PlanScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
-    if (!Check(session, stub->PlanScan(session.Context().get(), request, &answer))) return;
+    CallWithFile(session, &request, [&](const auto& r) { return stub->PlanScan(session.Context().get(), r, &answer); });
+    if (session.exit_code != kOk) return;
     if (session.json) {
       v1::PlanScanResponse words = answer;
       words.clear_plot_png();

@@ -73,7 +73,7 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--trigger", trigger_, "camera: trigger source; default: free running");
   app->add_option("--queue", queue_, "begin when the scans before it in this queue take no more records");
   AddWord<v1::Queue::Insert>(app, "--insert", insert_, "into the queue: ");
-  app->add_option("--path", path_, "replay: file under a replay root (.npy or raw)");
+  app->add_option("--path", path_, "replay: file under a replay root of the server, or any here, which is pushed (.npy or raw)");
   app->add_option("--loops", loops_, "replay: how often (default 1); 0 = until the scan has its volumes");
   app->add_option("--seed", seed_, "simulated: seed");
   app->add_flag("--fast", fast_, "simulated: as fast as possible");

@@ -2,12 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import unittest
 
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo
+from harness import BUILD, DaemonTest, octavo, until
 from readers import READERS
 
 
@@ -85,6 +86,66 @@ class CommandLine(DaemonTest):
         code, out, error = self.octavo("scan", "submit", "--json-spec", spec, "--path", name, "--ascans", "16", "--bscans", "8")
         self.assertEqual(code, 0, error)
         self.assertIn("source: replay of", error)
+
+    def test_a_file_that_the_server_does_not_reach_is_pushed(self):
+        """The same voxels, plan and warnings as where the server reads it itself."""
+        samples, volume = 256, 16 * 8
+        random = np.random.default_rng(5)
+        records = (2000 + 500 * np.cos(np.arange(samples) * 0.3) + random.normal(0, 20, (3 * volume + 5, samples))).astype("<u2")
+        outside = os.path.join(self.daemon.directory, "outside")
+        os.makedirs(outside, exist_ok=True)
+        for folder in (self.daemon.root, outside):
+            records.tofile(os.path.join(folder, "in.u16"))
+            np.save(os.path.join(folder, "in.npy"), records)
+            np.save(os.path.join(folder, "channels.npy"), np.stack([records, records[::-1]], 2))
+        geometry = ("--ascans", "16", "--bscans", "8", "--background", "none")
+
+        def scan(path, *flags, where=None):
+            done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "scan", "submit", "--path", path, *geometry, *flags],
+                                  capture_output=True, text=True, timeout=60, cwd=where)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            ended = self.client.wait(done.stdout.strip())
+            return ended, [self.client.read(v.name) for v in self.client.volumes(ended.name)], done.stderr
+
+        for name, flags in (("in.u16", ("--samples", "256")), ("in.npy", ()), ("channels.npy", ("--channels", "2", "--channel", "1"))):
+            for more, count in ((("--volumes", "3"), 3), (("--volumes", "5"), 4), (("--volumes", "5", "--loops", "2"), 5), (("--volumes", "4", "--loops", "0"), 4)):
+                with self.subTest(name, more=more):
+                    near, expected, _ = scan(name, *flags, *more)
+                    path, where = (name, outside) if count == 5 else (os.path.join(outside, name), None)
+                    if where is not None:
+                        os.rename(os.path.join(self.daemon.root, name), os.path.join(self.daemon.root, "away"))
+                    try:
+                        far, voxels, error = scan(path, *flags, *more, where=where)
+                    finally:
+                        if where is not None:
+                            os.rename(os.path.join(self.daemon.root, "away"), os.path.join(self.daemon.root, name))
+                    self.assertIn(f"the server does not reach '{path}': it is read here and pushed; it holds {len(records)} records of {samples} samples (u16)", error)
+                    self.assertEqual((far.state, far.records, far.missing_ascans), (near.state, near.records, near.missing_ascans))
+                    self.assertEqual(len(voxels), len(expected))
+                    for a, b in zip(voxels, expected):
+                        np.testing.assert_array_equal(a, b)
+        _, _, error = scan(os.path.join(outside, "in.u16"), "--samples", "256", "--volumes", "2")
+        self.assertIn(f"warning: The file holds {len(records)} records; the scan takes {2 * volume} of them: {volume + 5} are left out.", error)
+        _, _, error = scan(os.path.join(outside, "in.u16"), "--samples", "256", "--volumes", "4")
+        self.assertIn(f"the scan takes {4 * volume}: it ends early", error)
+        _, _, error = scan(os.path.join(outside, "in.u16"), "--samples", "256", "--volumes", "1", "--raw-type", "u8")
+        self.assertIn("warning: acquisition.raw_type is u8", error.replace("The ", ""))
+        plan = self.octavo("scan", "plan", "--path", os.path.join(outside, "in.npy"), *geometry, "--volumes", "3")
+        self.assertEqual(plan[0], 0, plan[2])
+        self.assertIn("it is read here and pushed", plan[2])
+        self.assertIn("source: push, a client sends records of 256 samples (u16); the scan takes 384", plan[1])
+
+    def test_who_interrupts_the_sending_ends_the_scan(self):
+        path = os.path.join(self.daemon.directory, "slow.npy")
+        np.save(path, np.zeros((4096, 256), np.uint16))
+        process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "scan", "submit", "--path", path, "--ascans", "16",
+                                    "--bscans", "8", "--volumes", "32", "--rate", "64", "--block", "16"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        name = process.stdout.readline().strip()
+        until(lambda: self.client.scan(name).records > 0)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        self.assertEqual(self.client.wait(name).reason_code, "CANCELLED")
 
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)

@@ -68,12 +68,34 @@ SCANS = [
     row(f"{SIMULATED} --device devices/7", "devices/7", code=1),
 ]
 
+ROOTS = "the replay roots {root} (storage.replay_roots of the server's configuration)"
+FILES = [
+    row(f"scan submit --path none.u16 --samples 256 {GEOMETRY}", f"replay.path: no file 'none.u16' under {ROOTS}", code=1),
+    row(f"scan submit --path {{outside}}/none.u16 --samples 256 {GEOMETRY}", f"replay.path: '{{outside}}/none.u16' lies outside {ROOTS}", code=1),
+    row(f"scan submit --path {{outside}}/odd.u16 --samples 256 {GEOMETRY}", f"'{{outside}}/odd.u16' lies outside {ROOTS}",
+        "nor can it be pushed: replay.path: '{outside}/odd.u16' holds 1001 bytes, no whole number of records of 512", code=1),
+    row(f"scan submit --path {{outside}}/short.npy {GEOMETRY}", "nor can it be pushed", "its header says", code=1),
+    row(f"scan submit --path {{outside}}/odd.npy {GEOMETRY}", "nor can it be pushed", "is no .npy file that can be replayed: no NumPy magic", code=1),
+    row(f"scan submit --path {{outside}} --samples 256 {GEOMETRY}", "nor can it be pushed", "is no regular file", code=1),
+    row(f"scan plan --path {{outside}}/none.u16 --samples 256 {GEOMETRY}", f"lies outside {ROOTS}", code=1),
+    row("recon {outside}/odd.u16 --png {outside}/x.png", f"tomography.file.path: '{{outside}}/odd.u16' lies outside {ROOTS}", code=1),
+    row("recon none.h5 --png {outside}/x.png", f"tomography.file.path: no file 'none.h5' under {ROOTS}", code=1),
+]
+
 
 class Programs(DaemonTest, Mistakes):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.names = {name: os.path.join(cls.daemon.root, f"{name}.txt") for name in ("raw", "spec", "words", "none")}
+        cls.names["root"] = cls.daemon.root
+        cls.names["outside"] = outside = os.path.join(cls.daemon.directory, "outside")
+        os.mkdir(outside)
+        for name in ("odd.u16", "odd.npy"):
+            with open(os.path.join(outside, name), "wb") as file:
+                file.write(bytes(1001))
+        np.save(os.path.join(outside, "short.npy"), np.zeros((128, 256), np.uint16))
+        os.truncate(os.path.join(outside, "short.npy"), 4096)
         np.arange(256 * 256, dtype="<u2").tofile(cls.names["raw"])
         with open(cls.names["spec"], "w") as file:
             file.write('{"simulated": {"seed": 1}, "acquisition": {"samples_per_record": 256}}')
@@ -90,6 +112,9 @@ class Programs(DaemonTest, Mistakes):
 
     def test_scans(self):
         self.octavo(SCANS)
+
+    def test_files(self):
+        self.octavo(FILES)
 
 
 if __name__ == "__main__":
