@@ -133,7 +133,7 @@ class VolumeStore {
   void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
   /// LIVE: gives up the oldest held volume of `scan` that is not kept. False if there is none.
   bool OverwriteOldest(const std::string& scan);
-  /// LIVE with keep_last: gives up held volumes of `scan` that nobody keeps, but for the newest `count`.
+  /// LIVE with keep_last: gives up held volumes of `scan` that nobody keeps, but for the newest `count`, and raw ones likewise.
   void KeepNewest(const std::string& scan, int64_t count);
   /// LIVE, when the scan ends: volumes that nobody kept stay held like any other.
   void KeepAll(const std::string& scan);
@@ -233,6 +233,8 @@ class VolumeStore {
   absl::Status CheckHoldSlots(const Record& record, int64_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The record leaves memory; what is returned must be let go of outside the lock.
   Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Leave, of a volume of a LIVE scan's ring.
+  Memory Overwrite(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Tells `on_change`. What it throws is no error of the change, which is made.
   void Changed(const VolumeStatus& status) noexcept;
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -103,8 +103,7 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
     auto it = records_.begin();
     while (it != records_.end() && !(it->status.scan == scan && IsTheRings(it->status))) ++it;
     if (it == records_.end()) return false;
-    gone = Leave(*it, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
-    ++TotalsOf(*it).overwritten;
+    gone = Overwrite(*it);
     status = StatusOf(*it);
   }
   gone.LetGo();
@@ -112,19 +111,30 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
   return true;
 }
 
+VolumeStore::Memory VolumeStore::Overwrite(Record& record) {
+  Memory gone = Leave(record, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
+  ++TotalsOf(record).overwritten;
+  return gone;
+}
+
 void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
-  for (;;) {
-    {
-      MutexLock lock(mutex_);
-      int64_t free = 0, free_raw = 0;
-      for (const Record& record : records_) {
-        if (record.status.scan != scan || !IsTheRings(record.status)) continue;
-        ++(record.status.is_raw ? free_raw : free);
-      }
-      if (free <= count && free_raw <= count) return;
+  std::vector<VolumeStatus> overwritten;
+  std::vector<Memory> leaving;
+  {
+    // Counted and given up under one lock: one that is held in between is one less to give up.
+    MutexLock lock(mutex_);
+    int64_t over[2] = {-count, -count};  // volumes, raw ones
+    const auto is_the_rings = [&](const Record& record) { return record.status.scan == scan && IsTheRings(record.status); };
+    for (const Record& record : records_) over[record.status.is_raw] += is_the_rings(record);
+    for (auto next = records_.begin(); next != records_.end();) {
+      Record& record = *next++;  // it may leave
+      if (!is_the_rings(record) || over[record.status.is_raw]-- <= 0) continue;
+      leaving.push_back(Overwrite(record));
+      overwritten.push_back(StatusOf(record));
     }
-    if (!OverwriteOldest(scan)) return;
   }
+  for (Memory& memory : leaving) memory.LetGo();
+  for (const VolumeStatus& status : overwritten) Changed(status);
 }
 
 void VolumeStore::KeepAll(const std::string& scan) {

@@ -118,6 +118,28 @@ TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   }
 }
 
+// Raw volumes that are too many cost no other one its place.
+TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
+  for (const int64_t count : {0, 1, 2, 3}) {
+    const auto held = [&](const std::string& name, bool raw) {
+      VolumeStatus status;
+      status.name = absl::StrCat("volumes/", count, name);
+      status.scan = "scans/a";
+      status.is_raw = raw;
+      store_.Add(status, Slot("scans/a"), 0);
+      store_.Seal(status, /*kept=*/false);
+    };
+    for (const char* name : {"a", "b"}) held(name, false);
+    for (const char* name : {"c", "d", "e"}) held(name, true);
+    held("f", false);
+    store_.KeepNewest("scans/a", count);
+    std::string left;
+    for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true})) left += volume.name.back();
+    EXPECT_EQ(left, count == 0 ? "" : count == 1 ? "ef" : count == 2 ? "bdef" : "abcdef");
+    store_.KeepNewest("scans/a", 0);
+  }
+}
+
 // Who asked for the move wants it; its slot would not become free before the move is through.
 TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);

@@ -263,6 +263,22 @@ TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
     RaceThem(verb, &VerbsTest::Overwrite, prepare, {}, /*at_once=*/1);
 }
 
+// keep_last: one that is held in time leaves its place in the ring to the next.
+TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::string> names;
+    for (int i = 0; i < 4; ++i) {
+      Held(/*kept=*/false);
+      names.push_back(name_);
+    }
+    absl::Status held;
+    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.KeepNewest(kScan, 3); });
+    ASSERT_EQ(store_.Get(names[0])->state, held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
+    for (size_t i = 1; i < names.size(); ++i) ASSERT_EQ(store_.Get(names[i])->state, VolumeState::kHeld) << i << ", " << held;
+    Clear();
+  }
+}
+
 TEST_F(VerbsTest, TwoThatEndTheVolume) {
   const auto prepare = [this] { Held(); };
   RaceThem(&VerbsTest::Discard, &VerbsTest::Discard, prepare, {"VOLUME_STATE"});
