@@ -16,6 +16,14 @@
 #include "server/engine/forwarder.h"
 
 namespace octavo::engine {
+namespace {
+
+absl::Status CheckVersion(const BufferWriteSpec& spec, size_t target, uint64_t version) {
+  if (spec.if_version == 0 || version == spec.if_version) return absl::OkStatus();
+  return WrongVersion(spec.name, static_cast<uint32_t>(target), version, spec.if_version);
+}
+
+}  // namespace
 
 /// A write to one or all replicas: staged whole, or block by block, uploaded once and forwarded along the devices.
 class BufferWriter final : public BufferStore::Writer {
@@ -116,8 +124,12 @@ class BufferWriter final : public BufferStore::Writer {
     }
     std::vector<Forwarder::Stop> stops;
     for (const size_t target : targets_) {
-      BufferReplica& replica = *buffer_->replicas[target];
+    for (const size_t target : targets_) {  // under the same lease it may be written, or have been written since
+      const BufferReplica& replica = *buffer_->replicas[target];
       if (replica.state == BufferState::kWriting) return BeingWritten(spec_.name);
+      OCTAVO_RETURN_IF_ERROR(CheckVersion(spec_, target, replica.version));
+    }
+      BufferReplica& replica = *buffer_->replicas[target];
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, store_->order_.Begin(replica.device));
       OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica.order));
       streams_.push_back(stream);
@@ -232,9 +244,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
         return WithInfo(absl::AbortedError(absl::StrCat(spec.name, " is being written with the same lease")),
                         {.reason = "LEASED", .field = "", .numbers = {}});
       }
-      if (spec.if_version != 0 && replica.version != spec.if_version) {
-        return WrongVersion(spec.name, static_cast<uint32_t>(target), replica.version, spec.if_version);
-      }
+      OCTAVO_RETURN_IF_ERROR(CheckVersion(spec, target, replica.version));
     }
   }
   return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), spec, std::move(guard));

@@ -109,6 +109,38 @@ TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   EXPECT_THAT(store_->Destroy(name, "", now.token, kMe), IsOk());
 }
 
+// Two clients share a lease; both write what they made of the same version.
+TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
+  for (const bool by_operation : {false, true}) {
+    for (const bool all : {false, true}) {
+      const std::string name = Make(Scalar::kU8, {16}).name;
+      ASSERT_OK_AND_ASSIGN(const Lease lease, AcquireLease(name, LeaseMode::kExclusive));
+      const uint64_t version = store_->Get(name, kMe)->replicas[0].version;
+      const BufferWriteSpec spec{.name = name, .all = all, .total_bytes = 16, .lease_token = lease.token, .if_version = version};
+      ASSERT_GT(spec.if_version, 0u);
+      ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite(spec, kMe));
+      const std::string ones(16, '\1'), twos(16, '\2');
+      ASSERT_THAT(writer->Chunk({{ones.data(), ones.size()}}), IsOk());
+      if (by_operation) {
+        ASSERT_THAT(store_->Apply({.input = name, .operations = {FlipOp{}}, .output = name, .input_lease_token = lease.token}, kMe), IsOk());
+      } else {
+        BufferWriteSpec first = spec;
+        first.all = true;
+        ASSERT_OK_AND_ASSIGN(auto faster, store_->OpenWrite(first, kMe));
+        ASSERT_THAT(faster->Chunk({{twos.data(), twos.size()}}), IsOk());
+        ASSERT_THAT(faster->Finish(), IsOk());
+      }
+      const auto finished = writer->Finish();
+      EXPECT_THAT(finished, IsError(absl::StatusCode::kAborted, "has version "));
+      EXPECT_EQ(Reason(finished.status()), "VERSION");
+      writer = nullptr;
+      ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> bytes, Read<uint8_t>({.name = name, .lease_token = lease.token}));
+      EXPECT_EQ(bytes, std::vector<uint8_t>(16, by_operation ? 0 : 2));
+      EXPECT_THAT(store_->Destroy(name, "", lease.token, kMe), IsOk());
+    }
+  }
+}
+
 // Two writers of one lease: the buffer is gone, or written, when the other one has done it.
 TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
