@@ -135,10 +135,8 @@ class ExportStore {
   /// NotFound (NO_EXPORT).
   absl::StatusOr<int64_t> Revoke(const std::string& name);
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
-  /// FailedPrecondition (EXPORTED, with count and users) if somebody maps what is not detached.
+  /// FailedPrecondition (EXPORTED, with count and users) if somebody maps the memory that it has now.
   absl::Status CheckFree(const std::string& of);
-  /// Its exports do not keep it from being discarded any more.
-  void Detach(const std::string& of);
   /// It is gone, or its bytes are elsewhere: the memory of its exports is in limbo.
   void Gone(const std::string& of);
 
@@ -173,7 +171,6 @@ class ExportStore {
   struct Entry {
     ExportStatus status;
     ExportedMemory memory;
-    bool detached = false;
     int64_t due_ns = 0;                   // revoked: until when it should be back
     int64_t asked_ns = 0;                 // when TakeOverdue told of it last
     std::shared_ptr<handoff::Link> link;  // once open
