@@ -207,13 +207,13 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
   }
-  MutexLock turn(turn_mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto guard, context_.leases->Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
+  BufferTurn turn(turn_mutex_, context_.leases);
+  OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
   BufferPtr buffer;
   std::vector<size_t> targets;
   {
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(spec.name, caller));
     const ArrayType& type = buffer->status.type;
     const size_t count = buffer->replicas.size();
@@ -247,7 +247,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
       OCTAVO_RETURN_IF_ERROR(CheckVersion(spec, target, replica.version));
     }
   }
-  return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), spec, std::move(guard));
+  return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), spec, turn.Keep());
 }
 
 }  // namespace octavo::engine

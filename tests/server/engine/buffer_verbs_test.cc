@@ -1,6 +1,11 @@
 // Verbs of buffers that exclude each other, done at the same moment many times, and verbs whose lease ends while they are at work.
 
 #include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
 
 #include "server/engine/buffer_errors.h"
 #include "tests/server/engine/buffer_fixture.h"
@@ -139,6 +144,65 @@ TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
       EXPECT_THAT(store_->Destroy(name, "", lease.token, kMe), IsOk());
     }
   }
+}
+
+// Whoever is told may ask the store in turn: nobody is called back under its locks.
+TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
+  const std::string other = Make(Scalar::kU8, {16}, 1, {0}).name;
+  std::vector<std::jthread> asking;
+  int told = 0;
+  // Another thread can do a verb of every kind while this one waits for it.
+  const auto ask = [&](const std::string& who) {
+    ++told;
+    auto answered = std::make_shared<std::promise<void>>();
+    auto answer = answered->get_future();
+    asking.emplace_back([this, &other, answered] {
+      (void)store_->Get(other, kMe);
+      (void)store_->Sync(other, 0, {}, "", kMe);
+      answered->set_value();
+    });
+    EXPECT_EQ(answer.wait_for(std::chrono::seconds(5)), std::future_status::ready) << who;
+  };
+  const std::vector<std::pair<const char*, std::function<void(const std::string&)>>> calls = {
+      {"Get",
+       [&](const std::string& name) {
+         (void)store_->Get(name, kMe);
+         (void)leases_.CountAll();
+       }},
+      {"List",
+       [&](const std::string&) {
+         (void)store_->List(kMe);
+         (void)leases_.CountAll();
+       }},
+      {"Sync", [&](const std::string& name) { (void)store_->Sync(name, 0, {}, "", kMe); }},
+      {"OpenRead", [&](const std::string& name) { (void)store_->OpenRead({.name = name}, kMe); }},
+      {"OpenWrite", [&](const std::string& name) { (void)store_->OpenWrite({.name = name, .total_bytes = 16}, kMe); }},
+      {"Apply", [&](const std::string& name) { (void)store_->Apply({.input = name, .operations = {FlipOp{}}, .output = name}, kMe); }},
+      {"Destroy", [&](const std::string& name) { (void)store_->Destroy(name, "", "", kMe); }},
+  };
+  for (const auto& [call, act] : calls) {
+    const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
+    ASSERT_OK_AND_ASSIGN(const Lease first, AcquireLease(name, LeaseMode::kExclusive, 5));
+    told = 0;
+    (void)store_->AcquireLease({.resource = name, .mode = LeaseMode::kExclusive, .session = "", .holder = "a client", .wait_seconds = 100}, kMe,
+                               [&, who = call](const absl::StatusOr<Lease>&) { ask(who); });
+    clock_.Advance(6);  // whoever waits is the next
+    act(name);
+    EXPECT_EQ(told, 1) << call;
+    asking.clear();
+    for (const Lease& lease : leases_.List()) (void)leases_.Release(lease.token);
+  }
+  // Those who wait for a buffer that goes, and those who watch.
+  const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
+  ASSERT_OK_AND_ASSIGN(const Lease mine, AcquireLease(name, LeaseMode::kExclusive));
+  (void)store_->AcquireLease({.resource = name, .mode = LeaseMode::kExclusive, .session = "", .holder = "a client", .wait_seconds = 100}, kMe,
+                             [&](const absl::StatusOr<Lease>&) { ask("who waits"); });
+  const auto watching = store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus&, const std::string&) {
+    if (kind == BufferEventKind::kGone) ask("who watches");
+  });
+  told = 0;
+  EXPECT_THAT(store_->Destroy(name, "", mine.token, kMe), IsOk());
+  EXPECT_EQ(told, 2);
 }
 
 // Two writers of one lease: the buffer is gone, or written, when the other one has done it.
