@@ -137,8 +137,10 @@ class ExportStore {
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
   /// FailedPrecondition (EXPORTED, with count and users) if somebody maps the memory that it has now.
   absl::Status CheckFree(const std::string& of);
-  /// It is gone, or its bytes are elsewhere: the memory of its exports is in limbo.
+  /// It is gone: the memory of its exports is in limbo.
   void Gone(const std::string& of);
+  /// It is out of the memory of `charge`, which is in limbo if somebody maps it. Called while that memory is there still: no other has the charge.
+  void Left(const std::string& of, Ledger::ChargeId charge);
 
   /// What other processes map or have a ticket for, in the memory that it has now.
   std::set<std::string> Mapped();
@@ -180,6 +182,8 @@ class ExportStore {
   absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer, const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
+  /// Of all charges where it is not given.
+  void MoveToLimboLocked(const std::string& of, std::optional<Ledger::ChargeId> charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(absl::Status status);

@@ -90,6 +90,8 @@ class VolumeStore {
     LeaseTable* leases = nullptr;                              // null: there are none
     std::function<std::set<std::string>()> mapped;             // which volumes other processes map; null: none
     std::function<absl::Status(const std::string&)> unmapped;  // EXPORTED if other processes map the volume; null: none does
+    // The volume is out of the memory of this charge, which is let go as soon as this returns, unless other processes map it. Called without locks.
+    std::function<void(const std::string& volume, Ledger::ChargeId)> left;
   };
   void SetProtections(Protections protections) { protections_ = std::move(protections); }
 
@@ -215,7 +217,6 @@ class VolumeStore {
   struct Memory {
     std::shared_ptr<VolumeSlot> slot;
     std::shared_ptr<const SpilledVolume> spilled;
-    void LetGo();
   };
   using Records = std::list<Record>;  // oldest first; of those that left memory, the one that left first
   absl::StatusOr<Records::iterator> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -235,7 +236,8 @@ class VolumeStore {
   Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Leave, of a volume of a LIVE scan's ring.
   Memory Overwrite(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Tells `on_change`. What it throws is no error of the change, which is made.
+  /// What these tell, `left` and `on_change`, may throw: that is no error of the change, which is made.
+  void LetGo(const std::string& name, Memory memory) noexcept;
   void Changed(const VolumeStatus& status) noexcept;
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Where what becomes of the record is counted for its scan. Of jobs, and of what an earlier process left, no totals are kept: nobody

@@ -106,7 +106,7 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
     gone = Overwrite(*it);
     status = StatusOf(*it);
   }
-  gone.LetGo();
+  LetGo(status.name, std::move(gone));
   Changed(status);
   return true;
 }
@@ -133,7 +133,7 @@ void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
       overwritten.push_back(StatusOf(record));
     }
   }
-  for (Memory& memory : leaving) memory.LetGo();
+  for (size_t i = 0; i < leaving.size(); ++i) LetGo(overwritten[i].name, std::move(leaving[i]));
   for (const VolumeStatus& status : overwritten) Changed(status);
 }
 

@@ -72,7 +72,7 @@ std::optional<VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory
       if (!failed) moved = StatusOf(record);
     }
   }
-  made.LetGo();  // what it had before; what was made for nothing
+  LetGo(name, std::move(made));  // what it had before; what was made for nothing
   return moved;
 }
 
