@@ -146,6 +146,27 @@ TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
   }
 }
 
+// Its lease has ended, and the server moves the replica to other memory while the first bytes come.
+TEST_P(BufferVerbsTest, AWriterWhoseReplicaMoves) {
+  auto made = MakeMovable({1024});
+  const std::string& name = made.first;
+  ExportStore::Overdue& movable = made.second;
+  const std::string ones(4096, '\1');
+  for (int round = 0; round < kRounds; ++round) {
+    ASSERT_OK_AND_ASSIGN(const Lease late, AcquireLease(name, LeaseMode::kExclusive, 5));
+    ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite({.name = name, .total_bytes = 4096, .lease_token = late.token}, kMe));
+    clock_.Advance(6);
+    absl::Status taken, moved;
+    racers_.Race([&] { taken = writer->Chunk({{ones.data(), ones.size()}}); }, [&] { moved = store_->Relocate(movable); });
+    ASSERT_THAT(taken, IsOk());
+    ASSERT_THAT(moved, IsOk());
+    ++movable.charge;
+    ASSERT_EQ(Reason(writer->Finish().status()), "LEASE_LOST");
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> values, Read<float>({.name = name}));
+  EXPECT_EQ(values, std::vector<float>(1024, 0));
+}
+
 // Whoever is told may ask the store in turn: nobody is called back under its locks.
 TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
   const std::string other = Make(Scalar::kU8, {16}, 1, {0}).name;
