@@ -11,7 +11,7 @@
 //   SpillVolume           LEASED         EXPORTED      -             MOVING       -             - (4)
 //   RestoreVolume         -              -             -             MOVING       -             - (4)
 //   HoldVolume            -              -             -             -            -             -
-//   HoldVolume release,   LEASED         EXPORTED      lent: stays   -            VOLUME_STATE  -
+//   HoldVolume release,   LEASED         EXPORTED      lent: stays   -            - (9)         -
 //     of a LIVE scan                                   lent (6)
 //   Export                -              -             needs one     MOVING (7)   -             -
 //   end of ttl_seconds    waits          - (5)         mark: never   waits        waits         - (4)
@@ -21,7 +21,8 @@
 //
 //   (1) But for the caller's own, whose token comes with the call. (2) Unless detach_exports. (3) The move finds that the volume has left,
 //   or is elsewhere when the commit is through. (4) They keep the memory (PinnedVolume) until they are through, and nobody changes it.
-//   (5) The memory is in limbo until it is given back. (6) Until it is given back. (7) Off the device only. (8) The engine waits for no client.
+//   (5) The memory is in limbo until it is given back. (6) Until it is given back. (7) Off the device only. (8) The engine waits for no client. (9) A
+//   commit that fails keeps it all the same.
 //
 // When a volume leaves memory its leases end with it (LEASE_LOST), under the same lock. A session that ends takes its leases with it, which
 // protects nothing any more; one that comes back (KeepAlive) before its orphans were dealt with has them again.

@@ -19,8 +19,9 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!IsComplete(it->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes can be kept")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes can be kept")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
   if (!it->status.kept) {
     OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
@@ -79,8 +80,9 @@ absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool r
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!IsComplete(it->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes have a mark")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes have a mark")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
   OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
   OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));  // the ring would run short of a slot for as long as somebody maps it

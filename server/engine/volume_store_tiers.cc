@@ -17,8 +17,9 @@ namespace octavo::engine {
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
   VolumeStatus& status = record.status;
   if (!IsComplete(status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD volumes can be moved")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD and COMMITTING volumes can be moved")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
   }
   if (!status.moving.empty()) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is being moved already (", status.moving, "); ask again")),

@@ -118,6 +118,29 @@ TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   }
 }
 
+// The mark may come and go while a commit is at work; one that fails keeps the volume whatever became of its mark.
+TEST_F(LendingTest, AMarkDuringACommit) {
+  const ClientVerb client;
+  for (const bool fails : {true, false}) {
+    const std::string name = absl::StrCat("volumes/", fails);
+    Held(name, /*kept=*/false);
+    ASSERT_THAT(store_.Keep(name, 9), IsOk());
+    ASSERT_THAT(store_.BeginCommit(name, &client), IsOk());
+    ASSERT_THAT(store_.Unmark(name, /*ring=*/true, &client), IsOk());
+    EXPECT_FALSE(Kept(name));
+    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    if (fails) {
+      store_.EndCommit(name, absl::ResourceExhaustedError("the disk is full"));
+      EXPECT_TRUE(Kept(name));
+      EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    } else {
+      store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
+      EXPECT_THAT(store_.Unmark(name, true, &client), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes have a mark"));
+      EXPECT_THAT(store_.Keep(name, 9), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes can be kept"));
+    }
+  }
+}
+
 // Raw volumes that are too many cost no other one its place.
 TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
   for (const int64_t count : {0, 1, 2, 3}) {
