@@ -98,4 +98,11 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimit
   return std::move(builder).Result();
 }
 
+absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits) {
+  if (bytes.size() > limits.bytes) return absl::InvalidArgumentError(absl::StrCat("has ", bytes.size(), " bytes; allowed at most ", limits.bytes));
+  Builder builder(limits);
+  (void)json::sax_parse(bytes.begin(), bytes.end(), &builder, json::input_format_t::cbor);
+  return std::move(builder).Result();
+}
+
 }  // namespace octavo
