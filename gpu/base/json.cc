@@ -36,7 +36,7 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   bool parse_error(size_t position, const std::string& token, const nlohmann::detail::exception& /*what*/) override {
     // The parser's own text names its rules and not the reader's file.
-    return Refuse(absl::StrCat("is no JSON: byte ", position, " is not what may stand there", token.empty() ? "" : ", after '", token.substr(0, 40),
+    return Refuse(absl::StrCat("is no JSON: byte ", position, " is unexpected", token.empty() ? "" : ", after '", token.substr(0, 40),
                                token.empty() ? "" : "'"));
   }
 

@@ -49,8 +49,8 @@ struct BufferReplica {
 // Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes, moves or ends under an exclusive one: the
 // caller's, by its token, or one of its own for as long as it works (LeaseTable::Guard), so that verbs exclude each other as leases do.
 // What a verb does it does under the store's lock, where it asks first whether the lease still stands (Guard::Stands) and what the buffer is
-// now; leases are granted to clients under the same lock (AcquireLease). So of two that exclude each other one succeeds, and the other one is
-// told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
+// now. AcquireLease grants under this lock; waiting clients are granted without it. So of two that exclude each other one succeeds, and the other one
+// is told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
 //
 //                      shared lease   exclusive lease   export           being written
 //                      of another     of another

@@ -130,7 +130,7 @@ class StoreImpl final : public CommitStore {
     // A root that is away hides what is on it: when it comes back, that is there still.
     if (!IsSameRoot(failed.paths)) return false;
     auto held = Hold(roots_, failed.paths);
-    // Without its folder nothing of it is left. Where a link has taken the folder's place, it is looked for there no more than elsewhere.
+    // If the folder is gone or replaced by a link, nothing of the commit is searched for.
     if (absl::IsNotFound(held.status())) return End(failed);
     if (!held.ok()) return false;
     const CommitPaths& paths = held->paths;

@@ -25,7 +25,7 @@ class VolumeCalls:
     """What octavo.Client does with volumes."""
 
     def volumes(self, scan: str = "", states: Sequence[int] = ()) -> List[volume_pb2.Volume]:
-        """Volumes in device memory (or in `states`), oldest first."""
+        """Volumes the server holds in any tier (or in `states`), oldest first."""
         return pages(lambda token: self._call(self._volumes.ListVolumes, volume_pb2.ListVolumesRequest(
             scan=scan, states=states, page_size=1000, page_token=token)), "volumes")
 
