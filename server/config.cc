@@ -321,7 +321,7 @@ absl::Status ApplyText(Config* config, const std::string& text, const std::strin
     return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
     const auto [line, column] = e.source().begin;
-    if (absl::StrContains(e.description(), "redefine")) {
+    if (e.description().find("redefine") != std::string_view::npos) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ", line ", line, ", column ", column, ": names what is there already; allowed is each key and table once"));
     }
