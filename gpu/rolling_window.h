@@ -16,17 +16,17 @@
 //
 // What follows from it. The background of a group needs the group's end. So a record waits on the device for the last record of its group:
 // the processor copies the beginning of a group whose end has not come to memory of its own (one group, SpectralProcessor) and
-// takes it up when the end comes. By default a group is a B-scan with its flyback: an A-scan comes out with the last record of its
-// B-scan, and a volume is complete with the last record of the group of its last A-scan. An end that is lost never comes: the group
-// ends with the first record of another group, or with the volume, and has the mean of what came. A scan that is stopped or whose
+// takes it up when the end comes. By default a group is a B-scan with its flyback, of at most kMostRecords records and 1 GiB: an A-scan comes out
+// with the last record of its B-scan, and a volume is complete with the last record of the group of its last A-scan. An end that is lost never comes:
+// the group ends with the first record of another group, or with the volume, and has the mean of what came. A scan that is stopped or whose
 // source ends does the same with EndVolume. Whole groups within a block are processed where they lie, many in one launch.
 //
 // How it is summed. A window that looks back beyond its group adds sums of parts, it does not keep records. The parts lie between
 // cuts, and cuts depend on numbers alone: a number is a cut if a group ends before it or if a window begins with it. So every window is
-// whole parts. Each part is summed once, over its records in their order, when its group ends (its records then lie side by side, and
-// the sum does not depend on how they came); each window adds its parts anew in their order. Nothing is ever subtracted from a
-// sum: a record that has left the window has left no trace in it, however large it was. Integers are summed without rounding, numbers
-// of 32 bits in double precision. A part without records has no sum and adds nothing.
+// whole parts. Each part is summed once, when its group ends (its records then lie side by side), and each window adds its parts anew. Both orders
+// depend on places alone, not on how the records came: on the host it is theirs, on CUDA rows are added in pieces, and pieces in slices. Nothing is
+// ever subtracted from a sum: a record that has left the window has left no trace in it, however large it was. Integers are summed without rounding,
+// numbers of 32 bits in double precision, so that the backends may differ in their last bits. A part without records adds nothing.
 //
 // Memory: one group of raw records, and a ring of sums of 8 bytes a sample for the parts of a window (at most kMostGroups groups).
 //
@@ -34,7 +34,7 @@
 // device makes ("borrowed"). It makes the sums of such groups itself. Sums of the others come from the device that made them, into the
 // same entry of its own ring: the devices share one RollingWindow, and groups end on all of them in the order of their numbers.
 //
-// Reprocessing holds the last window_records numbers before a volume beside the volume's own records, and runs them through the same.
+// Reprocessing has the last records that came before a volume (window_records, and at least a block) beside its own, and runs them through the same.
 // The sums outlive an update of the processing that leaves the group, the window and the mode as they are; another rolling
 // background begins with the first volume that it is used for.
 
@@ -70,8 +70,8 @@ class RollingWindow {
 
   const RollingShape& shape() const { return shape_; }
   int64_t entries() const { return std::ssize(begins_); }
-  /// The entry of the part that begins with the number `begin`: the next one, unless this part has one (another device has
-  /// summed the group too). Parts are added in the order of their numbers.
+  /// The entry of the part that begins with the number `begin`: the next one, unless this part has one (another device has summed the group too);
+  /// -1 if the part is given up already, because no window from now on begins with it. Parts are added in the order of their numbers.
   int64_t Add(int64_t begin);
   /// Entries of the parts of the window that ends before the number `end`, which was added last: `count` from `first` on, around
   /// the ring. Those before are given up.

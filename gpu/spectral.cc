@@ -231,7 +231,7 @@ absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64
   return ProcessPlaced(stream, bytes, records, placement, target);
 }
 
-// Steps 2 to 7, and step 1 but for a rolling background, which is there.
+// Steps 2 to 7; step 1 too, unless the background is rolling.
 absl::Status SpectralProcessor::ProcessPlaced(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement,
                                               const SpectralTarget& target) {
   if (config_.bscan_records > 0 || config_.repeats > 1) return ProcessSpans(stream, raw, records, placement, target);

@@ -144,7 +144,7 @@ class SpectralPlan {
   /// Enqueues the sums of records at device memory `raw`, each piece in the order of its records; those with a sample that is not
   /// finite are left out. kRolling only; pieces do not overlap and ascend.
   virtual absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) = 0;
-  /// Enqueues making backgrounds of sums; 0 where no record was summed. After SumRecords; with a ring of null, of its sums.
+  /// Enqueues computing backgrounds from sums; 0 where no record was summed. After SumRecords; null ring: from the plan's own sums.
   virtual absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) = 0;
   /// Enqueues adding to `count` how many of the records hold a sample that is not finite; kF32 only.
   virtual absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) = 0;

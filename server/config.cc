@@ -307,7 +307,14 @@ absl::Status ApplyText(Config* config, const std::string& text, const std::strin
   try {
     return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ", line ", e.source().begin.line, ": ", std::string(e.description())));
+    const auto [line, column] = e.source().begin;
+    if (e.description().find("redefine") != std::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ", line ", line, ", column ", column, ": names what is there already; allowed is each key and table once"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(path, ", line ", line, ", column ", column,
+                                                   ": is no TOML; allowed are lines of key = value, with text ",
+                                                   "in quotes and lists in [ ], tables as [table], and comments that begin with #"));
   } catch (const std::logic_error&) {  // where is not known
     return absl::InvalidArgumentError(absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
   }

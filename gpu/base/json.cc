@@ -36,7 +36,7 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   bool parse_error(size_t position, const std::string& token, const nlohmann::detail::exception& /*what*/) override {
     // The parser's own text names its rules and not the reader's file.
-    return Refuse(absl::StrCat("is no JSON: byte ", position, " is not what may stand there", token.empty() ? "" : ", after '", token.substr(0, 40),
+    return Refuse(absl::StrCat("is no JSON: byte ", position, " is unexpected", token.empty() ? "" : ", after '", token.substr(0, 40),
                                token.empty() ? "" : "'"));
   }
 
@@ -95,6 +95,13 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimit
     return absl::InvalidArgumentError(absl::StrCat("is no JSON: byte ", nul + 1, " is NUL"));
   Builder builder(limits);
   (void)json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder).Result();
+}
+
+absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits) {
+  if (bytes.size() > limits.bytes) return absl::InvalidArgumentError(absl::StrCat("has ", bytes.size(), " bytes; allowed at most ", limits.bytes));
+  Builder builder(limits);
+  (void)json::sax_parse(bytes.begin(), bytes.end(), &builder, json::input_format_t::cbor);
   return std::move(builder).Result();
 }
 

@@ -20,4 +20,7 @@ struct JsonLimits {
 /// of the text: "is no JSON: …", "has 20 bytes; allowed …", "names the member 'x' twice"; no exception but std::bad_alloc.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
+/// The same of one CBOR value, which two processes of this program exchange. Texts need not be UTF-8.
+absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits = {});
+
 }  // namespace octavo

@@ -150,22 +150,19 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   }
 
   // Its turn: leases that only last for it do not meet others of the kind.
-  MutexLock turn(turn_mutex_);
-  std::vector<LeaseTable::Guard> guards;
+  BufferTurn turn(turn_mutex_, context_.leases);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool again = inputs[i] == spec.output || std::find(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(i), inputs[i]) !=
                                                        inputs.begin() + static_cast<std::ptrdiff_t>(i);
     if (again || absl::StartsWith(inputs[i], "volumes/")) continue;
-    OCTAVO_ASSIGN_OR_RETURN(auto guard, context_.leases->Enter(inputs[i], LeaseMode::kShared, i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
-    guards.push_back(std::move(guard));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(inputs[i], LeaseMode::kShared, i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
   }
   if (!spec.output.empty()) {
     const std::string& token = in_place && spec.output_lease_token.empty() ? spec.input_lease_token : spec.output_lease_token;
-    OCTAVO_ASSIGN_OR_RETURN(auto guard, context_.leases->Enter(spec.output, LeaseMode::kExclusive, token, 0, "ApplyOp"));
-    guards.push_back(std::move(guard));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.output, LeaseMode::kExclusive, token, 0, "ApplyOp"));
   }
   MutexLock lock(mutex_);
-  for (const LeaseTable::Guard& guard : guards) OCTAVO_RETURN_IF_ERROR(guard.Stands());
+  OCTAVO_RETURN_IF_ERROR(turn.Stands());
   // Where they are now: one may have moved meanwhile, out of memory that a process keeps. The devices are the same.
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (absl::StartsWith(inputs[i], "volumes/")) continue;

@@ -182,14 +182,14 @@ void BufferStore::ListLocked(const BufferPtr& buffer) {
   buffers_.splice(buffers_.end(), one);  // in both lists or in neither
 }
 
-absl::Status BufferStore::Remove(const std::string& name, const std::string& reason, const std::string& text,
-                                 const std::function<absl::Status(const Buffer&)>& may) {
+absl::StatusOr<std::function<void()>> BufferStore::Remove(BufferTurn& turn, const std::string& name, const std::string& reason,
+                                                          const std::string& text, const std::function<absl::Status(const Buffer&)>& may) {
   BufferPtr gone;  // dropped without the lock: that frees memory
   BufferStatus status;
   {
     MutexLock lock(mutex_);
     auto it = by_name_.find(name);
-    if (it == by_name_.end()) return absl::OkStatus();
+    if (it == by_name_.end()) return [] {};
     OCTAVO_RETURN_IF_ERROR(may(*it->second));
     gone = it->second;
     status = StatusLocked(*gone);
@@ -200,9 +200,8 @@ absl::Status BufferStore::Remove(const std::string& name, const std::string& rea
     ++totals_.gone[reason];
   }
   exports_.Gone(name);
-  context_.leases->Forget(name);
-  Tell(BufferEventKind::kGone, status, gone->key, text);
-  return absl::OkStatus();
+  turn.Forget(name);
+  return [this, status, key = gone->key, text] { Tell(BufferEventKind::kGone, status, key, text); };
 }
 
 absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
@@ -213,16 +212,21 @@ absl::Status BufferStore::DestroyNow(const std::string& name, const std::string&
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
     OCTAVO_RETURN_IF_ERROR(unchanged(*buffer));
   }
-  MutexLock turn(turn_mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(name, LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
-  return Remove(name, "destroyed", "destroyed by a client", [&](const Buffer& buffer) -> absl::Status {
-    OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
-    OCTAVO_RETURN_IF_ERROR(guard.Stands());
-    for (const auto& replica : buffer.replicas) {
-      if (replica->state == BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
-    }
-    return detach ? absl::OkStatus() : exports_.CheckFree(name);
-  });
+  std::function<void()> tell;
+  {
+    BufferTurn turn(turn_mutex_, context_.leases);
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
+    OCTAVO_ASSIGN_OR_RETURN(tell, Remove(turn, name, "destroyed", "destroyed by a client", [&](const Buffer& buffer) -> absl::Status {
+                              OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
+                              OCTAVO_RETURN_IF_ERROR(turn.Stands());
+                              for (const auto& replica : buffer.replicas) {
+                                if (replica->state == BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
+                              }
+                              return detach ? absl::OkStatus() : exports_.CheckFree(name);
+                            }));
+  }
+  tell();
+  return absl::OkStatus();
 }
 
 uint64_t BufferStore::AcquireLease(const LeaseRequest& request, const Caller& caller, LeaseTable::Done done) {

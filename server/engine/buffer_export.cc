@@ -36,8 +36,9 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
   SharedEvent last_write;
   LeaseTable::Guard guard;
   {
-    MutexLock turn(turn_mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(guard, context_.leases->Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
+    BufferTurn turn(turn_mutex_, context_.leases);
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
+    guard = turn.Keep();
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
     const size_t count = buffer->replicas.size();
@@ -74,8 +75,8 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
 }
 
 absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
-  MutexLock turn(turn_mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(what.of, LeaseMode::kExclusive, "", 0, "the server"));
+  BufferTurn turn(turn_mutex_, context_.leases);
+  OCTAVO_RETURN_IF_ERROR(turn.Enter(what.of, LeaseMode::kExclusive, "", 0, "the server"));
   std::shared_ptr<BufferReplica> old;
   int64_t bytes = 0;
   {

@@ -240,8 +240,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   std::vector<ReadPlace> sources;
   std::vector<uint64_t> versions;
   std::vector<uint32_t> indices;
-  MutexLock turn(turn_mutex_);
-  LeaseTable::Guard guard;
+  BufferTurn turn(turn_mutex_, context_.leases);
   if (volume) {
     OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->Pin(spec.name));
     if (spec.which == BufferReadSpec::Which::kReplica && spec.replica != 0) return BadReplica("selector.replica", spec.replica, 1);
@@ -255,9 +254,9 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
       MutexLock lock(mutex_);
       OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
     }
-    OCTAVO_ASSIGN_OR_RETURN(guard, context_.leases->Enter(spec.name, LeaseMode::kShared, spec.lease_token, spec.lease_fence, "ReadBuffer"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kShared, spec.lease_token, spec.lease_fence, "ReadBuffer"));
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
     type = buffer->status.type;
     OCTAVO_ASSIGN_OR_RETURN(indices, ReplicasToRead(*buffer, spec));
@@ -277,7 +276,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   const int64_t bytes = type.bytes();  // of each source
   if (spec.which == BufferReadSpec::Which::kStacked) type.dims.insert(type.dims.begin(), static_cast<int64_t>(sources.size()));
   if (type.bytes() > kStagedWhole) {
-    auto reader = std::make_shared<LargeReader>(this, type, versions, indices, std::move(sources), walk, std::move(guard));
+    auto reader = std::make_shared<LargeReader>(this, type, versions, indices, std::move(sources), walk, volume ? LeaseTable::Guard() : turn.Keep());
     MutexLock lock(mutex_);
     readers_.remove_if([](const auto& r) { return r.expired(); });
     readers_.push_back(reader);

@@ -18,6 +18,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device.h"
+#include "server/engine/buffer_turn.h"
 #include "server/engine/buffer_types.h"
 #include "server/engine/device_order.h"
 #include "server/engine/export_store.h"
@@ -48,8 +49,8 @@ struct BufferReplica {
 // Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes, moves or ends under an exclusive one: the
 // caller's, by its token, or one of its own for as long as it works (LeaseTable::Guard), so that verbs exclude each other as leases do.
 // What a verb does it does under the store's lock, where it asks first whether the lease still stands (Guard::Stands) and what the buffer is
-// now; leases are granted to clients under the same lock (AcquireLease). So of two that exclude each other one succeeds, and the other one is
-// told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
+// now. AcquireLease grants under this lock; waiting clients are granted without it. So of two that exclude each other one succeeds, and the other one
+// is told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
 //
 //                      shared lease   exclusive lease   export           being written
 //                      of another     of another
@@ -68,7 +69,7 @@ struct BufferReplica {
 //   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless detach_exports. (3) The memory is in limbo.
 //
 // Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). The turn is what lets verbs that come at once have their own
-// leases one after the other instead of refusing each other.
+// leases one after the other instead of refusing each other. Whoever waits for a lease, or watches buffers, is called back without any of them.
 
 /// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take milliseconds and are meant for worker
 /// threads (Post); none waits for a device, but Read and Write through their own objects.
@@ -244,9 +245,9 @@ class BufferStore {
                                                 const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
   void ListLocked(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Unless `may` refuses, as the buffer is then.
-  absl::Status Remove(const std::string& name, const std::string& reason, const std::string& text,
-                      const std::function<absl::Status(const Buffer&)>& may);
+  /// Unless `may` refuses, as the buffer is then. What it returns tells those who watch, when the turn is over.
+  absl::StatusOr<std::function<void()>> Remove(BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+                                               const std::function<absl::Status(const Buffer&)>& may);
 
   const Context context_;
   ExportStore exports_;

@@ -38,13 +38,13 @@ absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint3
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(name, caller).status());
   }
-  MutexLock turn(turn_mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const auto guard, context_.leases->Enter(name, LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
   BufferPtr buffer;
   BufferStatus status;
   {
+    BufferTurn turn(turn_mutex_, context_.leases);
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(name, caller));
     const size_t count = buffer->replicas.size();
     if (source >= count) return BadReplica("source", source, count);

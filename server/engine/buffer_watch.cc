@@ -72,16 +72,19 @@ void BufferStore::Housekeep() {
   for (const auto& reader : readers) reader->CutIfSlow(now);
   for (const auto& [status, key] : warnings) Tell(BufferEventKind::kExpiring, status, key, "its time to live ends");
   for (const auto& name : overdue) {
-    // Whoever is at it now keeps it a little longer.
-    MutexLock turn(turn_mutex_);
-    auto guard = context_.leases->Enter(name, LeaseMode::kExclusive, "", 0, "expiry");
-    if (!guard.ok()) continue;
-    (void)Remove(name, "expired", "its time to live was over", [&](const Buffer& buffer) {
-      // Somebody may have prolonged it since, or writes to it under a lease that has ended.
-      const bool written =
-          std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == BufferState::kWriting; });
-      return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
-    });
+    absl::StatusOr<std::function<void()>> tell = [] {};
+    {
+      BufferTurn turn(turn_mutex_, context_.leases);
+      // Whoever is at it now keeps it a little longer.
+      if (!turn.Enter(name, LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
+      tell = Remove(turn, name, "expired", "its time to live was over", [&](const Buffer& buffer) {
+        // Somebody may have prolonged it since, or writes to it under a lease that has ended.
+        const bool written =
+            std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == BufferState::kWriting; });
+        return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
+      });
+    }
+    if (tell.ok()) (*tell)();
   }
 }
 

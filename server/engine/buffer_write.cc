@@ -16,12 +16,22 @@
 #include "server/engine/forwarder.h"
 
 namespace octavo::engine {
+namespace {
+
+absl::Status CheckVersion(const BufferWriteSpec& spec, size_t target, uint64_t version) {
+  if (spec.if_version == 0 || version == spec.if_version) return absl::OkStatus();
+  return WrongVersion(spec.name, static_cast<uint32_t>(target), version, spec.if_version);
+}
+
+}  // namespace
 
 /// A write to one or all replicas: staged whole, or block by block, uploaded once and forwarded along the devices.
 class BufferWriter final : public BufferStore::Writer {
  public:
-  BufferWriter(BufferStore* store, BufferStore::BufferPtr buffer, std::vector<size_t> targets, BufferWriteSpec spec, LeaseTable::Guard guard)
-      : store_(store), buffer_(std::move(buffer)), targets_(std::move(targets)), spec_(std::move(spec)), guard_(std::move(guard)) {
+  /// `device`: of the first target. A replica may move to other memory before the write starts, but never to another device.
+  BufferWriter(BufferStore* store, BufferStore::BufferPtr buffer, std::vector<size_t> targets, int device, BufferWriteSpec spec,
+               LeaseTable::Guard guard)
+      : store_(store), buffer_(std::move(buffer)), targets_(std::move(targets)), device_(device), spec_(std::move(spec)), guard_(std::move(guard)) {
     total_ = static_cast<int64_t>(spec_.total_bytes);
     block_bytes_ = total_ <= BufferStore::kStagedWhole ? total_ : int64_t{4} << 20;
   }
@@ -96,7 +106,7 @@ class BufferWriter final : public BufferStore::Writer {
       OCTAVO_RETURN_IF_ERROR(in_flight_.front().first->Synchronize());
       in_flight_.pop_front();
     }
-    FramePool& pool = *store_->context_.frames[static_cast<size_t>(buffer_->replicas[targets_[0]]->device)];
+    FramePool& pool = *store_->context_.frames[static_cast<size_t>(device_)];
     for (;;) {
       staging_ = pool.Get(staging_bytes_, FramePool::Use::kClient);
       if (staging_ != nullptr) return absl::OkStatus();
@@ -114,10 +124,14 @@ class BufferWriter final : public BufferStore::Writer {
     if (!store_->by_name_.contains(spec_.name)) {
       return WithInfo(absl::NotFoundError(absl::StrCat(spec_.name, " is gone")), {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
     }
+    for (const size_t target : targets_) {  // under the same lease it may be written, or have been written since
+      const BufferReplica& replica = *buffer_->replicas[target];
+      if (replica.state == BufferState::kWriting) return BeingWritten(spec_.name);
+      OCTAVO_RETURN_IF_ERROR(CheckVersion(spec_, target, replica.version));
+    }
     std::vector<Forwarder::Stop> stops;
     for (const size_t target : targets_) {
       BufferReplica& replica = *buffer_->replicas[target];
-      if (replica.state == BufferState::kWriting) return BeingWritten(spec_.name);
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, store_->order_.Begin(replica.device));
       OCTAVO_RETURN_IF_ERROR(DeviceOrder::BeforeWrite(stream, replica.order));
       streams_.push_back(stream);
@@ -147,12 +161,12 @@ class BufferWriter final : public BufferStore::Writer {
 
   void Close(BufferState state) {
     closed_ = true;
-    std::vector<std::shared_ptr<BufferReplica>> written;
-    for (const size_t target : targets_) written.push_back(buffer_->replicas[target]);
     std::vector<std::shared_ptr<const void>> staging;
     for (auto& [event, block] : in_flight_) staging.push_back(std::move(block));
     if (staging_ != nullptr) staging.push_back(std::move(staging_));
     MutexLock lock(store_->mutex_);
+    std::vector<std::shared_ptr<BufferReplica>> written;
+    for (const size_t target : targets_) written.push_back(buffer_->replicas[target]);
     const uint64_t version = BufferStore::NewestOf(*buffer_) + 1;
     const bool whole = spec_.byte_offset == 0 && total_ == buffer_->status.type.bytes();
     for (size_t i = 0; i < written.size(); ++i) {
@@ -178,6 +192,7 @@ class BufferWriter final : public BufferStore::Writer {
   BufferStore* const store_;
   const BufferStore::BufferPtr buffer_;
   const std::vector<size_t> targets_;
+  const int device_;
   const BufferWriteSpec spec_;
   LeaseTable::Guard guard_;
   int64_t total_ = 0, block_bytes_ = 0, received_ = 0, applied_ = 0;
@@ -195,13 +210,14 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
   }
-  MutexLock turn(turn_mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto guard, context_.leases->Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
+  BufferTurn turn(turn_mutex_, context_.leases);
+  OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
   BufferPtr buffer;
   std::vector<size_t> targets;
+  int device = 0;
   {
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(spec.name, caller));
     const ArrayType& type = buffer->status.type;
     const size_t count = buffer->replicas.size();
@@ -232,12 +248,11 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
         return WithInfo(absl::AbortedError(absl::StrCat(spec.name, " is being written with the same lease")),
                         {.reason = "LEASED", .field = "", .numbers = {}});
       }
-      if (spec.if_version != 0 && replica.version != spec.if_version) {
-        return WrongVersion(spec.name, static_cast<uint32_t>(target), replica.version, spec.if_version);
-      }
+      OCTAVO_RETURN_IF_ERROR(CheckVersion(spec, target, replica.version));
     }
+    device = buffer->replicas[targets[0]]->device;
   }
-  return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), spec, std::move(guard));
+  return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), device, spec, turn.Keep());
 }
 
 }  // namespace octavo::engine

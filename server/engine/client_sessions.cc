@@ -56,7 +56,7 @@ absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(co
   const auto it = by_secret_.find(secret);
   if (it == by_secret_.end()) {
     return WithInfo(
-        absl::NotFoundError("no session has this secret; open one (they are forgotten a day after their end at the latest, and with the server)"),
+        absl::NotFoundError("no session has this secret; open one (the server forgets a session within a day of its end, and when it restarts)"),
         {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
   }
   return it->second;

@@ -57,8 +57,6 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,
                [this](const VolumeStatus& volume) {
-                 // Out of the device's memory: who maps it still keeps the slot.
-                 if (buffers_ != nullptr && (!InMemory(volume.state) || volume.tier != Tier::kDevice)) buffers_->exports().Gone(volume.name);
                  // First of all: who waits for the volume itself.
                  if (buffers_ != nullptr && volume.state == VolumeState::kHeld && volume.tier == Tier::kDevice) buffers_->feeds().Offer(volume);
                  PublishVolumeEvent(volume);
@@ -128,7 +126,11 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
   leases_.SetGone([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
   volumes_.SetProtections({.leases = &leases_,
                            .mapped = [this] { return buffers_->exports().Mapped(); },
-                           .unmapped = [this](const std::string& volume) { return buffers_->exports().CheckFree(volume); }});
+                           .unmapped = [this](const std::string& volume) { return buffers_->exports().CheckFree(volume); },
+                           .left =
+                               [this](const std::string& volume, Ledger::ChargeId charge) {
+                                 if (buffers_ != nullptr) buffers_->exports().Left(volume, charge);
+                               }});
   publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadVolumeFrame(header, std::move(done)); });
   ready_ = true;
   keeper_ = std::jthread([this](const std::stop_token& stop) {

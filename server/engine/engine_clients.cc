@@ -110,7 +110,6 @@ absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retent
   const ClientVerb asked{.detach_exports = true, .of_orphans = true};
   switch (retention.orphan) {
     case Orphan::kSpillDisk: {
-      buffers_->exports().Detach(volume.name);  // the end of the session ends its claim
       // What is told at once; what goes wrong later is logged, and the volume stays held.
       auto begun = std::make_shared<absl::Status>();
       const auto done = [begun, here = std::this_thread::get_id()](const absl::StatusOr<VolumeStatus>& spilled) {

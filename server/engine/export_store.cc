@@ -350,7 +350,7 @@ absl::Status ExportStore::CheckFree(const std::string& of) {
   int64_t count = 0;
   std::set<std::string> users;
   for (const auto& [number, entry] : entries_) {
-    if (entry.status.of != of || entry.detached || IsOverdue(entry)) continue;
+    if (entry.status.of != of || entry.status.limbo || IsOverdue(entry)) continue;
     ++count;
     users.insert(entry.status.uid.has_value() ? absl::StrCat(*entry.status.uid) : "?");
   }
@@ -361,16 +361,20 @@ absl::Status ExportStore::CheckFree(const std::string& of) {
                  {{"exports", absl::StrCat(count)}, {"uids", who}});
 }
 
-void ExportStore::Detach(const std::string& of) {
-  MutexLock lock(mutex_);
-  for (auto& [number, entry] : entries_) entry.detached = entry.detached || entry.status.of == of;
-}
-
 void ExportStore::Gone(const std::string& of) {
   MutexLock lock(mutex_);
+  MoveToLimboLocked(of, std::nullopt);
+}
+
+void ExportStore::Left(const std::string& of, Ledger::ChargeId charge) {
+  MutexLock lock(mutex_);
+  MoveToLimboLocked(of, charge);
+}
+
+void ExportStore::MoveToLimboLocked(const std::string& of, std::optional<Ledger::ChargeId> charge) {
   for (auto& [number, entry] : entries_) {
-    if (entry.status.of != of || entry.status.limbo) continue;
-    entry.status.limbo = entry.detached = true;
+    if (entry.status.of != of || entry.status.limbo || entry.memory.charge != charge.value_or(entry.memory.charge)) continue;
+    entry.status.limbo = true;
     context_.ledger->Move(entry.memory.charge, ChargeKind::kLimbo, of);
   }
 }
@@ -421,12 +425,7 @@ std::vector<ExportStore::Overdue> ExportStore::TakeOverdue() {
 void ExportStore::Moved(const Overdue& what, const absl::Status& status) {
   MutexLock lock(mutex_);
   ++(status.ok() ? counts_.moved : counts_.not_moved);
-  if (!status.ok()) return;
-  for (auto& [number, entry] : entries_) {
-    if (entry.memory.charge != what.charge || entry.status.of != what.of || entry.status.limbo) continue;
-    entry.status.limbo = entry.detached = true;
-    context_.ledger->Move(what.charge, ChargeKind::kLimbo, what.of);
-  }
+  if (status.ok()) MoveToLimboLocked(what.of, what.charge);
 }
 
 ExportStore::Counts ExportStore::Count() {

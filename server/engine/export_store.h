@@ -135,12 +135,12 @@ class ExportStore {
   /// NotFound (NO_EXPORT).
   absl::StatusOr<int64_t> Revoke(const std::string& name);
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
-  /// FailedPrecondition (EXPORTED, with count and users) if somebody maps what is not detached.
+  /// FailedPrecondition (EXPORTED, with count and users) if somebody maps the memory that it has now.
   absl::Status CheckFree(const std::string& of);
-  /// Its exports do not keep it from being discarded any more.
-  void Detach(const std::string& of);
-  /// It is gone, or its bytes are elsewhere: the memory of its exports is in limbo.
+  /// It is gone: the memory of its exports is in limbo.
   void Gone(const std::string& of);
+  /// It is out of the memory of `charge`, which is in limbo if somebody maps it. Called while that memory is there still: no other has the charge.
+  void Left(const std::string& of, Ledger::ChargeId charge);
 
   /// What other processes map or have a ticket for, in the memory that it has now.
   std::set<std::string> Mapped();
@@ -173,7 +173,6 @@ class ExportStore {
   struct Entry {
     ExportStatus status;
     ExportedMemory memory;
-    bool detached = false;
     int64_t due_ns = 0;                   // revoked: until when it should be back
     int64_t asked_ns = 0;                 // when TakeOverdue told of it last
     std::shared_ptr<handoff::Link> link;  // once open
@@ -183,6 +182,8 @@ class ExportStore {
   absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer, const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
+  /// Of all charges where it is not given.
+  void MoveToLimboLocked(const std::string& of, std::optional<Ledger::ChargeId> charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(absl::Status status);

@@ -141,6 +141,17 @@ void LeaseTable::Tell(const Told& told) {
   for (const auto& [done, answer] : told) done(answer);
 }
 
+namespace {
+/// What `act` does under the table's lock, and then the calls that it brings about.
+template <class Act>
+auto Telling(const Act& act) {
+  LeaseTable::Told told;
+  auto answer = act(&told);
+  LeaseTable::Tell(told);
+  return answer;
+}
+}  // namespace
+
 absl::Status LeaseTable::CheckRoom() {
   if (std::ssize(resource_of_) + waiting_ < most_) return absl::OkStatus();
   ++totals_.refused;
@@ -161,16 +172,14 @@ absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
 }
 
 absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
+  return Telling([&](Told* told) { return TryAcquire(request, told); });
+}
+
+absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request, Told* told) {
   OCTAVO_RETURN_IF_ERROR(CheckRequest(request));
-  Told told;
-  absl::StatusOr<Lease> lease = absl::InternalError("not asked yet");
-  {
-    MutexLock lock(mutex_);
-    SettleOne(request.resource, &told);
-    lease = TryLocked(request);
-  }
-  Tell(told);
-  return lease;
+  MutexLock lock(mutex_);
+  SettleOne(request.resource, told);
+  return TryLocked(request);
 }
 
 uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done) {
@@ -259,51 +268,44 @@ absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds
 }
 
 absl::Status LeaseTable::Release(const std::string& token) {
-  Told told;
-  absl::Status released = Lost("it expired, was given back, or never was");
-  {
-    MutexLock lock(mutex_);
-    if (const Lease* lease = FindToken(token, &told); lease != nullptr) {
-      auto it = resources_.find(lease->resource);
-      it->second.held.remove_if([&](const Lease& l) { return l.token == token; });
-      resource_of_.erase(token);
-      Settle(it, &told);
-      released = absl::OkStatus();
-    }
-  }
-  Tell(told);
-  return released;
+  return Telling([&](Told* told) { return Release(token, told); });
+}
+
+absl::Status LeaseTable::Release(const std::string& token, Told* told) {
+  MutexLock lock(mutex_);
+  const Lease* lease = FindToken(token, told);
+  if (lease == nullptr) return Lost("it expired, was given back, or never was");
+  auto it = resources_.find(lease->resource);
+  it->second.held.remove_if([&](const Lease& l) { return l.token == token; });
+  resource_of_.erase(token);
+  Settle(it, told);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode) {
-  Told told;
-  absl::StatusOr<Lease> checked = Lost("it expired, was given back, or never was");
-  {
-    MutexLock lock(mutex_);
-    if (const Lease* lease = FindToken(token, &told); lease != nullptr) {
-      if (lease->resource != resource) {
-        checked = Lost(absl::StrCat("it is one of ", lease->resource, ", not of ", resource));
-      } else if (fence != 0 && fence != lease->fence) {
-        checked = Lost(absl::StrCat("its fencing number is ", lease->fence, ", not ", fence));
-      } else if (mode == LeaseMode::kExclusive && lease->mode != LeaseMode::kExclusive) {
-        checked = WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
-                           {.reason = "LEASE_MODE", .field = "lease_token", .numbers = {}});
-      } else {
-        checked = *lease;
-      }
-    }
+  return Telling([&](Told* told) { return Check(resource, token, fence, mode, told); });
+}
+
+absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode, Told* told) {
+  MutexLock lock(mutex_);
+  const Lease* lease = FindToken(token, told);
+  if (lease == nullptr) return Lost("it expired, was given back, or never was");
+  if (lease->resource != resource) return Lost(absl::StrCat("it is one of ", lease->resource, ", not of ", resource));
+  if (fence != 0 && fence != lease->fence) return Lost(absl::StrCat("its fencing number is ", lease->fence, ", not ", fence));
+  if (mode == LeaseMode::kExclusive && lease->mode != LeaseMode::kExclusive) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
+                    {.reason = "LEASE_MODE", .field = "lease_token", .numbers = {}});
   }
-  Tell(told);
-  return checked;
+  return *lease;
 }
 
 absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence,
-                                                    const std::string& holder) {
+                                                    const std::string& holder, Told* told) {
   if (!token.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode));
+    OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode, told));
     return Guard(this, std::move(lease), /*own=*/false);
   }
-  OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}));
+  OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}, told));
   return Guard(this, std::move(lease), /*own=*/true);
 }
 
@@ -354,21 +356,27 @@ void LeaseTable::Guard::Done() {
   if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token);
 }
 
+void LeaseTable::Guard::Done(Told* told) {
+  if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token, told);
+}
+
 void LeaseTable::Forget(const std::string& name) {
   Told told;
-  {
-    MutexLock lock(mutex_);
-    auto it = resources_.find(name);
-    if (it == resources_.end()) return;
-    for (const Lease& lease : it->second.held) resource_of_.erase(lease.token);
-    for (Waiter& waiter : it->second.waiting) {
-      told.emplace_back(std::move(waiter.done),
-                        WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
-    }
-    waiting_ -= std::ssize(it->second.waiting);
-    resources_.erase(it);
-  }
+  Forget(name, &told);
   Tell(told);
+}
+
+void LeaseTable::Forget(const std::string& name, Told* told) {
+  MutexLock lock(mutex_);
+  auto it = resources_.find(name);
+  if (it == resources_.end()) return;
+  for (const Lease& lease : it->second.held) resource_of_.erase(lease.token);
+  for (Waiter& waiter : it->second.waiting) {
+    told->emplace_back(std::move(waiter.done),
+                       WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
+  }
+  waiting_ -= std::ssize(it->second.waiting);
+  resources_.erase(it);
 }
 
 void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
@@ -430,19 +438,16 @@ std::vector<Lease> LeaseTable::List(const std::string& resource) {
 
 // Of this one only: lists of what is leased ask for one after the other.
 LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
-  Told told;
+  MutexLock lock(mutex_);
   Counts counts;
-  {
-    MutexLock lock(mutex_);
-    SettleOne(resource, &told);
-    if (auto it = resources_.find(resource); it != resources_.end()) {
-      // Shared ones or a single exclusive one.
-      const auto& held = it->second.held;
-      (held.empty() || held.front().mode == LeaseMode::kShared ? counts.shared : counts.exclusive) = std::ssize(held);
-      counts.waiting = std::ssize(it->second.waiting);
-    }
+  const auto it = resources_.find(resource);
+  if (it == resources_.end()) return counts;
+  const int64_t now = clock_->Now().monotonic_ns;
+  for (const Lease& lease : it->second.held) {
+    if (lease.expires_ns == 0 || lease.expires_ns > now) ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
   }
-  Tell(told);
+  const auto& waiting = it->second.waiting;
+  counts.waiting = std::count_if(waiting.begin(), waiting.end(), [&](const Waiter& waiter) { return waiter.until_ns > now; });
   return counts;
 }
 

@@ -50,6 +50,9 @@ struct LeaseRequest {
 class LeaseTable {
  public:
   using Done = std::function<void(absl::StatusOr<Lease>)>;
+  /// Who holds a lock of his own gives one: the calls that are to be made are added to it, for Tell without the lock.
+  using Told = std::vector<std::pair<Done, absl::StatusOr<Lease>>>;
+  static void Tell(const Told& told);
 
   /// `most`: leases and places in queues, of all resources together.
   explicit LeaseTable(const Clock* clock, int64_t most = 65'536) : clock_(clock), most_(most) {}
@@ -65,10 +68,7 @@ class LeaseTable {
   /// once, possibly before this returns. DeadlineExceeded (LEASED) if the time ran out; NotFound (NO_BUFFER) if the resource went;
   /// Cancelled if Withdraw came first or the session ended. Returns the place in the queue for Withdraw; 0 = answered already.
   uint64_t Acquire(const LeaseRequest& request, Done done);
-  /// The same under the lock of the store that owns the resource: the calls that Tell makes later, without the lock, are added to `told`.
-  using Told = std::vector<std::pair<Done, absl::StatusOr<Lease>>>;
   uint64_t Acquire(const LeaseRequest& request, Done done, Told* told);
-  static void Tell(const Told& told);
   /// The client went away: takes its place out of the queue. Nothing if it was answered meanwhile.
   void Withdraw(uint64_t place);
 
@@ -113,6 +113,7 @@ class LeaseTable {
     absl::Status Stands() const;
     /// Gives a new lease back now; leaves the caller's own.
     void Done();
+    void Done(Told* told);
 
    private:
     friend class LeaseTable;
@@ -121,10 +122,12 @@ class LeaseTable {
     LeaseTable* asked_ = nullptr;
     Lease lease_;
   };
-  absl::StatusOr<Guard> Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence, const std::string& holder);
+  absl::StatusOr<Guard> Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence, const std::string& holder,
+                              Told* told);
 
   /// The resource is gone: its leases are lost, whoever waits is told.
   void Forget(const std::string& resource);
+  void Forget(const std::string& resource, Told* told);
   /// The client is gone: so are its leases and its places in queues. Nothing if it has come back since.
   void EndSession(const std::string& session) { EndSessions({session}); }
   void EndSessions(const std::set<std::string>& sessions);
@@ -135,6 +138,7 @@ class LeaseTable {
   struct Counts {
     int64_t shared = 0, exclusive = 0, waiting = 0;
   };
+  /// As it is now: whose time has run out does not count, whether or not it was told. Calls nobody back.
   Counts CountOf(const std::string& resource);
   std::map<std::string, int64_t> CountBySession();  // leases held; "" = of no session
   struct Totals {
@@ -167,6 +171,9 @@ class LeaseTable {
   absl::Status ConflictWith(const Lease* lease, const Resource& resource, const std::string& name, bool waited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lease Grant(Resource& resource, const LeaseRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Lease> TryLocked(const LeaseRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request, Told* told);
+  absl::Status Release(const std::string& token, Told* told);
+  absl::StatusOr<Lease> Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode, Told* told);
   /// Lets expired leases go, tells waits that ran out, grants to whoever is first; forgets the resource when nothing is left of it.
   /// Returns the resource after this one.
   Resources::iterator Settle(Resources::iterator it, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

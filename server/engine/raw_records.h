@@ -52,7 +52,7 @@ class RawRecorder {
   absl::Status Take(StreamRef stream, const void* raw, int64_t volume_index, int64_t first_record, int64_t records);
   /// No more of the volume will come. Records that did not come are zeros.
   absl::StatusOr<std::shared_ptr<const RawRecords>> EndVolume(StreamRef stream, const std::vector<std::pair<int64_t, int64_t>>& missing_ascans);
-  /// What came up to now is part of no window any more.
+  /// Excludes all earlier records from every later window.
   void Forget();
   /// Ranges of the volume's records that did not come, in records of the source. Of the volume that ended last.
   const std::vector<std::pair<int64_t, int64_t>>& missing_records() const { return missing_; }

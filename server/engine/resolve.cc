@@ -230,7 +230,7 @@ void ResolveStored(ResolvedScan& scan) {
   const double bottom = static_cast<double>(LowestOf(c.output)), top = IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
   scan.display_lo = bottom;
   scan.display_hi = top;
-  // Levels that a client chose are what it wants to see; chosen ones hold more than that.
+  // Show the client's own levels whole; default levels hold more than is worth showing.
   if (!form.has_levels || c.level_lo != form.level_lo || c.level_hi != form.level_hi) return;
   const auto stored = [&](double value) {
     const double lo = static_cast<double>(c.level_lo), share = (value - lo) / (static_cast<double>(c.level_hi) - lo);

@@ -316,7 +316,7 @@ class ScanSession {
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
   int64_t awaited_record_ = 0;          // records before this one have had their place
-  std::vector<Share> shares_;           // of the block now
+  std::vector<Share> shares_;           // shares of the current block
   std::vector<int64_t> lane_records_;   // the records of each lane in it
   std::vector<Event> summed_, pulled_;  // of each lane: its sums are there; it has those of the others. With windows longer than a group
   size_t raw_index_now_ = 0;

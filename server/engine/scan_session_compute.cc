@@ -100,7 +100,7 @@ absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const SourceBlock& bl
     int64_t count = std::min(block.records - done, scan_.volume_records - in_volume);
     if (active_ == nullptr && index >= next_volume_) OCTAVO_RETURN_IF_ERROR(BeginVolume(index, block));
     if (stop_reached_) break;
-    // What is flown back behind the end of a volume comes after it has ended.
+    // Flyback records arrive after their volume has ended.
     if (active_ != nullptr && in_volume < EndOf(*active_)) count = std::min(count, EndOf(*active_) - in_volume);
     OCTAVO_RETURN_IF_ERROR(ProcessSegment(raw + done * record_bytes_, index, in_volume, count, block));
     done += count;

@@ -131,7 +131,13 @@ void ScanSession::TellNonFinite(size_t event) {
   }
 }
 
-// Above one hundredth the levels hide more than noise: told once for each processing.
+namespace {
+// Above this share of clipped voxels the levels hide more than noise. scan.proto (Processing.levels), README.md (The chain) and
+// deploy/prometheus-rules.yml (OctavoVoxelsClipped) say the same.
+constexpr double kClippedTold = 0.01;
+}  // namespace
+
+// Told once for each processing.
 void ScanSession::CountClipped(const VolumeStatus& volume) {
   const int64_t voxels = (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
   {
@@ -140,7 +146,8 @@ void ScanSession::CountClipped(const VolumeStatus& volume) {
     status_.clipped_below += volume.clipped_below;
     status_.clipped_above += volume.clipped_above;
   }
-  if (100 * (volume.clipped_below + volume.clipped_above) <= voxels || clipping_told_ == volume.origin) return;
+  const auto clipped = static_cast<double>(volume.clipped_below + volume.clipped_above);
+  if (clipped <= kClippedTold * static_cast<double>(voxels) || clipping_told_ == volume.origin) return;
   clipping_told_ = volume.origin;
   Warn(DescribeClipping(volume, voxels));
 }

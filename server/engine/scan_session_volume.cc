@@ -185,7 +185,7 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
     origin_ = nullptr;
   }
   Emit({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
-  const auto before = std::span(replaced_).last(lanes);  // they live on until the device has passed
+  const auto before = std::span(replaced_).last(lanes);  // keep these until the device has finished with them
   for (size_t l = 0; l < lanes; ++l) {
     const Lane lane = LaneAt(l, 0);
     OCTAVO_ASSIGN_OR_RETURN(const bool goes_on, lane.processor.Continue(lane.compute, *before[l]));

@@ -37,6 +37,7 @@ struct SimulatedSource {
   double motion_um_per_volume = 0;  // 0 = 4; negative = none
   bool as_fast_as_possible = false;
   bool repeat_block = false;  // the first block again and again, at no cost
+  static constexpr int64_t kMostLayers = 64;
   std::vector<SimulatedLayer> layers;
   uint32_t scatterers = 0;
 };

@@ -156,7 +156,9 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
     return InvalidField("simulated.repeat_block",
                         absl::StrCat("is given with acquisition.record_average ", spec.acquisition.record_average, "; allowed with 0 or 1 only"));
   }
-  if (s.layers.size() > 64) return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed 64"));
+  if (std::ssize(s.layers) > SimulatedSource::kMostLayers) {
+    return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed ", SimulatedSource::kMostLayers));
+  }
   for (size_t i = 0; i < s.layers.size(); ++i) {
     const SimulatedLayer& layer = s.layers[i];
     const std::string at = absl::StrCat("simulated.layers[", i, "].");

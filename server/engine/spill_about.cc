@@ -44,7 +44,7 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "display", &display));
   volume.display_lo = display[0];
   volume.display_hi = display[1];
-  if (about.contains("clipped")) {  // older files tell nothing of it
+  if (about.contains("clipped")) {  // the member is optional
     int64_t clipped[2];
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "clipped", &clipped));
     volume.clipped_below = clipped[0];

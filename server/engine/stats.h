@@ -40,7 +40,7 @@ struct Stats {
   std::map<std::string, int64_t> volumes_finished;  // committed, discarded, failed, dropped, overwritten, expired
   int64_t missing_ascans = 0;
   int64_t voxels = 0;                                                         // of completed volumes
-  std::map<std::string, int64_t> voxels_clipped{{"above", 0}, {"below", 0}};  // of those, by the end of the levels
+  std::map<std::string, int64_t> voxels_clipped{{"above", 0}, {"below", 0}};  // clipped voxels, by the limit they passed
   double oldest_held_seconds = 0;
   Histogram commit_seconds;
   int64_t commit_bytes = 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kFinestStepDb = 0.01;
 constexpr double kBelowNoiseDb = 20;     // of the powers of noise 1 % lie lower
-constexpr double kUnknownSteps = 65535;  // steps of a raw F32 whose ADC is not known
+constexpr double kUnknownSteps = 65535;  // assumed across the range of a raw F32 whose ADC is not known
 
 double Db(double magnitude) { return 20 * std::log10(magnitude); }
 
@@ -22,7 +22,9 @@ struct Interval {
   double lo, hi;
 };
 
-// All that the chain can give; what is clipped is no number of the raw type (dB), or of `bits` bits.
+bool AdcIsKnown(const SpectralConfig& c, int64_t bits) { return c.raw_type != DType::kF32 || bits > 0; }
+
+// The range of values the chain can produce: in dB from any number of an integer raw type, else from numbers of `bits` bits.
 Interval WholeSpan(const SpectralConfig& c, int64_t bits) {
   if (c.value == math::Value::kDb) {
     const ValueSpan span = DbSpan(c, RangeOf(c.raw_type, c.packing, c.raw_type == DType::kF32 ? bits : 0));
@@ -32,12 +34,12 @@ Interval WholeSpan(const SpectralConfig& c, int64_t bits) {
   return {c.value == math::Value::kReal ? -most : 0, c.value == math::Value::kPower ? most * most : most};
 }
 
-// What 256 steps are worth: noise of half a step of the ADC is at the lower end, so that a hundredth of it lies below.
+// What 256 steps are worth. Noise of digitising lies 20 dB above the lower end; about 1 % of it falls below.
 Interval CoarseSpan(const SpectralConfig& c, int64_t bits) {
   const SampleRange range = RangeOf(c.raw_type, c.packing, bits);
   const double most = LargestMagnitude(c, range), reflector = most / 4;
   if (c.value == math::Value::kDb) {
-    const double step = c.raw_type == DType::kF32 ? 2 * range.hi / kUnknownSteps : 1;
+    const double step = AdcIsKnown(c, bits) ? 1 : 2 * range.hi / kUnknownSteps;
     return {Db(NoiseMagnitude(c, step / std::sqrt(12.0))) - kBelowNoiseDb, Db(most)};
   }
   return {c.value == math::Value::kReal ? -reflector : 0, c.value == math::Value::kPower ? reflector * reflector : reflector};
@@ -53,8 +55,8 @@ StoredForm DefaultForm(const SpectralConfig& c, int64_t adc_bits, bool dtype_giv
   form.shown_lo = c.value == math::Value::kDb ? form.shown_hi - 52 : c.value == math::Value::kReal ? -bright : 0;
 
   const Interval whole = WholeSpan(c, adc_bits);
-  const bool known = c.raw_type != DType::kF32 || adc_bits > 0;
-  const bool fine = c.value == math::Value::kDb && known && (whole.hi - whole.lo) / static_cast<double>(HighestOf(DType::kU16)) <= kFinestStepDb;
+  const bool fine =
+      c.value == math::Value::kDb && AdcIsKnown(c, adc_bits) && (whole.hi - whole.lo) / static_cast<double>(HighestOf(DType::kU16)) <= kFinestStepDb;
   form.dtype = dtype_given ? dtype : c.value == math::Value::kComplex ? DType::kC64 : fine ? DType::kU16 : DType::kF32;
   form.has_levels = IsInteger(form.dtype);
   if (!form.has_levels) return form;
@@ -81,7 +83,13 @@ std::string DescribeClipping(const VolumeStatus& volume, int64_t voxels) {
   };
   std::string text = absl::StrCat("processing.levels ", c.level_lo, " to ", c.level_hi, " clip: of ", volume.name, " ", percent(volume.clipped_below),
                                   " of the voxels lie below and ", percent(volume.clipped_above), " above. ");
-  if (c.raw_type == DType::kF32) return text + "What raw F32 gives is not known beforehand: dtype F32 without levels clips nothing";
+  const int64_t bits = volume.origin->spec.acquisition.adc_bits;
+  if (!AdcIsKnown(c, bits)) return text + "What raw F32 gives is not known beforehand: dtype F32 without levels clips nothing";
+  if (c.raw_type == DType::kF32) {
+    const Interval declared = WholeSpan(c, bits);
+    return text + absl::StrFormat("Levels %.6g to %.6g clip nothing within acquisition.adc_bits = %d; dtype F32 without levels clips nothing at all",
+                                  declared.lo, declared.hi, bits);
+  }
   const Interval whole = WholeSpan(c, 0);
   absl::StrAppend(&text, absl::StrFormat("Levels %.6g to %.6g clip nothing", whole.lo, whole.hi));
   const char* finer =

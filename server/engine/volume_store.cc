@@ -73,10 +73,14 @@ void VolumeStore::Purge() {
   }
 }
 
-void VolumeStore::Memory::LetGo() {
-  slot.reset();
-  if (spilled != nullptr) spilled->Remove();
-  spilled.reset();
+void VolumeStore::LetGo(const std::string& name, Memory memory) noexcept {
+  try {
+    if (memory.slot != nullptr && protections_.left != nullptr) protections_.left(name, memory.slot->charge);
+  } catch (...) {
+    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left", {{"volume", name}, {"error", StatusOfException().ToString()}});
+  }
+  memory.slot.reset();
+  if (memory.spilled != nullptr) memory.spilled->Remove();
 }
 
 PinnedVolume VolumeStore::PinOf(const Record& record, VolumeStatus status) {
@@ -139,7 +143,7 @@ void VolumeStore::Fail(const std::string& name, const std::string& reason) {
     gone = Leave(**it, VolumeState::kFailed, reason, "failed");
     status = StatusOf(**it);
   }
-  gone.LetGo();
+  LetGo(status.name, std::move(gone));
   Changed(status);
 }
 
@@ -282,7 +286,7 @@ absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const
     ++TotalsOf(*it).discarded;
     status = StatusOf(*it);
   }
-  gone.LetGo();
+  LetGo(status.name, std::move(gone));
   Changed(status);
   return status;
 }
@@ -327,7 +331,7 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
     }
     status = StatusOf(record);
   }
-  gone.LetGo();
+  LetGo(status.name, std::move(gone));
   Changed(status);
 }
 

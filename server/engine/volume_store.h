@@ -11,7 +11,7 @@
 //   SpillVolume           LEASED         EXPORTED      -             MOVING       -             - (4)
 //   RestoreVolume         -              -             -             MOVING       -             - (4)
 //   HoldVolume            -              -             -             -            -             -
-//   HoldVolume release,   LEASED         EXPORTED      lent: stays   -            VOLUME_STATE  -
+//   HoldVolume release,   LEASED         EXPORTED      lent: stays   -            - (9)         -
 //     of a LIVE scan                                   lent (6)
 //   Export                -              -             needs one     MOVING (7)   -             -
 //   end of ttl_seconds    waits          - (5)         mark: never   waits        waits         - (4)
@@ -21,7 +21,8 @@
 //
 //   (1) But for the caller's own, whose token comes with the call. (2) Unless detach_exports. (3) The move finds that the volume has left,
 //   or is elsewhere when the commit is through. (4) They keep the memory (PinnedVolume) until they are through, and nobody changes it.
-//   (5) The memory is in limbo until it is given back. (6) Until it is given back. (7) Off the device only. (8) The engine waits for no client.
+//   (5) The memory is in limbo until it is given back. (6) Until it is given back. (7) Off the device only. (8) The engine waits for no client. (9) A
+//   commit that fails keeps it all the same.
 //
 // When a volume leaves memory its leases end with it (LEASE_LOST), under the same lock. A session that ends takes its leases with it, which
 // protects nothing any more; one that comes back (KeepAlive) before its orphans were dealt with has them again.
@@ -90,6 +91,8 @@ class VolumeStore {
     LeaseTable* leases = nullptr;                              // null: there are none
     std::function<std::set<std::string>()> mapped;             // which volumes other processes map; null: none
     std::function<absl::Status(const std::string&)> unmapped;  // EXPORTED if other processes map the volume; null: none does
+    // The volume is out of the memory of this charge, which is let go as soon as this returns, unless other processes map it. Called without locks.
+    std::function<void(const std::string& volume, Ledger::ChargeId)> left;
   };
   void SetProtections(Protections protections) { protections_ = std::move(protections); }
 
@@ -133,7 +136,7 @@ class VolumeStore {
   void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
   /// LIVE: gives up the oldest held volume of `scan` that is not kept. False if there is none.
   bool OverwriteOldest(const std::string& scan);
-  /// LIVE with keep_last: gives up held volumes of `scan` that nobody keeps, but for the newest `count`.
+  /// LIVE with keep_last: gives up held volumes of `scan` that nobody keeps, but for the newest `count`, and raw ones likewise.
   void KeepNewest(const std::string& scan, int64_t count);
   /// LIVE, when the scan ends: volumes that nobody kept stay held like any other.
   void KeepAll(const std::string& scan);
@@ -215,7 +218,6 @@ class VolumeStore {
   struct Memory {
     std::shared_ptr<VolumeSlot> slot;
     std::shared_ptr<const SpilledVolume> spilled;
-    void LetGo();
   };
   using Records = std::list<Record>;  // oldest first; of those that left memory, the one that left first
   absl::StatusOr<Records::iterator> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -233,7 +235,10 @@ class VolumeStore {
   absl::Status CheckHoldSlots(const Record& record, int64_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The record leaves memory; what is returned must be let go of outside the lock.
   Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Tells `on_change`. What it throws is no error of the change, which is made.
+  /// Leave, of a volume of a LIVE scan's ring.
+  Memory Overwrite(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// What these tell, `left` and `on_change`, may throw: that is no error of the change, which is made.
+  void LetGo(const std::string& name, Memory memory) noexcept;
   void Changed(const VolumeStatus& status) noexcept;
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Where what becomes of the record is counted for its scan. Of jobs, and of what an earlier process left, no totals are kept: nobody

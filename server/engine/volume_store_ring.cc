@@ -19,8 +19,9 @@ absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t 
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!IsComplete(it->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes can be kept")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes can be kept")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
   if (!it->status.kept) {
     OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
@@ -79,8 +80,9 @@ absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool r
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!IsComplete(it->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes have a mark")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes have a mark")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
   OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
   OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));  // the ring would run short of a slot for as long as somebody maps it
@@ -103,28 +105,38 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
     auto it = records_.begin();
     while (it != records_.end() && !(it->status.scan == scan && IsTheRings(it->status))) ++it;
     if (it == records_.end()) return false;
-    gone = Leave(*it, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
-    ++TotalsOf(*it).overwritten;
+    gone = Overwrite(*it);
     status = StatusOf(*it);
   }
-  gone.LetGo();
+  LetGo(status.name, std::move(gone));
   Changed(status);
   return true;
 }
 
+VolumeStore::Memory VolumeStore::Overwrite(Record& record) {
+  Memory gone = Leave(record, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
+  ++TotalsOf(record).overwritten;
+  return gone;
+}
+
 void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
-  for (;;) {
-    {
-      MutexLock lock(mutex_);
-      int64_t free = 0, free_raw = 0;
-      for (const Record& record : records_) {
-        if (record.status.scan != scan || !IsTheRings(record.status)) continue;
-        ++(record.status.is_raw ? free_raw : free);
-      }
-      if (free <= count && free_raw <= count) return;
+  std::vector<VolumeStatus> overwritten;
+  std::vector<Memory> leaving;
+  {
+    // Counted and given up under one lock: one that is held in between is one less to give up.
+    MutexLock lock(mutex_);
+    int64_t over[2] = {-count, -count};  // volumes, raw ones
+    const auto is_the_rings = [&](const Record& record) { return record.status.scan == scan && IsTheRings(record.status); };
+    for (const Record& record : records_) over[record.status.is_raw] += is_the_rings(record);
+    for (auto next = records_.begin(); next != records_.end();) {
+      Record& record = *next++;  // it may leave
+      if (!is_the_rings(record) || over[record.status.is_raw]-- <= 0) continue;
+      leaving.push_back(Overwrite(record));
+      overwritten.push_back(StatusOf(record));
     }
-    if (!OverwriteOldest(scan)) return;
   }
+  for (size_t i = 0; i < leaving.size(); ++i) LetGo(overwritten[i].name, std::move(leaving[i]));
+  for (const VolumeStatus& status : overwritten) Changed(status);
 }
 
 void VolumeStore::KeepAll(const std::string& scan) {

@@ -17,8 +17,9 @@ namespace octavo::engine {
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
   VolumeStatus& status = record.status;
   if (!IsComplete(status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD volumes can be moved")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD and COMMITTING volumes can be moved")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
   }
   if (!status.moving.empty()) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is being moved already (", status.moving, "); ask again")),
@@ -72,7 +73,7 @@ std::optional<VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory
       if (!failed) moved = StatusOf(record);
     }
   }
-  made.LetGo();  // what it had before; what was made for nothing
+  LetGo(name, std::move(made));  // what it had before; what was made for nothing
   return moved;
 }
 

@@ -45,7 +45,7 @@ VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>
       due.orphans.push_back(StatusOf(record));
     }
   }
-  for (Memory& memory : leaving) memory.LetGo();
+  for (size_t i = 0; i < leaving.size(); ++i) LetGo(due.expired[i].name, std::move(leaving[i]));
   for (const VolumeStatus& status : due.expired) Changed(status);
   return due;
 }

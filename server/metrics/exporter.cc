@@ -96,7 +96,7 @@ class Page final : public prometheus::Collectable {
     value(family("octavo_build_info", "Version and backend of this server", kGauge), {{"version", source_.version}, {"backend", source_.backend}}, 1);
     const auto told = [](const std::atomic<int64_t>* n) { return n == nullptr ? 0.0 : static_cast<double>(n->load()); };
     one("octavo_config_reloads_total", "Times that the configuration was read again", kCounter, told(source_.reloads));
-    one("octavo_config_reload_errors_total", "Times that it could not be, and the old one stayed", kCounter, told(source_.reload_errors));
+    one("octavo_config_reload_errors_total", "Configuration reloads that failed", kCounter, told(source_.reload_errors));
     every("octavo_scans", "Scans the server knows, by state", kGauge, "state", NamesOf<engine::ScanState>(engine::Name), stats.scans_by_state);
     reasons("octavo_scans_finished_total", "Scans that ended, by reason", ScanEnds(), stats.scans_finished);
     reasons("octavo_scan_rejected_total", "Scans refused, by reason", ScanRejections(), stats.scans_rejected);
@@ -123,7 +123,8 @@ class Page final : public prometheus::Collectable {
       MetricFamily& to = family("octavo_frame_latency_seconds", "Last record to frame published", kHistogram);
       histograms(to, "product", NamesOf<engine::Product>(engine::Name), stats.frame_latency_seconds);
     }
-    every("octavo_volumes", "Volumes in device memory, by state", kGauge, "state", {"ACQUIRING", "HELD", "COMMITTING"}, stats.volumes_by_state);
+    every("octavo_volumes", "Volumes the server holds in any tier, by state", kGauge, "state", {"ACQUIRING", "HELD", "COMMITTING"},
+          stats.volumes_by_state);
     every("octavo_volumes_finished_total", "Volumes that left memory or never came, by reason", kCounter, "reason",
           {"committed", "discarded", "failed", "dropped", "overwritten", "expired"}, stats.volumes_finished);
     one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter, static_cast<double>(stats.missing_ascans));
@@ -148,8 +149,7 @@ class Page final : public prometheus::Collectable {
       }
       for (const auto& [key, n] : dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
-    every("octavo_streams_cut_total", "Subscriptions ended by the server, by reason", kCounter, "reason", {"slow_subscriber", "stalled"},
-          stats.streams_cut);
+    every("octavo_streams_cut_total", "Streams the server ended, by reason", kCounter, "reason", {"slow_subscriber", "stalled"}, stats.streams_cut);
     every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", NamesOf<engine::JobState>(engine::Name), stats.jobs_by_state);
     {
       MetricFamily& to = family("octavo_jobs_finished_total", "Jobs that ended, by kind and reason", kCounter);

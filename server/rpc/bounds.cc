@@ -7,6 +7,7 @@
 #include "google/protobuf/descriptor.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/scan_spec.h"
 
 namespace octavo::rpc {
 namespace {
@@ -48,7 +49,7 @@ std::vector<Bound> MakeBounds() {
       Text("Subject.id", kPath),
       Text("Subject.site", kPath),
       Text("Subject.note", kPath),
-      Many("Simulated.layers", 64),
+      Many("Simulated.layers", engine::SimulatedSource::kMostLayers),
       Text("ReplayFile.path", kPath),
       Text("Camera.id", kTitle),
       Text("Camera.pixel_format", kTitle),

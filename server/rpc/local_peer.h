@@ -32,7 +32,7 @@ class NotedPeer {
   uid_t user_ = 0;
 };
 
-/// A user that nobody is: what was made for it, nobody can have.
+/// A user id nobody has; nobody can redeem what is issued to it.
 inline constexpr auto kNobodyAtAll = static_cast<uid_t>(-1);
 
 }  // namespace octavo::rpc

@@ -26,6 +26,7 @@
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
 #include "server/storage/journal.h"
+#include "server/storage/json_members.h"
 #include "server/storage/manifest.h"
 #include "server/storage/open_beneath.h"
 #include "server/storage/publish.h"
@@ -129,7 +130,7 @@ class StoreImpl final : public CommitStore {
     // A root that is away hides what is on it: when it comes back, that is there still.
     if (!IsSameRoot(failed.paths)) return false;
     auto held = Hold(roots_, failed.paths);
-    // Without its folder nothing of it is left. Where a link has taken the folder's place, it is looked for there no more than elsewhere.
+    // If the folder is gone or replaced by a link, nothing of the commit is searched for.
     if (absl::IsNotFound(held.status())) return End(failed);
     if (!held.ok()) return false;
     const CommitPaths& paths = held->paths;
@@ -331,7 +332,8 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
   }
   if (std::filesystem::create_directories(state_dir, error); error) return ErrnoStatus(error.value(), "creating state directory", state_dir);
   std::vector<nlohmann::json> records;
-  OCTAVO_ASSIGN_OR_RETURN(auto journal, Journal::Open(absl::StrCat(state_dir, "/commits.journal"), &records));
+  const std::string journal_path = absl::StrCat(state_dir, "/commits.journal");
+  OCTAVO_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path, &records));
   // Replayed in order: a begin opens, an end closes; a volume may have been tried more than once.
   struct Entry {
     CommitPaths paths;
@@ -340,14 +342,21 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
   std::map<std::string, Entry> open;
   std::vector<std::string> order;
   for (const auto& record : records) {
-    const std::string key = record.value("key", ""), op = record.value("op", "");
-    if (op == "end") open.erase(key);
-    if (auto it = open.find(key); op == "abandon" && it != open.end()) it->second.abandoned = true;
-    if (op != "begin") continue;
-    const CommitPaths paths = CommitPaths::FromJson(record);
-    if (!absl::StartsWith(BaseOf(paths.temporary), ".octavo-")) continue;
-    open[key] = {.paths = paths};
-    order.push_back(key);
+    const absl::Status replayed = [&]() -> absl::Status {
+      std::string key, op;
+      OCTAVO_RETURN_IF_ERROR(ReadMember(record, "key", &key));
+      OCTAVO_RETURN_IF_ERROR(ReadMember(record, "op", &op));
+      if (op == "end") open.erase(key);
+      if (auto it = open.find(key); op == "abandon" && it != open.end()) it->second.abandoned = true;
+      if (op != "begin") return absl::OkStatus();
+      OCTAVO_ASSIGN_OR_RETURN(const CommitPaths paths, CommitPaths::FromJson(record));
+      if (!absl::StartsWith(BaseOf(paths.temporary), ".octavo-")) return BadValue("temporary", paths.temporary, "are paths to .octavo-...");
+      open[key] = {.paths = paths};
+      order.push_back(key);
+      return absl::OkStatus();
+    }();
+    if (!replayed.ok() && report != nullptr)
+      report->push_back(absl::StrCat(journal_path, ": a record is no commit's and is left out: ", replayed.message()));
   }
   std::vector<nlohmann::json> unsettled;
   for (const std::string& key : order) {

@@ -5,6 +5,7 @@
 
 #include "nlohmann/json.hpp"
 
+#include "gpu/base/json.h"
 #include "gpu/base/status.h"
 
 namespace octavo::storage {
@@ -39,7 +40,9 @@ std::string EncodeRequest(const ProbeRequest& request) {
 }
 
 std::optional<ProbeRequest> DecodeRequest(const std::string& bytes) try {
-  const Json json = Json::from_cbor(bytes);
+  const auto parsed = ParseCbor(bytes, {.bytes = size_t{1} << 30, .depth = 4, .values = size_t{1} << 27});  // an angle for each projection
+  if (!parsed.ok()) return std::nullopt;
+  const Json& json = *parsed;
   ProbeRequest request;
   ProjectionOptions& o = request.options;
   json.at("path").get_to(request.path);
@@ -69,8 +72,11 @@ std::string EncodeAnswer(const absl::Status& status) {
                 {"numbers", info.numbers}});
 }
 
+// Of a process that a hostile file may have taken over.
 std::optional<absl::Status> DecodeAnswer(const std::string& bytes) try {
-  const Json json = Json::from_cbor(bytes);
+  const auto parsed = ParseCbor(bytes, {.depth = 4});
+  if (!parsed.ok()) return std::nullopt;
+  const Json& json = *parsed;
   ErrorInfo info;
   json.at("reason").get_to(info.reason);
   json.at("field").get_to(info.field);

@@ -72,6 +72,12 @@ absl::Status ReadValue(const nlohmann::json& value, const std::string& name, T* 
   *out = static_cast<T>(number);
   return absl::OkStatus();
 }
+inline absl::Status ReadValue(const nlohmann::json& value, const std::string& name, uint32_t* out) {
+  int64_t number = 0;
+  OCTAVO_RETURN_IF_ERROR(ReadInteger(value, name, 0, std::numeric_limits<uint32_t>::max(), &number));
+  *out = static_cast<uint32_t>(number);
+  return absl::OkStatus();
+}
 template <class T, size_t n>
 absl::Status ReadValue(const nlohmann::json& value, const std::string& name, T (*out)[n]) {
   if (!value.is_array() || value.size() != n) return BadValue(name, value, absl::StrCat("are arrays of ", n));

@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/json_members.h"
 #include "server/storage/open_beneath.h"
 #include "server/storage/writer.h"
 
@@ -33,22 +34,36 @@ std::string Manifest::ToJson() const {
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+namespace {
+absl::Status ReadManifestJson(nlohmann::json& json, Manifest* manifest) {
+  uint32_t crc = 0;
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "manifest_crc32c", &crc));
+  json.erase("manifest_crc32c");
+  if (CrcOf(json) != crc) return absl::DataLossError("it has another CRC than it says");
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "commit", &manifest->commit));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "raw_bytes", &manifest->raw_bytes));
+  OCTAVO_RETURN_IF_ERROR(ReadMember(json, "checksum", &manifest->checksum));
+  OCTAVO_ASSIGN_OR_RETURN(const nlohmann::json* const files, Member(json, "", "files"));
+  if (!files->is_array()) return BadValue("files", *files, "are arrays");
+  manifest->files.resize(files->size());
+  for (size_t i = 0; i < files->size(); ++i) {
+    const std::string where = absl::StrCat("files[", i, "]");
+    Manifest::File& file = manifest->files[i];
+    OCTAVO_RETURN_IF_ERROR(ReadMember((*files)[i], "path", &file.path, where));
+    OCTAVO_RETURN_IF_ERROR(ReadMember((*files)[i], "bytes", &file.bytes, where));
+    OCTAVO_RETURN_IF_ERROR(ReadMember((*files)[i], "crc32c", &file.crc32c, where));
+  }
+  return absl::OkStatus();
+}
+}  // namespace
+
 absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
   auto parsed = ParseJson(text, kManifestLimits);
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat("damaged manifest: it ", parsed.status().message()));
-  try {
-    nlohmann::json& json = *parsed;
-    const uint32_t crc = json.at("manifest_crc32c");
-    json.erase("manifest_crc32c");
-    if (CrcOf(json) != crc) return absl::DataLossError("damaged manifest: it has another CRC than it says");
-    Manifest manifest{.commit = json.at("commit"), .files = {}, .raw_bytes = json.at("raw_bytes"), .checksum = json.at("checksum")};
-    for (const auto& file : json.at("files")) {
-      manifest.files.push_back({.path = file.at("path"), .bytes = file.at("bytes"), .crc32c = file.at("crc32c")});
-    }
-    return manifest;
-  } catch (const nlohmann::json::exception& e) {
-    return absl::DataLossError(absl::StrCat("damaged manifest: ", e.what()));
-  }
+  Manifest manifest;
+  if (const absl::Status read = ReadManifestJson(*parsed, &manifest); !read.ok())
+    return absl::DataLossError(absl::StrCat("damaged manifest: ", read.message()));
+  return manifest;
 }
 
 absl::StatusOr<Manifest::File> DescribeFile(const UniqueFd& fd, const std::string& path) {
@@ -82,7 +97,9 @@ absl::StatusOr<Manifest> ReadManifest(const UniqueFd& folder, const std::string&
   const UniqueFd fd = OpenWithin(folder, kManifestName, O_RDONLY | O_NONBLOCK);
   if (!fd) return ErrnoStatus(errno, "opening", name);
   OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd.get(), name, kManifestLimits.bytes));
-  return Manifest::FromJson(text);
+  auto manifest = Manifest::FromJson(text);
+  if (!manifest.ok()) return Annotate(manifest.status(), name);
+  return manifest;
 }
 
 absl::StatusOr<Manifest> VerifyDirectory(const UniqueFd& folder, const std::string& path) {

@@ -1,10 +1,13 @@
 #include "server/storage/publish.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
+#include <iterator>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -14,6 +17,7 @@
 #include "server/storage/commit_store.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
+#include "server/storage/json_members.h"
 #include "server/storage/open_beneath.h"
 
 namespace octavo::storage {
@@ -32,18 +36,21 @@ nlohmann::json CommitPaths::ToJson(const char* op) const {
           {"root_id", root_id}};
 }
 
-CommitPaths CommitPaths::FromJson(const nlohmann::json& record) {
-  CommitPaths paths{.key = record.value("key", ""),
-                    .id = record.value("id", ""),
-                    .volume = record.value("volume", ""),
-                    .final = record.value("final", ""),
-                    .temporary = record.value("temporary", ""),
-                    .format = static_cast<Format>(record.value("format", 1)),
-                    .folder = record.value("folder", record.value("format", 1) == static_cast<int>(Format::kOmeZarr05)),
-                    .made = {},
-                    .root = record.value("root", ""),
-                    .root_id = record.value("root_id", "")};
-  for (const auto& directory : record.value("made", nlohmann::json::array())) paths.made.push_back(directory.get<std::string>());
+absl::StatusOr<CommitPaths> CommitPaths::FromJson(const nlohmann::json& record) {
+  const auto read = [&](const char* name, auto* out) { return record.contains(name) ? ReadMember(record, name, out) : absl::OkStatus(); };
+  CommitPaths paths;
+  int format = static_cast<int>(paths.format);
+  for (const auto& [name, out] : {std::pair{"key", &paths.key}, {"final", &paths.final}, {"temporary", &paths.temporary}})
+    OCTAVO_RETURN_IF_ERROR(ReadMember(record, name, out));
+  for (const auto& [name, out] : {std::pair{"id", &paths.id}, {"volume", &paths.volume}, {"root", &paths.root}, {"root_id", &paths.root_id}})
+    OCTAVO_RETURN_IF_ERROR(read(name, out));
+  OCTAVO_RETURN_IF_ERROR(read("format", &format));
+  paths.format = static_cast<Format>(format);
+  if (format != static_cast<int>(paths.format) || std::find(std::begin(kFormats), std::end(kFormats), paths.format) == std::end(kFormats))
+    return BadValue("format", format, "are the numbers of octavo.v1.Format");
+  paths.folder = paths.format == Format::kOmeZarr05;
+  OCTAVO_RETURN_IF_ERROR(read("folder", &paths.folder));
+  OCTAVO_RETURN_IF_ERROR(read("made", &paths.made));
   return paths;
 }
 

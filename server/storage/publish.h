@@ -24,7 +24,8 @@ struct CommitPaths {
   std::string root, root_id;      // of the storage, when the commit began (DirectoryId); empty in journals of earlier versions
 
   nlohmann::json ToJson(const char* op) const;
-  static CommitPaths FromJson(const nlohmann::json& record);
+  /// DataLoss names the member that is not what ToJson writes. Those that earlier versions did not write may be missing.
+  static absl::StatusOr<CommitPaths> FromJson(const nlohmann::json& record);
   /// The metadata beside a format of one file.
   std::string Side() const { return final + ".json"; }
 };

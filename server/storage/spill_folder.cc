@@ -23,6 +23,7 @@
 #include "server/storage/commit_store.h"
 #include "server/storage/crc32c.h"
 #include "server/storage/files.h"
+#include "server/storage/json_members.h"
 #include "server/storage/writer.h"
 
 namespace octavo::storage {
@@ -256,7 +257,7 @@ class Folder final : public SpillFolder {
 
   /// What a file says of itself. DataLoss if it is damaged.
   absl::StatusOr<Found> Look(const std::string& path) {
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absl::DataLossError("it cannot be opened");
     if (info.st_size < kTailBytes) return absl::DataLossError("it is too short");
@@ -267,27 +268,40 @@ class Folder final : public SpillFolder {
     if (std::memcmp(tail.data() + 12, kMagic, 4) != 0 || length > static_cast<uint64_t>(info.st_size - kTailBytes)) {
       return absl::DataLossError("it has no footer");
     }
+    // It holds a CRC of each block of voxels and every range of missing A-scans.
+    constexpr JsonLimits kLimits{.bytes = size_t{1} << 30, .values = size_t{1} << 26};
+    if (length > kLimits.bytes) return absl::DataLossError(absl::StrCat("its footer has ", length, " bytes; allowed at most ", kLimits.bytes));
     std::string footer(length, '\0');
     const int64_t voxels = info.st_size - kTailBytes - static_cast<int64_t>(length);
     OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd.get(), path, footer.data(), footer.size(), voxels));
     if (TailOf(footer) != tail) return absl::DataLossError("its footer has another CRC than it says");
-    // It holds a CRC of each block of voxels and every range of missing A-scans.
-    const auto parsed = ParseJson(footer, {.bytes = size_t{1} << 30, .values = size_t{1} << 26});
+    const auto parsed = ParseJson(footer, kLimits);
     if (!parsed.ok()) return absl::DataLossError(absl::StrCat("its footer ", parsed.status().message()));
-    try {
-      const nlohmann::json& json = *parsed;
-      auto crcs = std::make_shared<const std::vector<uint32_t>>(json.at("crc32c").get<std::vector<uint32_t>>());
-      if (json.at("bytes") != voxels || json.at("block") != kBlock || std::ssize(*crcs) != (voxels + kBlock - 1) / kBlock) {
-        return absl::DataLossError("its footer speaks of another file");
-      }
-      quota_->TakeAnyway(info.st_size);
-      return Found{.file = std::make_shared<File>(path, voxels, info.st_size, std::move(crcs), quota_), .about = json.at("about")};
-    } catch (const nlohmann::json::exception& e) {
-      return absl::DataLossError(e.what());
-    }
+    const auto said = ReadFooter(*parsed);
+    if (!said.ok()) return absl::DataLossError(absl::StrCat("its footer: ", said.status().message()));
+    if (said->bytes != voxels || said->block != kBlock || std::ssize(*said->crcs) != (voxels + kBlock - 1) / kBlock)
+      return absl::DataLossError("its footer speaks of another file");
+    quota_->TakeAnyway(info.st_size);
+    return Found{.file = std::make_shared<File>(path, voxels, info.st_size, said->crcs, quota_), .about = said->about};
   }
 
  private:
+  struct Footer {
+    int64_t bytes = 0, block = 0;
+    std::shared_ptr<const std::vector<uint32_t>> crcs;
+    nlohmann::json about;
+  };
+  static absl::StatusOr<Footer> ReadFooter(const nlohmann::json& json) {
+    Footer footer;
+    std::vector<uint32_t> crcs;
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "bytes", &footer.bytes));
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "block", &footer.block));
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "crc32c", &crcs));
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "about", &footer.about));
+    footer.crcs = std::make_shared<const std::vector<uint32_t>>(std::move(crcs));
+    return footer;
+  }
+
   const std::string path_;
   const std::shared_ptr<Quota> quota_;
 };

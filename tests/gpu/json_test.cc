@@ -66,6 +66,21 @@ TEST(JsonTest, BytesAndValuesAreBounded) {
   EXPECT_THAT(ParseJson(absl::StrCat("[0", Repeat(",0", 1 << 20), "]")), IsError(kInvalid, "values"));
 }
 
+TEST(JsonTest, CborIsBoundedLikeText) {
+  const std::string whole("\xa1\x61\x61\x82\x01\x61\xff", 7);  // {"a": [1, a text that is no UTF-8]}
+  ASSERT_OK_AND_ASSIGN(const json value, ParseCbor(whole, {.depth = 2, .values = 4}));
+  EXPECT_EQ(value["a"][0], 1);
+  EXPECT_EQ(value["a"][1], "\xff");
+  EXPECT_THAT(ParseCbor(whole, {.depth = 1}), IsError(kInvalid, "deep"));
+  EXPECT_THAT(ParseCbor(whole, {.values = 3}), IsError(kInvalid, "more than 3 values"));
+  EXPECT_THAT(ParseCbor(whole, {.bytes = 6}), IsError(kInvalid, "has 7 bytes; allowed at most 6"));
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes) EXPECT_FALSE(ParseCbor(whole.substr(0, bytes)).ok()) << bytes;
+  EXPECT_FALSE(ParseCbor(whole + "x").ok());
+  for (const char* open : {"\x81", "\x9f", "\xa1\x61\x61", "\xbf\x61\x61", "\x9b\xff\xff\xff\xff\xff\xff\xff\xff"}) {
+    for (const size_t depth : {size_t{65}, size_t{66'000}, size_t{1'000'000}}) EXPECT_FALSE(ParseCbor(Repeat(open, depth)).ok()) << depth;
+  }
+}
+
 TEST(JsonTest, WhatIsNoJsonIsRefusedAndSaysWhere) {
   for (const char* text : {"",      " ",      "{",   "[1,]",       "{\"a\"}", "{\"a\":1,}", "nul",   "1 2",    "[1]]", "\"\xff\"", "\"\\ud800\"",
                            "1e999", "-1e999", "NaN", "[Infinity]", "01",      "'a'",        "{a:1}", "\"\t\"", "[1] x"}) {

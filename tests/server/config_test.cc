@@ -86,7 +86,11 @@ TEST_F(ConfigTest, WrongValuesNameTheKeyAndWhatIsAllowed) {
   EXPECT_THAT(File("[storage]\ncommit_threads = 2.5\n"), IsError(kInvalid, "1 to 64"));
   EXPECT_THAT(File("[log]\nlevel = ['info']\n"), IsError(kInvalid, "log.level: is a list"));
   EXPECT_THAT(File("[storage]\nroots = [1]\n"), IsError(kInvalid, "storage.roots"));
-  EXPECT_THAT(File("[log]\nlevel =\n"), IsError(kInvalid, "line 2"));
+  EXPECT_THAT(File("[log]\nlevel =\n"), IsError(kInvalid, path_ + ", line 2, column "));
+  EXPECT_THAT(File("[log]\nlevel = info\n"), IsError(kInvalid, ": is no TOML; allowed are lines of key = value, with text in quotes"));
+  EXPECT_THAT(File("[log]\nlevel = 'info'\nlevel = 'error'\n"), IsError(kInvalid, path_ + ", line 3, column "));
+  EXPECT_THAT(File("[log]\nlevel = 'info'\nlevel = 'error'\n"),
+              IsError(kInvalid, ": names what is there already; allowed is each key and table once"));
   for (const char* address : {"nonsense", ":1", "host:", "host:65536", "host:-1", "::1:50051", "host:1x", ""}) {
     EXPECT_THAT(File(std::string("[listen]\ntcp = ['") + address + "']\n"), IsError(kInvalid, "host:port")) << address;
   }

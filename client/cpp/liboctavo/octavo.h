@@ -394,7 +394,7 @@ class Client {
 
   // -- volumes
   Volume GetVolume(const std::string& name);
-  /// Volumes in device memory, oldest first; of one scan if named.
+  /// Volumes the server holds in any tier, oldest first; of one scan if named.
   std::vector<Volume> ListVolumes(const std::string& scan = "");
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {}, const std::vector<int64_t>& count = {});

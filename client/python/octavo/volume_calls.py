@@ -42,7 +42,7 @@ class VolumeCalls:
     """What octavo.Client does with volumes."""
 
     def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
-        """Volumes in memory (or in `states`: "held", "committed", "discarded", ...), oldest first."""
+        """Volumes the server holds in any tier (or in `states`: "held", "committed", "discarded", ...), oldest first."""
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
             scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
 

@@ -118,6 +118,51 @@ TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   }
 }
 
+// The mark may come and go while a commit is at work; one that fails keeps the volume whatever became of its mark.
+TEST_F(LendingTest, AMarkDuringACommit) {
+  const ClientVerb client;
+  for (const bool fails : {true, false}) {
+    const std::string name = absl::StrCat("volumes/", fails);
+    Held(name, /*kept=*/false);
+    ASSERT_THAT(store_.Keep(name, 9), IsOk());
+    ASSERT_THAT(store_.BeginCommit(name, &client), IsOk());
+    ASSERT_THAT(store_.Unmark(name, /*ring=*/true, &client), IsOk());
+    EXPECT_FALSE(Kept(name));
+    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    if (fails) {
+      store_.EndCommit(name, absl::ResourceExhaustedError("the disk is full"));
+      EXPECT_TRUE(Kept(name));
+      EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    } else {
+      store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
+      EXPECT_THAT(store_.Unmark(name, true, &client), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes have a mark"));
+      EXPECT_THAT(store_.Keep(name, 9), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes can be kept"));
+    }
+  }
+}
+
+// Raw volumes that are too many cost no other one its place.
+TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
+  for (const int64_t count : {0, 1, 2, 3}) {
+    const auto held = [&](const std::string& name, bool raw) {
+      VolumeStatus status;
+      status.name = absl::StrCat("volumes/", count, name);
+      status.scan = "scans/a";
+      status.is_raw = raw;
+      store_.Add(status, Slot("scans/a"), 0);
+      store_.Seal(status, /*kept=*/false);
+    };
+    for (const char* name : {"a", "b"}) held(name, false);
+    for (const char* name : {"c", "d", "e"}) held(name, true);
+    held("f", false);
+    store_.KeepNewest("scans/a", count);
+    std::string left;
+    for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true})) left += volume.name.back();
+    EXPECT_EQ(left, count == 0 ? "" : count == 1 ? "ef" : count == 2 ? "bdef" : "abcdef");
+    store_.KeepNewest("scans/a", 0);
+  }
+}
+
 // Who asked for the move wants it; its slot would not become free before the move is through.
 TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);

@@ -1,5 +1,10 @@
 // What a user is promised of device memory, seen through the engine: admission, retention, clients that go away, leases.
 
+#include <unistd.h>
+
+#include "gpu/shareable.h"
+#include "server/engine/export_store.h"
+#include "server/handoff/fd_socket.h"
 #include "tests/server/engine/memory_fixture.h"
 
 namespace octavo::engine {
@@ -233,6 +238,42 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
   ASSERT_THAT(engine_->KeepAlive(client.secret), IsOk());
   for (const auto& volume : Held()) EXPECT_FALSE(volume.orphaned);
 }
+// What becomes of an orphan that other processes map and that finds no room on the disk: it is theirs still.
+TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
+  Stop();
+  disk_quota_ = 100;
+  ClientMemory::MakeShareable(true);
+  ASSERT_OK_AND_ASSIGN(const auto socket, handoff::FdSocket::Open({.path = temp_ / "handoff.sock", .group = ""}, &clock_));
+  Start();
+  ExportStore& exports = engine_->buffers().exports();
+  exports.Start(socket.get(), 10);
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
+  ScanSpec spec = Spec(2, {.orphan = Orphan::kSpillDisk});
+  spec.session = client.session.name;
+  Finished(Submit(spec).name);
+  const auto volumes = Held();
+  ASSERT_EQ(volumes.size(), 2u);
+  const ExportPeer peer{.local = true, .uid = ::getuid(), .client = "a viewer", .accept = {}};
+  std::string name;
+  ASSERT_THAT(exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &name), IsOk());
+  ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
+  engine_->Housekeep();
+  Until([&] { return engine_->Idle(); });
+  for (const VolumeStatus& before : volumes) {
+    ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, engine_->GetVolume(before.name));
+    EXPECT_TRUE(volume.orphaned);
+    EXPECT_EQ(volume.tier, Tier::kDevice);
+    EXPECT_NE(volume.last_error, "") << "the disk had no room for it";
+  }
+  EXPECT_THAT(engine_->DiscardVolume(volumes[0].name), IsError(absl::StatusCode::kFailedPrecondition, "is mapped by other processes"));
+  EXPECT_THAT(engine_->DiscardVolume(volumes[1].name), IsOk());
+  ASSERT_TRUE(exports.End(name));
+  EXPECT_THAT(engine_->DiscardVolume(volumes[0].name), IsOk());
+  socket->Stop();
+  Stop();
+  ClientMemory::MakeShareable(false);
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest, ::testing::Values(Orphan::kKeep, Orphan::kSpillDisk, Orphan::kCommitDefault, Orphan::kDiscard));
 
 // A call finds the session, which ends before the lease is granted: without seconds it would stay for ever.

@@ -139,6 +139,27 @@ TEST(StoredFormTest, LevelsOfBytesFollowTheAdc) {
   EXPECT_EQ(levels(12, DType::kI8), levels(12, DType::kU8));
 }
 
+TEST(StoredFormTest, ACountIsAStepOfRawF32Too) {
+  const auto levels = [](DType raw, int64_t adc_bits, ValueKind value) {
+    const ResolvedScan scan = Resolved([&](ScanSpec& s) {
+      s.source = PushSource();
+      s.acquisition.raw_type = raw;
+      s.acquisition.raw_type_given = true;
+      s.acquisition.adc_bits = adc_bits;
+      s.processing.value = value;
+      SetType(s, DType::kU8);
+    });
+    return std::pair(scan.chain.level_lo, scan.chain.level_hi);
+  };
+  for (const int64_t bits : {8, 10, 12, 14, 16}) {
+    for (const ValueKind value : {ValueKind::kDb, ValueKind::kDefault}) {
+      EXPECT_EQ(levels(DType::kF32, bits, value).first, levels(DType::kU16, bits, value).first) << bits;
+    }
+  }
+  // Where nothing is declared it is a step of 65535 across -1 ... 1.
+  EXPECT_NEAR(levels(DType::kF32, 0, ValueKind::kDb).first, levels(DType::kF32, 16, ValueKind::kDb).first + 20 * std::log10(2.0 / 65535), 1e-3);
+}
+
 TEST(StoredFormTest, AnUpdateKeepsTheTypeThatItDoesNotName) {
   for (const DType dtype : {DType::kU8, DType::kU16, DType::kF32}) {
     const ResolvedScan scan = Resolved([&](ScanSpec& s) { SetType(s, dtype); });

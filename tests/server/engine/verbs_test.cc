@@ -56,7 +56,8 @@ class VerbsTest : public ::testing::Test {
     leases_.SetGone([this](const std::string& session) { return sessions_.Gone(session); });
     store_.SetProtections({.leases = &leases_,
                            .mapped = [this] { return exports_.Mapped(); },
-                           .unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); }});
+                           .unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); },
+                           .left = [this](const std::string& volume, Ledger::ChargeId charge) { exports_.Left(volume, charge); }});
     pool_ = std::make_shared<SlotPool>(&ledger_);
     for (int i = 0; i < kMostAtOnce; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
@@ -205,8 +206,9 @@ class VerbsTest : public ::testing::Test {
   Ledger ledger_{{int64_t{1} << 30}};
   LeaseTable leases_{&clock_};
   ClientSessions sessions_{&clock_, {}, "testtest"};
+  std::function<void(const VolumeStatus&)> on_change_;  // null: nothing
   VolumeStore store_{&ledger_, &clock_, [this](const VolumeStatus& volume) {
-                       if (!InMemory(volume.state) || volume.tier != Tier::kDevice) exports_.Gone(volume.name);
+                       if (on_change_ != nullptr) on_change_(volume);
                      }};
   ExportStore exports_{
       {.devices = {device_.get()}, .ledger = &ledger_, .volumes = &store_, .clock = &clock_, .server_id = "testtest", .draining = nullptr}};
@@ -261,6 +263,46 @@ TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
   // One at a time: the ring takes the oldest, whichever the other one is at.
   for (const Verb verb : {&VerbsTest::Hold, &VerbsTest::Commit, &VerbsTest::Discard})
     RaceThem(verb, &VerbsTest::Overwrite, prepare, {}, /*at_once=*/1);
+}
+
+// A volume that is back on its device, and mapped there, before its move off it was told to all.
+TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
+  for (const bool mapped_before : {false, true}) {
+    Held();
+    if (mapped_before) ASSERT_THAT(Export(name_), IsOk());
+    on_change_ = [this](const VolumeStatus& volume) {
+      if (volume.tier == Tier::kDevice) return;
+      ASSERT_THAT(store_.BeginRestore(name_), IsOk());
+      store_.EndRestore(name_, pool_->TryTake(), 0);
+      ASSERT_THAT(Export(name_), IsOk());
+    };
+    ASSERT_THAT(store_.BeginSpill(name_), IsOk());  // by the server: for a client what is mapped is not moved
+    store_.EndSpill(name_, std::make_shared<const NoBytes>());
+    on_change_ = nullptr;
+    const auto exports = exports_.List(name_);
+    ASSERT_EQ(exports.size(), mapped_before ? 2u : 1u);
+    if (mapped_before) EXPECT_TRUE(exports[0].limbo) << "the memory that it has left";
+    EXPECT_FALSE(exports.back().limbo);
+    EXPECT_EQ(ledger_.UseOf(0).limbo, mapped_before ? ClientMemory::kGranule : 0);
+    EXPECT_THAT(Discard(name_), IsError(absl::StatusCode::kFailedPrecondition, "mapped by other processes"));
+    Clear();
+  }
+}
+
+// keep_last: one that is held in time leaves its place in the ring to the next.
+TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::string> names;
+    for (int i = 0; i < 4; ++i) {
+      Held(/*kept=*/false);
+      names.push_back(name_);
+    }
+    absl::Status held;
+    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.KeepNewest(kScan, 3); });
+    ASSERT_EQ(store_.Get(names[0])->state, held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
+    for (size_t i = 1; i < names.size(); ++i) ASSERT_EQ(store_.Get(names[i])->state, VolumeState::kHeld) << i << ", " << held;
+    Clear();
+  }
 }
 
 TEST_F(VerbsTest, TwoThatEndTheVolume) {

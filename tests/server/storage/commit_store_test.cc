@@ -16,6 +16,7 @@
 #include "server/storage/format_writers.h"
 #include "server/storage/journal.h"
 #include "server/storage/manifest.h"
+#include "server/storage/publish.h"
 #include "tests/server/storage/storage_test_base.h"
 
 namespace octavo::storage {
@@ -306,6 +307,48 @@ TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
   }
   ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records));
   EXPECT_EQ(records, (std::vector<nlohmann::json>{{{"n", 1}}, {{"n", 3}}, {{"n", 4}}}));
+}
+
+// Whole, and of a program that thinks otherwise of the types.
+TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  const nlohmann::json good =
+      CommitPaths{.key = "k", .id = "a", .final = root() + "/x.npy", .temporary = root() + "/.octavo-a.tmp", .format = Format::kNpy}.ToJson("begin");
+  const std::pair<const char*, nlohmann::json> bad[] = {{"key", 3},
+                                                        {"op", nullptr},
+                                                        {"final", nlohmann::json::array()},
+                                                        {"temporary", 1.5},
+                                                        {"temporary", "/tmp/x"},
+                                                        {"id", true},
+                                                        {"format", "npy"},
+                                                        {"format", 0},
+                                                        {"format", 257},
+                                                        {"folder", "yes"},
+                                                        {"made", "a"},
+                                                        {"made", {1}},
+                                                        {"root", nlohmann::json::object()},
+                                                        {"root_id", 7}};
+  for (const auto& [member, value] : bad) {
+    std::filesystem::remove_all(directory_ + "/state");
+    std::filesystem::create_directories(directory_ + "/state");
+    {
+      std::vector<nlohmann::json> records;
+      ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(directory_ + "/state/commits.journal", &records));
+      nlohmann::json record = good;
+      record[member] = value;
+      ASSERT_THAT(journal->Append(record), IsOk());
+      ASSERT_THAT(journal->Append(good), IsOk());
+    }
+    auto store = Open();
+    ASSERT_NE(store, nullptr);
+    ASSERT_EQ(report_.size(), 2u) << member;
+    EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr("/state/commits.journal: a record is no commit's and is left out: "),
+                                             ::testing::HasSubstr(absl::StrCat(member, " is ")), ::testing::HasSubstr("; allowed ")));
+    EXPECT_THAT(report_[1], ::testing::HasSubstr("/x.npy: nothing was written")) << "the others are heard";
+    EXPECT_THAT(Commit(*store, "y", meta, data, {}), IsOk());
+    std::filesystem::remove_all(root() + "/y.ome.zarr");
+  }
 }
 
 // A limit on threads (pids of a container) is no reason to lose the process: no stack so large can be had.

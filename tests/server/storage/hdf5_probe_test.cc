@@ -137,6 +137,14 @@ TEST_F(Hdf5ProbeTest, WhatHangsIsEnded) {
   EXPECT_EQ(Descriptors(), before);
 }
 
+// What a hostile file has made of the other process says what it likes.
+TEST_F(Hdf5ProbeTest, AnAnswerOfAnyKindDoesNoHarm) {
+  for (const char* byte : {"\\201", "\\237", "\\000", "\\377", "\\241"}) {  // an array in an array in an array ...
+    UseHdf5Probe({.command = {"/bin/sh", "-c", absl::StrCat("head -c 1040000 /dev/zero | tr '\\000' '", byte, "'")}});
+    EXPECT_THAT(OpenProjections(NxTomo(), {}), IsError(kDataLoss, "the HDF5 library crashes on it")) << byte;
+  }
+}
+
 TEST_F(Hdf5ProbeTest, ItInheritsNoDescriptors) {
   const std::string list = folder_ / "list";
   const UniqueFd open(::open("/dev/null", O_RDONLY));  // that a library opened so

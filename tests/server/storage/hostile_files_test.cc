@@ -5,10 +5,12 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
+#include "gmock/gmock.h"
+#include "nlohmann/json.hpp"
 
 #include "server/storage/chunk_codec.h"
 #include "server/storage/crc32c.h"
@@ -181,6 +183,38 @@ TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
     }
   }
   EXPECT_GT(refused, 300);
+}
+
+// Whole, and of a program that thinks otherwise of the types.
+TEST(HostileFilesTest, AManifestNamesTheMemberThatIsNotWhatItMustBe) {
+  const nlohmann::json good = {{"octavo_manifest", 1},
+                               {"commit", "a"},
+                               {"raw_bytes", 8},
+                               {"checksum", "crc32c:0"},
+                               {"files", {{{"path", "data"}, {"bytes", 8}, {"crc32c", 7}}}}};
+  const auto read = [](nlohmann::json json) {
+    const std::string text = json.dump();
+    json["manifest_crc32c"] = Crc32c(text.data(), text.size());
+    return Manifest::FromJson(json.dump()).status();
+  };
+  ASSERT_TRUE(read(good).ok()) << read(good);
+  const std::tuple<const char*, nlohmann::json, const char*> bad[] = {
+      {"/commit", 3, "damaged manifest: commit is 3; allowed is text"},
+      {"/raw_bytes", "8", "raw_bytes is \"8\"; allowed are integers"},
+      {"/files", nullptr, "files is null; allowed are arrays"},
+      {"/files/0", 1, "files[0] is 1; allowed are objects"},
+      {"/files/0/path", nlohmann::json::array(), "files[0].path is []; allowed is text"},
+      {"/files/0/bytes", 1.5, "files[0].bytes is 1.5; allowed are integers"},
+      {"/files/0/crc32c", -1, "files[0].crc32c is -1; allowed are integers from 0 to 4294967295"},
+  };
+  for (const auto& [at, value, message] : bad) {
+    nlohmann::json json = good;
+    json[nlohmann::json::json_pointer(at)] = value;
+    EXPECT_THAT(read(json), IsError(kDataLoss, message));
+    EXPECT_THAT(std::string(read(json).message()), ::testing::Not(::testing::HasSubstr("json.exception"))) << at;
+  }
+  for (const char* text : {"[]", "3", "{}", R"({"manifest_crc32c": "x"})"})
+    EXPECT_THAT(Manifest::FromJson(text), IsError(kDataLoss, "damaged manifest: "));
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -15,6 +17,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "server/storage/commit_store.h"
+#include "server/storage/crc32c.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -177,6 +180,53 @@ TEST_F(SpillFolderTest, EveryChangedByteIsNoticed) {
   EXPECT_NE(report_[0].find("damaged"), std::string::npos);
   EXPECT_EQ(Names(), std::vector<std::string>{"a.damaged"});
   EXPECT_EQ(folder->used_bytes(), 0);
+}
+
+TEST_F(SpillFolderTest, AFooterOfAnotherKindIsSetAside) {
+  const auto write = [&](const std::string& footer, uint64_t length) {
+    const uint32_t crc = Crc32c(footer.data(), footer.size());
+    std::string file = "abcd" + footer;
+    file.append(reinterpret_cast<const char*>(&length), 8).append(reinterpret_cast<const char*>(&crc), 4).append("OSP1");
+    temp_.Write("spill/a.spill", file);
+  };
+  { (void)Open(); }
+  const uint32_t crc = Crc32c("abcd", 4);
+  const nlohmann::json good = {{"octavo_spill", 1}, {"about", {{"who", "a"}}}, {"bytes", 4}, {"block", 1 << 20}, {"crc32c", {crc}}};
+  write(good.dump(), good.dump().size());
+  { (void)Open(); }
+  ASSERT_EQ(found_.size(), 1u);
+  const std::tuple<const char*, nlohmann::json, const char*> bad[] = {
+      {"/bytes", "4", "its footer: bytes is \"4\"; allowed are integers"},
+      {"/block", 1.5, "its footer: block is 1.5; allowed are integers"},
+      {"/crc32c", 4, "its footer: crc32c is 4; allowed are arrays"},
+      {"/crc32c/0", uint64_t{crc} + (uint64_t{1} << 32), "; allowed are integers from 0 to 4294967295"},
+      {"/bytes", 5, "its footer speaks of another file"}};
+  for (const auto& [at, value, message] : bad) {
+    nlohmann::json json = good;
+    json[nlohmann::json::json_pointer(at)] = value;
+    write(json.dump(), json.dump().size());
+    { (void)Open(); }
+    EXPECT_TRUE(found_.empty());
+    ASSERT_EQ(report_.size(), 1u);
+    EXPECT_NE(report_[0].find(message), std::string::npos) << report_[0];
+  }
+  // A hole: it costs nothing to have terabytes of it.
+  const uint64_t hole = uint64_t{1} << 40;
+  write("{}", hole);
+  {
+    const std::string path = path_ + "/a.spill";
+    const auto size = std::filesystem::file_size(path);
+    std::ifstream in(path, std::ios::binary);
+    std::string tail(16, 0);
+    in.seekg(static_cast<std::streamoff>(size - 16));
+    in.read(tail.data(), 16);
+    std::filesystem::resize_file(path, hole + 100);
+    std::ofstream(path, std::ios::binary | std::ios::app) << tail;
+  }
+  (void)Open();
+  EXPECT_TRUE(found_.empty());
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_NE(report_[0].find("its footer has 1099511627776 bytes; allowed at most 1073741824"), std::string::npos) << report_[0];
 }
 
 TEST_F(SpillFolderTest, CutFilesAreSetAside) {
