@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device.h"
+#include "gpu/tomo_axis.h"
 #include "gpu/tomo_prepare.h"
 #include "gpu/tomography.h"
 #include "server/engine/tomography_spec.h"
@@ -61,8 +62,9 @@ class TomographyLayout {
   /// From a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;
-  /// For the search of the axis in `slices` slices.
-  CenterConfig CenterSearch(int64_t slices) const;
+  /// For the search of the axis in `slices` slices, and what it found, in columns of the whole detector.
+  AxisConfig AxisSearch(int64_t slices) const;
+  AxisResult RawAxis(AxisResult prepared) const;
   OverlapConfig OverlapSearch() const;
   int64_t search_slices() const;  // that the search looks at
 

@@ -15,8 +15,9 @@ FORMS = {"corrected": _OPTIONS.CORRECTED, "tomopy": _OPTIONS.TOMOPY}
 INTERPOLATIONS = {"nearest": _OPTIONS.NEAREST, "linear": _OPTIONS.LINEAR_RAYS, "cubic": _OPTIONS.CUBIC_RAYS}
 FILTERS = {"ramp": _OPTIONS.RAMP, "shepp-logan": _OPTIONS.SHEPP_LOGAN, "cosine": _OPTIONS.COSINE, "hann": _OPTIONS.HANN_FILTER,
            "hamming": _OPTIONS.HAMMING_FILTER, "parzen": _OPTIONS.PARZEN, "butterworth": _OPTIONS.BUTTERWORTH}
-CENTERS = {"auto": t.RotationCenter.VO, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
+CENTERS = {"auto": t.RotationCenter.AUTO, "pairs": t.RotationCenter.PAIRS, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
            "phase_correlation": t.RotationCenter.PHASE_CORRELATION}
+DOUBTS = {"warn": t.RotationCenter.WARN, "fail": t.RotationCenter.FAIL}
 RINGS = {"sorting": t.TomographyPreparation.Rings.SORTING, "large_stripe": t.TomographyPreparation.Rings.LARGE_STRIPE,
          "dead_stripe": t.TomographyPreparation.Rings.DEAD_STRIPE, "all_stripe": t.TomographyPreparation.Rings.ALL_STRIPE,
          "fourier_wavelet": t.TomographyPreparation.Rings.FOURIER_WAVELET}
@@ -59,7 +60,7 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
 
 
 def tomography(input: Input, *, algorithm: str = "fbp", iterations: int = 1, center: Union[None, str, float, Sequence[float]] = None,
-               center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, try_centers: Optional[Sequence[float]] = None,
+               center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: str = "warn", try_centers: Optional[Sequence[float]] = None,
                angles=None, projections=None, rows=None, columns=None, prepare: Optional[t.TomographyPreparation] = None, form: str = "corrected",
                interpolation: str = "", filter: str = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: str = "", pixel_size_um: float = 0.0,
@@ -70,7 +71,9 @@ def tomography(input: Input, *, algorithm: str = "fbp", iterations: int = 1, cen
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
     algorithm    "fbp", "sirt", "mlem", "cgls";  form  "corrected", "tomopy";  interpolation  "nearest", "linear", "cubic"
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice, or how to find it:
-                 "auto", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`
+                 "auto", "pairs", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`.
+                 A second method looks at what was found (Job.tomography: center_check, center_uncertainty)
+    center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
     try_centers  (begin, end, step): one row with many axes instead of a volume
     angles       in radians, in place of the input's;  projections, rows, columns  slice or (begin, end, step)
     min, max, mask, padding  bounds of pixels, circle (part of the half width, 0 = none), pixels around
@@ -95,6 +98,8 @@ def tomography(input: Input, *, algorithm: str = "fbp", iterations: int = 1, cen
         job.center.row, job.center.row_set = center_row, True
     if search is not None:
         job.center.search_begin, job.center.search_end = search
+    if DOUBTS[center_doubt] != t.RotationCenter.WARN:
+        job.center.on_doubt = DOUBTS[center_doubt]
     if try_centers is not None:
         job.try_centers.begin, job.try_centers.end, job.try_centers.step = try_centers
         if center_row is not None:
@@ -133,7 +138,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     """Reconstructs as tomopy.recon does, on the server: the same argument names, the same axes, [slice, y, x] float32.
 
     tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm;  theta  radians, [angle]
-    center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "vo", "entropy", "phase_correlation"; None = the middle
+    center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one);  progress  called with each octavo.v1.Job
     fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ...
