@@ -133,6 +133,8 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
     return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is ", spec.center.search_begin, " to ", spec.center.search_end,
                                                                        "; allowed ", l.column_range_.begin, " to ", l.column_range_.end - 1));
   }
+  // The tomopy form has its own; stitched projections have theirs by the overlap.
+  if (spec.reconstruction.form != TomographyForm::kTomopy && !l.stitched() && !spec.center.find) l.input_axis_ = info.axis_column;
   l.reconstruct_ = spec.reconstruction;
   l.image_size_ = spec.reconstruction.image_size == 0 ? l.detectors_ : spec.reconstruction.image_size;
   if (!l.tried_.empty()) l.slices_ = std::ssize(l.tried_);
@@ -190,7 +192,13 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count, 
 std::vector<double> TomographyLayout::GivenCenters() const {
   if (!tried_.empty()) return tried_;
   if (!spec_->center.pixels.empty()) return spec_->center.pixels;
+  if (input_axis_.has_value()) return {*input_axis_};
   return {RawCenter(0.5 * static_cast<double>(detectors_ - 1))};
+}
+
+const char* TomographyLayout::CenterSource() const {
+  if (!tried_.empty() || !spec_->center.pixels.empty()) return "given";
+  return input_axis_.has_value() ? "file" : "middle";
 }
 
 double TomographyLayout::PreparedCenterOf(double raw) const { return PreparedCenter(prepare_, raw); }
@@ -275,9 +283,10 @@ std::string TomographyLayout::Text() const {
     absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
   } else if (!stitched()) {
     absl::StrAppend(&text, "axis: ",
-                    spec_->center.pixels.empty()       ? "the middle"
-                    : spec_->center.pixels.size() == 1 ? absl::StrCat(spec_->center.pixels[0])
-                                                       : "one per slice",
+                    spec_->center.pixels.size() > 1    ? "one per slice"
+                    : !spec_->center.pixels.empty()    ? absl::StrCat(spec_->center.pixels[0])
+                    : input_axis_.has_value()          ? absl::StrCat(*input_axis_, ", as the file says")
+                                                       : "the middle",
                     "\n");
   }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)], reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");

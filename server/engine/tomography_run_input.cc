@@ -111,7 +111,8 @@ absl::Status TomographyRunner::Count(Preparer& preparer) {
 
 absl::Status TomographyRunner::FindAxis() {
   centers_ = layout_.GivenCenters();
-  report_.center_method = spec_.try_centers.has_value() || !spec_.center.pixels.empty() ? "given" : "middle";
+  report_.center_method = layout_.CenterSource();
+  if (report_.center_method == "file") run_.Log(absl::StrCat("axis at column ", centers_[0], ", as the file says"));
   const bool find = spec_.center.find && !layout_.stitched() && layout_.tried().empty();
   if (find || layout_.overlap_unknown()) {
     begin_ = kSearchPart;

@@ -391,6 +391,29 @@ class Tomography(DaemonTest):
         job, wrong = self.made(octavo.tomography("tooth.h5", algorithm="sirt", iterations=30, center=found["vo"] + 6, min=0))
         self.assertGreater(job.tomography.relative_residual, 0.02)
 
+    def test_the_axis_is_where_the_file_says_unless_another_is_asked_for(self):
+        size, axis = 96, 40.37
+        angles = np.linspace(0, np.pi, 80, endpoint=False)
+        _, sinogram = shepp_logan(size, angles, axis, half=36)
+        with h5py.File(os.path.join(self.daemon.root, "axis.nxs"), "w") as file:
+            entry = file.create_group("entry/tomo_entry")
+            entry["definition"] = "NXtomo"
+            detector = entry.create_group("instrument/detector")
+            detector["data"], detector["image_key"] = sinogram[:, None, :], np.zeros(len(angles), np.int32)
+            detector["x_rotation_axis_pixel_position"] = axis
+            entry["sample/rotation_angle"] = np.rad2deg(angles)
+            entry["sample/rotation_angle"].attrs["units"] = "degree"
+        for center, fields, method, wanted in ((None, {}, "file", axis), (None, dict(columns=(5, 90)), "file", axis), (47.5, {}, "given", 47.5),
+                                               ("auto", {}, "pairs", axis)):
+            with self.subTest(center=center, **fields):
+                job, volume = self.made(octavo.tomography("axis.nxs", center=center, prepare=self.ready, **fields))
+                self.assertEqual(job.tomography.center_method, method)
+                self.assertAlmostEqual(job.tomography.centers[0], wanted, delta=0.25 if center == "auto" else 1e-9)
+                if method == "file":
+                    _, given = self.made(octavo.tomography("axis.nxs", center=axis, prepare=self.ready, **fields))
+                    np.testing.assert_array_equal(volume, given)
+                    self.assertIn("as the file says", self.client.plan_job(octavo.tomography("axis.nxs", prepare=self.ready, **fields)).plan)
+
     def test_an_axis_is_found_in_any_order_far_off_the_middle_or_in_doubt(self):
         size, axis = 240, 174.3
         for count, turn in ((200, 1), (301, 2)):

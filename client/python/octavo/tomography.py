@@ -70,7 +70,8 @@ def tomography(input: Input, *, algorithm: str = "fbp", iterations: int = 1, cen
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
     algorithm    "fbp", "sirt", "mlem", "cgls";  form  "corrected", "tomopy";  interpolation  "nearest", "linear", "cubic"
-    center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice, or how to find it:
+    center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice; None = where the file says
+                 (NXtomo), else the middle; or how to find it:
                  "auto", "pairs", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`.
                  A second method looks at what was found (Job.tomography: center_check, center_uncertainty)
     center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
