@@ -63,12 +63,12 @@ absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& co
 
 /// Overlap of the two halves of a scan over 360° with the axis near one side of the detector (Stitching of gpu/tomo_prepare.h).
 struct OverlapConfig {
-  int64_t angles = 0;                         // 2 … 65535
-  int64_t slices = 1;                         // 1 … 4096
-  int64_t detectors = 0;                      // 8 … 32768
-  int64_t half_turn = 0;                      // projections between an angle and its opposite; 0 = angles / 2
-  bool axis_right = false;                    // axis near the last column, else near the first
-  int64_t overlap_min = 16, overlap_max = 0;  // columns searched, 8 … detectors; max 0 = detectors
+  int64_t angles = 0;                        // 2 … 65535
+  int64_t slices = 1;                        // 1 … 4096
+  int64_t detectors = 0;                     // 8 … 32768
+  int64_t half_turn = 0;                     // projections between an angle and its opposite; 0 = angles / 2
+  bool axis_right = false;                   // axis near the last column, else near the first
+  int64_t overlap_min = 4, overlap_max = 0;  // columns searched, 2 … detectors; max 0 = detectors
 };
 struct OverlapResult {
   double overlap = 0;      // columns, with parts of columns

@@ -13,6 +13,7 @@ namespace octavo::engine {
 namespace {
 
 constexpr double kKnown = 0.2;  // columns: an axis that is known less well may be a quarter of a column off
+constexpr double kAlike = 0.5;  // correlation of two halves that show the same
 constexpr double kDegree = std::numbers::pi / 180;
 
 }  // namespace
@@ -20,6 +21,22 @@ constexpr double kDegree = std::numbers::pi / 180;
 const char* NameOf(CenterMethod method) {
   static constexpr const char* kNames[] = {"vo", "entropy", "phase_correlation", "pairs"};
   return kNames[static_cast<int>(method)];
+}
+
+std::vector<std::string> DoubtsOf(const OverlapResult& overlap, const OverlapConfig& search) {
+  std::vector<std::string> doubts;
+  if (overlap.at_edge) {
+    doubts.push_back(absl::StrFormat(
+        "The axis is in doubt: the halves fit best at an overlap of %.1f columns, an end of the search from %d to %d. Give stitching.overlap.",
+        overlap.overlap, search.overlap_min, search.overlap_max == 0 ? search.detectors : search.overlap_max));
+  }
+  if (overlap.correlation < kAlike) {
+    doubts.push_back(absl::StrFormat(
+        "The axis is in doubt: the halves are hardly alike, correlation %.2f at an overlap of %.1f columns. Is the axis near the side that "
+        "stitching.axis_right says?",
+        overlap.correlation, overlap.overlap));
+  }
+  return doubts;
 }
 
 absl::Status AtAxisField(const absl::Status& status) {

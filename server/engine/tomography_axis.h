@@ -20,6 +20,9 @@ struct AxisRemarks {
 /// `axis` and the search from `begin` to `end` in columns of the whole detector; `span_rad`: what the angles cover.
 AxisRemarks RemarksOn(const AxisResult& axis, double begin, double end, double span_rad);
 
+/// What speaks against an overlap that was found; one sentence each.
+std::vector<std::string> DoubtsOf(const OverlapResult& overlap, const OverlapConfig& search);
+
 /// An error of FindAxis with the name that the field has in a job.
 absl::Status AtAxisField(const absl::Status& status);
 

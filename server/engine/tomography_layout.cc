@@ -283,10 +283,10 @@ std::string TomographyLayout::Text() const {
     absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
   } else if (!stitched()) {
     absl::StrAppend(&text, "axis: ",
-                    spec_->center.pixels.size() > 1    ? "one per slice"
-                    : !spec_->center.pixels.empty()    ? absl::StrCat(spec_->center.pixels[0])
-                    : input_axis_.has_value()          ? absl::StrCat(*input_axis_, ", as the file says")
-                                                       : "the middle",
+                    spec_->center.pixels.size() > 1 ? "one per slice"
+                    : !spec_->center.pixels.empty() ? absl::StrCat(spec_->center.pixels[0])
+                    : input_axis_.has_value()       ? absl::StrCat(*input_axis_, ", as the file says")
+                                                    : "the middle",
                     "\n");
   }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)], reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");

@@ -159,13 +159,18 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
   const auto [least, most] = std::minmax_element(config.search.angles_rad.begin(), config.search.angles_rad.end());
   const AxisRemarks remarks = RemarksOn(axis, column(config.search.search_min), column(config.search.search_max), *most - *least);
   for (const std::string& warning : remarks.warnings) run_.Warn(warning);
-  if (spec_.center.fail_on_doubt && !remarks.doubts.empty()) {
+  return Doubt(remarks.doubts);
+}
+
+// Doubts of the axis are warnings, or the end of the job.
+absl::Status TomographyRunner::Doubt(const std::vector<std::string>& doubts) {
+  if (spec_.center.fail_on_doubt && !doubts.empty()) {
     report_.centers = centers_;
     run_.Found(report_);
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("tomography.center: ", remarks.doubts.front())),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("tomography.center: ", doubts.front())),
                     {.reason = "AXIS_IN_DOUBT", .field = "tomography.center", .numbers = {}});
   }
-  for (const std::string& doubt : remarks.doubts) run_.Warn(doubt);
+  for (const std::string& doubt : doubts) run_.Warn(doubt);
   return absl::OkStatus();
 }
 
@@ -179,8 +184,8 @@ absl::Status TomographyRunner::FindOverlapIn(const Prepared& prepared) {
   if (!found.ok()) return AtField("tomography.preparation.stitching.", found.status());
   report_.overlap = found->overlap;
   report_.center_at_edge = found->at_edge;
-  run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f%s", found->overlap, found->correlation,
-                           found->at_edge ? ", at the end of the search" : ""));
+  run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f", found->overlap, found->correlation));
+  OCTAVO_RETURN_IF_ERROR(Doubt(DoubtsOf(*found, config)));
   // The result keeps the size that was planned.
   TomographySpec spec = spec_;
   spec.reconstruction.image_size = layout_.image_size();

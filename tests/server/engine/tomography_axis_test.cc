@@ -58,5 +58,12 @@ TEST(TomographyAxisTest, WarningsOfWhatIsToBeKnown) {
   EXPECT_THAT(Remarks(axis).doubts, IsEmpty());
 }
 
+TEST(TomographyAxisTest, OverlapsInDoubt) {
+  const OverlapConfig search{.angles = 360, .detectors = 200};
+  EXPECT_THAT(DoubtsOf({.overlap = 30, .correlation = 0.9}, search), IsEmpty());
+  EXPECT_THAT(DoubtsOf({.overlap = 4, .correlation = 0.9, .at_edge = true}, search), ElementsAre(HasSubstr("an end of the search from 4 to 200")));
+  EXPECT_THAT(DoubtsOf({.overlap = 30, .correlation = 0.2}, search), ElementsAre(HasSubstr("correlation 0.20 at an overlap of 30.0 columns")));
+}
+
 }  // namespace
 }  // namespace octavo::engine
