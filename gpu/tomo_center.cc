@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
 #include "gpu/ops.h"
 #include "gpu/tomo_center_parts.h"
+#include "gpu/tomo_directions.h"
 
 namespace octavo {
 namespace {
-
-constexpr double kPi = std::numbers::pi;
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
@@ -25,7 +23,8 @@ absl::Status Within(absl::string_view field, double value, bool ok, absl::string
 }
 
 absl::Status Check(const CenterConfig& c) {
-  if (c.method != CenterMethod::kVo && c.method != CenterMethod::kEntropy && c.method != CenterMethod::kPhaseCorrelation) {
+  if (c.method != CenterMethod::kVo && c.method != CenterMethod::kEntropy && c.method != CenterMethod::kPhaseCorrelation &&
+      c.method != CenterMethod::kPairs) {
     return InvalidField("method", absl::StrCat("has the unknown value ", static_cast<int>(c.method)));
   }
   if (c.angles_rad.size() < 2 || c.angles_rad.size() > 65535) {
@@ -46,34 +45,16 @@ absl::Status Check(const CenterConfig& c) {
     OCTAVO_RETURN_IF_ERROR(Within("fine_radius", c.fine_radius, c.fine_radius >= 1 && c.fine_radius <= half, absl::StrCat("1 to ", half)));
     OCTAVO_RETURN_IF_ERROR(Within("fine_step", c.fine_step, c.fine_step >= 0.05 && c.fine_step <= c.fine_radius, "0.05 to fine_radius"));
     OCTAVO_RETURN_IF_ERROR(Within("object_ratio", c.object_ratio, c.object_ratio > 0 && c.object_ratio <= 4, "above 0, up to 4"));
-    return Between("drop", c.drop, 0, 1024);
+    OCTAVO_RETURN_IF_ERROR(Between("drop", c.drop, 0, 1024));
+    return OneHalfTurn(c.angles_rad).status();
   }
   OCTAVO_RETURN_IF_ERROR(Within("tolerance", c.tolerance, c.tolerance >= 0.01 && c.tolerance <= 1, "0.01 to 1"));
-  if (c.method == CenterMethod::kEntropy) return Within("mask_ratio", c.mask_ratio, c.mask_ratio > 0 && c.mask_ratio <= 1, "above 0, up to 1");
-  const ProjectionPair pair = OppositePair(c.angles_rad);
-  if (pair.off <= 2 * kPi / 180) return absl::OkStatus();
-  return InvalidField("angles_rad",
-                      absl::StrCat("has no two angles half a turn apart; the nearest are off by ", pair.off * 180 / kPi, "°, allowed 2°"));
+  if (c.method == CenterMethod::kEntropy) return OneHalfTurn(c.angles_rad).status();
+  if (!Directions(c.angles_rad).Opposites(/*neighbours=*/2, /*most=*/1).empty()) return absl::OkStatus();
+  return InvalidField("angles_rad", "has no projections half a turn apart, nor ends that are a step less than that apart");
 }
 
 }  // namespace
-
-ProjectionPair OppositePair(const std::vector<double>& angles) {
-  const auto turned = [](double a) { return a - 2 * kPi * std::floor(a / (2 * kPi)); };
-  std::vector<std::pair<double, int64_t>> sorted;
-  for (size_t i = 0; i < angles.size(); ++i) sorted.emplace_back(turned(angles[i]), static_cast<int64_t>(i));
-  std::sort(sorted.begin(), sorted.end());
-  ProjectionPair best{.off = 4};
-  for (size_t i = 0; i < angles.size(); ++i) {
-    const double wanted = turned(angles[i] + kPi);
-    const auto at = static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), std::make_pair(wanted, int64_t{0})) - sorted.begin());
-    for (const size_t k : {at % sorted.size(), (at + sorted.size() - 1) % sorted.size()}) {
-      const double apart = std::abs(sorted[k].first - wanted), off = std::min(apart, 2 * kPi - apart);
-      if (off < best.off) best = {.first = static_cast<int64_t>(i), .second = sorted[k].second, .off = off};
-    }
-  }
-  return best;
-}
 
 std::pair<double, double> CenterSearchRange(const CenterConfig& c) {
   const double last = static_cast<double>(c.detectors - 1), middle = 0.5 * last;
@@ -83,6 +64,7 @@ std::pair<double, double> CenterSearchRange(const CenterConfig& c) {
 absl::StatusOr<CenterResult> CenterFinder::Run(const CenterInput& input) {
   goes_on_ = input.goes_on;
   if (config_.method == CenterMethod::kPhaseCorrelation) return PhaseCorrelation(input);
+  if (config_.method == CenterMethod::kPairs) return Pairs(input);
   OCTAVO_ASSIGN_OR_RETURN(const Doubles sinogram, MeanSinogram(input));
   return config_.method == CenterMethod::kVo ? Vo(sinogram) : Entropy(sinogram);
 }
@@ -107,12 +89,13 @@ absl::StatusOr<CenterFinder::Doubles> CenterFinder::MeanSinogram(const CenterInp
 
 absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& c, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Check(c));
-  const auto angles = static_cast<int64_t>(c.angles_rad.size());
-  if (c.method == CenterMethod::kPhaseCorrelation) {
-    const FftSpec fft{.n = c.detectors, .rows = 2 * c.slices};
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t work, device.arrays().PrepareFft(fft));
-    return 2 * c.slices * c.detectors * static_cast<int64_t>(sizeof(ComplexF)) + std::max<int64_t>(work, 256);
+  if (c.method == CenterMethod::kPhaseCorrelation || c.method == CenterMethod::kPairs) {
+    const int64_t length = CenterFinder::PairLength(c.detectors), pairs = CenterFinder::PairsOf(c.slices);
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t work, device.arrays().PrepareFft({.n = length, .rows = pairs}));
+    return pairs * length * static_cast<int64_t>(sizeof(ComplexF)) + std::max<int64_t>(work, 256);
   }
+  OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(c.angles_rad));
+  const auto angles = static_cast<int64_t>(turn.rows.size());
   if (c.method == CenterMethod::kVo) {
     // The fine search takes the most; transforms of its size may want as much again.
     const int64_t batch = CenterFinder::JoinsAtOnce(angles, c.detectors), rows = 2 * angles;
@@ -121,11 +104,18 @@ absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& c, Device& device) {
     return 2 * angles * c.detectors * CenterFinder::kFloat + 2 * batch * CenterFinder::JoinedBytes(angles, c.detectors) + batch * kWedgeParts * 8 +
            std::max<int64_t>({a, b, 256});
   }
-  const int64_t at_once = CenterFinder::TrialsAtOnce(c);
-  std::vector<double> centers;
-  for (int64_t k = 0; k < at_once; ++k) centers.push_back(static_cast<double>(k));
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t trial, Reconstructor::DeviceBytes(CenterFinder::TrialConfig(c, centers), device));
-  return at_once * ((angles + c.detectors) * c.detectors * CenterFinder::kFloat + CenterFinder::kBins * 8) + trial;
+  // The fine search about the middle has the largest images.
+  int64_t most = 0;
+  for (const int64_t columns : {CenterFinder::kCoarseColumns, CenterFinder::kFineColumns}) {
+    const double middle = 0.5 * static_cast<double>(c.detectors - 1);
+    const CenterFinder::TrialGrid grid = CenterFinder::GridFor(c, CenterFinder::BinFor(c, columns), middle, middle);
+    const int64_t at_once = CenterFinder::TrialsAtOnce(c, grid, angles), size = 2 * grid.radius + 1;
+    std::vector<double> centers;
+    for (int64_t k = 0; k < at_once; ++k) centers.push_back(static_cast<double>(k));
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t trial, Reconstructor::DeviceBytes(CenterFinder::TrialConfig(c, grid, turn.angles_rad, centers), device));
+    most = std::max(most, at_once * (angles * (c.detectors / grid.bin) + size * size) * CenterFinder::kFloat + trial);
+  }
+  return most;
 }
 
 absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& config, const CenterInput& input, Device& device) {

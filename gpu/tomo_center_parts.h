@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -13,17 +14,12 @@
 #include "gpu/base/status.h"
 #include "gpu/buffer.h"
 #include "gpu/tomo_center.h"
+#include "gpu/tomo_directions.h"
 #include "gpu/tomo_prepare_ops.h"
 #include "gpu/tomography.h"
 
 namespace octavo {
 
-struct ProjectionPair {
-  int64_t first = 0, second = 0;
-  double off = 0;  // from half a turn, rad
-};
-/// The projections nearest to half a turn apart.
-ProjectionPair OppositePair(const std::vector<double>& angles);
 /// What of the search lies on the detector, as centres.
 std::pair<double, double> CenterSearchRange(const CenterConfig& c);
 
@@ -31,33 +27,33 @@ std::pair<double, double> CenterSearchRange(const CenterConfig& c);
 class CenterFinder {
  public:
   using Doubles = std::vector<double>;
-  static constexpr int64_t kFloat = sizeof(float), kBins = 64;
+  static constexpr int64_t kFloat = sizeof(float);
 
   CenterFinder(StreamRef stream, const CenterConfig& config, Device& device) : stream_(stream), config_(config), device_(device) {}
 
-  static TomographyConfig TrialConfig(const CenterConfig& c, std::vector<double> centers) {
-    TomographyConfig t;
-    t.algorithm = TomographyAlgorithm::kFbp;
-    t.angles_rad = c.angles_rad;
-    t.detectors = c.detectors;
-    t.slices = static_cast<int64_t>(centers.size());
-    t.centers = std::move(centers);
-    t.mask_ratio = c.mask_ratio;
-    t.filter = ProjectionFilter::kParzen;
-    return t;
-  }
-  static int64_t TrialsAtOnce(const CenterConfig& c) {
-    const auto image = c.detectors * c.detectors, sinogram = static_cast<int64_t>(c.angles_rad.size()) * c.detectors;
-    return std::clamp<int64_t>(kWorkBytes / (kFloat * (2 * image + 3 * sinogram)), 1, kTrialSlices);
-  }
+  /// Of the images of trials: so many columns of the detector in one, so many pixels about the axis.
+  struct TrialGrid {
+    int64_t bin = 1, radius = 0;
+  };
+  static constexpr int64_t kCoarseColumns = 160, kFineColumns = 400;
+  static int64_t BinFor(const CenterConfig& c, int64_t columns);
+  static TrialGrid GridFor(const CenterConfig& c, int64_t bin, double least, double most);
+  static TomographyConfig TrialConfig(const CenterConfig& c, const TrialGrid& grid, const std::vector<double>& angles_rad,
+                                      std::vector<double> centers);
+  static int64_t TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows);
   static int64_t JoinsAtOnce(int64_t angles, int64_t detectors) {
     return std::clamp<int64_t>(kWorkBytes / (2 * JoinedBytes(angles, detectors)), 1, 32);
   }
   static int64_t JoinedBytes(int64_t angles, int64_t detectors) { return 2 * angles * detectors * static_cast<int64_t>(sizeof(ComplexF)); }
 
+  /// Pairs of opposite looks that are taken from each slice, and the length that their rows are transformed with.
+  static int64_t PairsOf(int64_t slices);
+  static int64_t PairLength(int64_t detectors);
+
   absl::StatusOr<CenterResult> Run(const CenterInput& input);
 
  private:
+  static constexpr int64_t kPairs = 512;
   static constexpr int64_t kWorkBytes = int64_t{512} << 20, kTrialSlices = 8;
 
   int64_t angles() const { return static_cast<int64_t>(config_.angles_rad.size()); }
@@ -81,7 +77,26 @@ class CenterFinder {
   absl::StatusOr<CenterResult> Vo(const Doubles& sinogram);  // tomo_center_vo.cc
   /// Mean outside of the double wedge for the shifts first + k · step.
   absl::StatusOr<Doubles> WedgeScores(const Doubles& sinogram, int64_t columns, bool whole, double first, double step, int64_t count);
-  absl::StatusOr<CenterResult> Entropy(const Doubles& sinogram);            // tomo_center_entropy.cc
+
+  struct GreyLevels {
+    double low = 0, high = 0;
+    bool set() const { return high > low; }
+  };
+  absl::StatusOr<CenterResult> Entropy(const Doubles& sinogram);  // tomo_center_entropy.cc
+  /// Of the images about each of the centres, in bits; the grey levels are those of the first image unless they are given.
+  absl::StatusOr<Doubles> Entropies(const Doubles& sinogram, const HalfTurn& turn, const TrialGrid& grid, const Doubles& centers, GreyLevels* levels);
+
+  /// Some projections of a slice.
+  struct SliceRows {
+    std::map<int64_t, int64_t> place;  // of a projection within `values`
+    Doubles values;
+    Doubles Sum(const WeightedRows& rows, int64_t columns) const;
+  };
+  absl::StatusOr<CenterResult> Pairs(const CenterInput& input);  // tomo_center_pairs.cc
+  /// Of an axis at 0, ½, 1 … detectors − 1.
+  absl::StatusOr<Doubles> PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad);
+  absl::StatusOr<SliceRows> RowsOf(const CenterInput& input, int64_t slice, const std::vector<const OppositeViews*>& views);
+  absl::Status Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows);
   absl::StatusOr<CenterResult> PhaseCorrelation(const CenterInput& input);  // tomo_center_phase.cc
 
   /// Cancelled if the search is to be given up.

@@ -1,4 +1,4 @@
-// The axis by the shift between two opposite projections (Guizar-Sicairos et al. 2008).
+// The axis by the shift between opposite projections (Guizar-Sicairos et al. 2008): of all pairs together.
 
 #include <algorithm>
 #include <cmath>
@@ -6,53 +6,86 @@
 #include <utility>
 
 #include "gpu/base/status.h"
-#include "gpu/ops.h"
 #include "gpu/tomo_center_parts.h"
+#include "gpu/tomo_directions.h"
 
 namespace octavo {
+namespace {
+
+constexpr double kFinest = 3;       // columns: the phases of finer structure are noise
+constexpr double kTaper = 0.1;      // of the columns at either end, where rows fade: they do not end alike
+constexpr int64_t kNeighbours = 2;  // projections that a look is made of
+constexpr int64_t kSpread = 4;      // frequencies on either side that the power is averaged over
+
+/// The row without the line through its ends, fading at both.
+void Fade(CenterFinder::Doubles* row) {
+  const size_t n = row->size(), end = std::max<size_t>(1, n / 50);
+  double left = 0, right = 0;
+  for (size_t i = 0; i < end; ++i) {
+    left += (*row)[i] / static_cast<double>(end);
+    right += (*row)[n - 1 - i] / static_cast<double>(end);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const double at = (static_cast<double>(i) + 0.5) / static_cast<double>(n);
+    const double weight = 0.5 - 0.5 * std::cos(std::numbers::pi * std::min(1.0, std::min(at, 1 - at) / kTaper));
+    (*row)[i] = weight * ((*row)[i] - left - (right - left) * static_cast<double>(i) / static_cast<double>(n - 1));
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<CenterResult> CenterFinder::PhaseCorrelation(const CenterInput& input) {
-  const ProjectionPair pair = OppositePair(config_.angles_rad);
-  const int64_t n = config_.detectors, slices = config_.slices;
-  std::vector<ComplexF> rows(static_cast<size_t>(2 * slices * n));
-  std::vector<float> row(static_cast<size_t>(n));
-  for (int64_t i = 0; i < 2 * slices; ++i) {
-    const int64_t slice = i % slices, angle = i < slices ? pair.first : pair.second;
-    const int64_t at = input.angle_first ? angle * slices + slice : slice * angles() + angle;
-    OCTAVO_RETURN_IF_ERROR(Download(row.data(), input.data + at * n, n * kFloat));
-    for (int64_t x = 0; x < n; ++x) {
-      const float value = row[static_cast<size_t>(i < slices ? x : n - 1 - x)];
-      if (!math::IsFinite(value)) return NotFinite();
-      rows[static_cast<size_t>(i * n + x)] = {value, 0.0f};
+  const int64_t n = config_.detectors, length = PairLength(n);
+  const auto size = static_cast<size_t>(length);
+  const std::vector<OppositeViews> views = Directions(config_.angles_rad).Opposites(kNeighbours, PairsOf(config_.slices));
+  std::vector<const OppositeViews*> all;
+  for (const OppositeViews& view : views) all.push_back(&view);
+  // With Z the spectrum of front + i · behind: Σ Z², and the powers of both.
+  Doubles re(size, 0.0), im(size, 0.0), front(size, 0.0), behind(size, 0.0);
+  for (int64_t slice = 0; slice < config_.slices; ++slice) {
+    OCTAVO_ASSIGN_OR_RETURN(const SliceRows rows, RowsOf(input, slice, all));
+    std::vector<ComplexF> joined(views.size() * size);
+    for (size_t v = 0; v < views.size(); ++v) {
+      Doubles row = rows.Sum(views[v].front, n), other = rows.Sum(views[v].behind, n);
+      Fade(&row);
+      Fade(&other);
+      const double weight = std::sqrt(views[v].quality);
+      for (size_t x = 0; x < row.size(); ++x) joined[v * size + x] = {static_cast<float>(weight * row[x]), static_cast<float>(weight * other[x])};
     }
-  }
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data, Upload(rows));
-  const FftSpec fft{.n = n, .rows = 2 * slices};
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft(fft));
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer work, device_.Allocate(std::max<int64_t>(bytes, 256)));
-  OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream_, fft, data.data(), work.data()));
-  OCTAVO_RETURN_IF_ERROR(Download(rows.data(), data.data(), static_cast<int64_t>(rows.size() * sizeof(ComplexF))));
-  // Phases of the cross spectrum, summed over the slices before their lengths go.
-  Doubles re(static_cast<size_t>(n / 2 + 1)), im(re.size());
-  for (int64_t slice = 0; slice < slices; ++slice) {
-    for (size_t k = 1; k < re.size(); ++k) {
-      const ComplexF &a = rows[static_cast<size_t>(slice * n) + k], &b = rows[static_cast<size_t>((slices + slice) * n) + k];
-      re[k] += static_cast<double>(a.re) * static_cast<double>(b.re) + static_cast<double>(a.im) * static_cast<double>(b.im);
-      im[k] += static_cast<double>(a.im) * static_cast<double>(b.re) - static_cast<double>(a.re) * static_cast<double>(b.im);
+    OCTAVO_RETURN_IF_ERROR(Transform(length, false, &joined));
+    for (size_t v = 0; v < views.size(); ++v) {
+      for (size_t k = 0; k < size; ++k) {
+        const ComplexF &z = joined[v * size + k], &o = joined[v * size + (size - k) % size];
+        const double a = static_cast<double>(z.re), b = static_cast<double>(z.im), c = static_cast<double>(o.re), d = static_cast<double>(o.im);
+        re[k] += a * a - b * b;
+        im[k] += 2 * a * b;
+        front[k] += 0.25 * ((a + c) * (a + c) + (b - d) * (b - d));
+        behind[k] += 0.25 * ((a - c) * (a - c) + (b + d) * (b + d));
+      }
     }
+    OCTAVO_RETURN_IF_ERROR(GoOn());
   }
-  for (size_t k = 0; k < re.size(); ++k) {
-    const double length = std::hypot(re[k], im[k]);
-    if (length > 0) re[k] /= length, im[k] /= length;
+  // Phases of the cross spectrum, each as heavy as it is coarse.
+  const size_t frequencies = size / 2;
+  Doubles cross_re(frequencies, 0.0), cross_im(frequencies, 0.0);
+  for (size_t k = 1; k < frequencies; ++k) {
+    double power = 0;
+    for (int64_t off = -kSpread; off <= kSpread; ++off) {
+      const auto at = static_cast<size_t>(std::abs(static_cast<int64_t>(k) + off)) % size;
+      power += std::sqrt(front[at] * behind[at]) / static_cast<double>(2 * kSpread + 1);
+    }
+    const double waves = kFinest * std::numbers::pi * static_cast<double>(k) / static_cast<double>(length);
+    const double weight = power > 0 ? std::exp(-2 * waves * waves) / power : 0;
+    cross_re[k] = 0.25 * weight * (im[k] + im[size - k]);
+    cross_im[k] = -0.25 * weight * (re[k] - re[size - k]);
   }
-  // A centre c is a shift of 2 c − (n − 1).
   const auto correlation = [&](double center) {
-    const double turn = 2 * std::numbers::pi * (2 * center - static_cast<double>(n - 1)) / static_cast<double>(n);
+    const double turn = 4 * std::numbers::pi * center / static_cast<double>(length);
     double sum = 0;
-    for (size_t k = 1; k < re.size(); ++k) {
-      sum += re[k] * std::cos(turn * static_cast<double>(k)) - im[k] * std::sin(turn * static_cast<double>(k));
+    for (size_t k = 1; k < frequencies; ++k) {
+      sum += cross_re[k] * std::cos(turn * static_cast<double>(k)) - cross_im[k] * std::sin(turn * static_cast<double>(k));
     }
-    return sum / static_cast<double>(re.size());
+    return sum / static_cast<double>(frequencies);
   };
   const auto [least, most] = CenterSearchRange(config_);
   std::vector<std::pair<double, double>> tried;

@@ -1,4 +1,4 @@
-// The axis by the double wedge (Vo et al. 2014).
+// The axis by the double wedge (Vo et al. 2014), of one half turn of the scan: it and its mirror image make a turn.
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "gpu/ops.h"
 #include "gpu/tomo_center_parts.h"
+#include "gpu/tomo_directions.h"
 
 namespace octavo {
 namespace {
@@ -69,12 +70,12 @@ std::vector<float> Mirror(const Doubles& in, int64_t columns, bool spline) {
 }  // namespace
 
 absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64_t columns, bool whole, double first, double step, int64_t count) {
-  const int64_t rows = 2 * angles(), batch = std::min(count, JoinsAtOnce(angles(), columns));
+  const int64_t angles = std::ssize(sinogram) / columns, rows = 2 * angles, batch = std::min(count, JoinsAtOnce(angles, columns));
   SinogramOps& ops = device_.sinograms();
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data, Upload(std::vector<float>(sinogram.begin(), sinogram.end())));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer mirror, Upload(Mirror(sinogram, columns, !whole)));
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer joined, device_.Allocate(batch * JoinedBytes(angles(), columns)));
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer turned, device_.Allocate(batch * JoinedBytes(angles(), columns)));
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer joined, device_.Allocate(batch * JoinedBytes(angles, columns)));
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer turned, device_.Allocate(batch * JoinedBytes(angles, columns)));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer sums, device_.Allocate(batch * kWedgeParts * 8));
   const FftSpec along_rows{.n = columns, .rows = batch * rows}, along_columns{.n = rows, .rows = batch * columns};
   OCTAVO_ASSIGN_OR_RETURN(const int64_t row_bytes, device_.arrays().PrepareFft(along_rows));
@@ -86,7 +87,7 @@ absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64
   Doubles scores, parts(static_cast<size_t>(batch * kWedgeParts));
   for (int64_t begin = 0; begin < count; begin += batch) {
     const JoinSpec join{.count = batch,
-                        .angles = angles(),
+                        .angles = angles,
                         .detectors = columns,
                         .first_shift = first + static_cast<double>(begin) * step,
                         .shift_step = step,
@@ -109,16 +110,19 @@ absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64
 
 absl::StatusOr<CenterResult> CenterFinder::Vo(const Doubles& sinogram) {
   const auto [least, most] = CenterSearchRange(config_);
-  const int64_t n = config_.detectors;
+  OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(config_.angles_rad));
+  const int64_t n = config_.detectors, angles = std::ssize(turn.rows);
+  Doubles half;
+  for (const int64_t row : turn.rows) half.insert(half.end(), sinogram.begin() + row * n, sinogram.begin() + (row + 1) * n);
   const double middle = 0.5 * static_cast<double>(n - 1);
   // Coarse: whole shifts of the mirrored half, which move the centre by halves.
-  Doubles coarse = Smoothed(sinogram, angles(), n, 3, 1);
+  Doubles coarse = Smoothed(half, angles, n, 3, 1);
   int64_t columns = n, group = 1;
-  if (angles() * n > kLarge) {
+  if (angles * n > kLarge) {
     group = 4;
     columns = n / group;
-    Doubles grouped(static_cast<size_t>(angles() * columns));
-    for (int64_t i = 0; i < angles() * columns; ++i) {
+    Doubles grouped(static_cast<size_t>(angles * columns));
+    for (int64_t i = 0; i < angles * columns; ++i) {
       for (int64_t k = 0; k < group; ++k) grouped[static_cast<size_t>(i)] += coarse[static_cast<size_t>(i / columns * n + i % columns * group + k)];
     }
     coarse = std::move(grouped);
@@ -136,7 +140,7 @@ absl::StatusOr<CenterResult> CenterFinder::Vo(const Doubles& sinogram) {
       std::clamp(found * static_cast<double>(group) + 0.5 * static_cast<double>(group - 1) - config_.fine_radius, 0.0, static_cast<double>(n - 1));
   const double to = std::min(from + 2 * config_.fine_radius, static_cast<double>(n - 1));
   const auto count = static_cast<int64_t>(std::floor((to - from) / config_.fine_step + 1e-9)) + 1;
-  const Doubles fine = Smoothed(sinogram, angles(), n, 2, 2);
+  const Doubles fine = Smoothed(half, angles, n, 2, 2);
   OCTAVO_ASSIGN_OR_RETURN(result.scores, WedgeScores(fine, n, false, 2 * (from - middle), 2 * config_.fine_step, count));
   for (int64_t k = 0; k < count; ++k) result.centers.push_back(from + static_cast<double>(k) * config_.fine_step);
   result.center = result.centers[static_cast<size_t>(std::min_element(result.scores.begin(), result.scores.end()) - result.scores.begin())];

@@ -23,7 +23,7 @@ absl::Status Check(const OverlapConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Between("slices", c.slices, 1, 4096));
   OCTAVO_RETURN_IF_ERROR(Between("detectors", c.detectors, 8, 32768));
   if (c.half_turn != 0) OCTAVO_RETURN_IF_ERROR(Between("half_turn", c.half_turn, 1, c.angles / 2));
-  OCTAVO_RETURN_IF_ERROR(Between("overlap_min", c.overlap_min, 8, c.detectors));
+  OCTAVO_RETURN_IF_ERROR(Between("overlap_min", c.overlap_min, 2, c.detectors));
   if (c.overlap_max == 0) return absl::OkStatus();
   return Between("overlap_max", c.overlap_max, c.overlap_min, c.detectors);
 }

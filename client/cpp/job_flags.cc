@@ -43,6 +43,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
   if (job.has_tomography()) {
     const auto& found = job.tomography();
     if (found.centers_size() > 0) std::cout << "\n  axis at column " << found.centers(0) << " (" << found.center_method() << ")";
+    if (!found.center_check_method().empty()) std::cout << ", " << found.center_check() << " by " << found.center_check_method();
     std::cout << ", " << found.batches() << " batches of " << found.slices_per_batch() << " slices";
     if (!found.stop().empty()) std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
   }

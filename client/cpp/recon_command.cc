@@ -34,7 +34,8 @@ const std::map<std::string, Options::Filter> kFilters = {{"ramp", Options::RAMP}
                                                          {"hamming", Options::HAMMING_FILTER},
                                                          {"parzen", Options::PARZEN},
                                                          {"butterworth", Options::BUTTERWORTH}};
-const std::map<std::string, v1::RotationCenter::Method> kCenters = {{"auto", v1::RotationCenter::VO},
+const std::map<std::string, v1::RotationCenter::Method> kCenters = {{"auto", v1::RotationCenter::AUTO},
+                                                                    {"pairs", v1::RotationCenter::PAIRS},
                                                                     {"vo", v1::RotationCenter::VO},
                                                                     {"entropy", v1::RotationCenter::ENTROPY},
                                                                     {"phase", v1::RotationCenter::PHASE_CORRELATION}};
@@ -76,8 +77,8 @@ void SetRange(const std::string& flag, const std::string& text, v1::IndexRange* 
 }
 
 struct ReconFlags {
-  std::string path, output, png, algorithm = "fbp", center, rows, columns, projections, interpolation, filter, angles, flats, darks, angles_file,
-                                 try_centers;
+  std::string path, output, png, algorithm = "fbp", center, center_doubt = "warn", rows, columns, projections, interpolation, filter, angles, flats,
+                                 darks, angles_file, try_centers;
   std::string projections_at;
   std::vector<std::string> rings;
   std::vector<double> outliers, phase;
@@ -99,8 +100,10 @@ struct ReconFlags {
     app->add_option("--slice", slice, "of --png; default: the middle one");
     app->add_option("--algorithm", algorithm, "fbp (default) | sirt | mlem | cgls")->check(OneOf(KeysOf(kAlgorithms)));
     app->add_option("--iterations", iterations, "default 1");
-    app->add_option("--center", center, "column of the rotation axis (pixel index), or auto | vo | entropy | phase; default: the middle");
-    app->add_option("--center-row", row, "row of the detector that the search looks at");
+    app->add_option("--center", center, "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | phase; default: the file's, else the middle");
+    app->add_option("--center-row", row, "row of the detector that the search looks at; auto, pairs and phase look at up to 16 from it on");
+    app->add_option("--center-doubt", center_doubt, "warn (default) | fail, if a second method puts the axis elsewhere")
+        ->check(OneOf({"warn", "fail"}));
     app->add_option("--try-centers", try_centers, "begin:end:step, a slice for each axis instead of a volume, all in one picture with their scores");
     app->add_option("--rows", rows, "begin:end:step of the detector: the slices");
     app->add_option("--columns", columns, "begin:end of the detector");
@@ -193,6 +196,7 @@ struct ReconFlags {
     } else if (!center.empty()) {
       t->mutable_center()->add_pixels(Numbers("--center", center, ':').at(0));
     }
+    if (center_doubt == "fail") t->mutable_center()->set_on_doubt(v1::RotationCenter::FAIL);
     if (row.has_value()) {
       t->mutable_center()->set_row(*row);
       t->mutable_center()->set_row_set(true);

@@ -177,8 +177,8 @@ storage::ProjectionInfo Expected(const TomographySpec& spec, const PushedProject
   info.columns = push.columns;
   info.flats = info.darks = std::min<int64_t>(push.frames, kMostFields);
   info.angles_rad.assign(static_cast<size_t>(info.projections), 0.0);
-  for (size_t i = 0; i < info.angles_rad.size(); ++i)
-    info.angles_rad[i] = 3.14159265358979323846 * static_cast<double>(i) / static_cast<double>(info.projections);
+  const double span = 3.14159265358979323846 * (spec.preparation.config.stitching.enabled ? 2 : 1);
+  for (size_t i = 0; i < info.angles_rad.size(); ++i) info.angles_rad[i] = span * static_cast<double>(i) / static_cast<double>(info.projections);
   info.flat_positions.assign(static_cast<size_t>(info.flats), 0.0);
   return info;
 }

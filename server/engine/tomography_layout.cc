@@ -11,6 +11,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/resolve.h"
+#include "server/engine/tomography_axis.h"
 
 namespace octavo::engine {
 namespace {
@@ -132,6 +133,8 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
     return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is ", spec.center.search_begin, " to ", spec.center.search_end,
                                                                        "; allowed ", l.column_range_.begin, " to ", l.column_range_.end - 1));
   }
+  // The tomopy form has its own; stitched projections have theirs by the overlap.
+  if (spec.reconstruction.form != TomographyForm::kTomopy && !l.stitched() && !spec.center.find) l.input_axis_ = info.axis_column;
   l.reconstruct_ = spec.reconstruction;
   l.image_size_ = spec.reconstruction.image_size == 0 ? l.detectors_ : spec.reconstruction.image_size;
   if (!l.tried_.empty()) l.slices_ = std::ssize(l.tried_);
@@ -189,7 +192,13 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count, 
 std::vector<double> TomographyLayout::GivenCenters() const {
   if (!tried_.empty()) return tried_;
   if (!spec_->center.pixels.empty()) return spec_->center.pixels;
+  if (input_axis_.has_value()) return {*input_axis_};
   return {RawCenter(0.5 * static_cast<double>(detectors_ - 1))};
+}
+
+const char* TomographyLayout::CenterSource() const {
+  if (!tried_.empty() || !spec_->center.pixels.empty()) return "given";
+  return input_axis_.has_value() ? "file" : "middle";
 }
 
 double TomographyLayout::PreparedCenterOf(double raw) const { return PreparedCenter(prepare_, raw); }
@@ -200,8 +209,11 @@ double TomographyLayout::RawCenter(double prepared) const {
   return (prepared - zero) / slope;
 }
 
-CenterConfig TomographyLayout::CenterSearch(int64_t slices) const {
-  CenterConfig config = spec_->center.search;
+AxisConfig TomographyLayout::AxisSearch(int64_t slices) const {
+  AxisConfig axis{.search = spec_->center.search,
+                  .automatic = spec_->center.automatic,
+                  .agreement = 1 / static_cast<double>(prepare_.bin_columns)};  // a column of the detector
+  CenterConfig& config = axis.search;
   config.angles_rad = angles_rad_;
   config.slices = slices;
   config.detectors = detectors_;
@@ -209,11 +221,22 @@ CenterConfig TomographyLayout::CenterSearch(int64_t slices) const {
   if (spec_->center.search_begin < spec_->center.search_end) {
     config.search_min = PreparedCenterOf(spec_->center.search_begin) - middle;
     config.search_max = PreparedCenterOf(spec_->center.search_end) - middle;
+  } else if (config.method == CenterMethod::kPairs) {
+    config.search_min = -middle;
+    config.search_max = middle;
   } else {
     config.search_min /= static_cast<double>(prepare_.bin_columns);
     config.search_max /= static_cast<double>(prepare_.bin_columns);
   }
-  return config;
+  return axis;
+}
+
+AxisResult TomographyLayout::RawAxis(AxisResult prepared) const {
+  prepared.found.center = RawCenter(prepared.found.center);
+  prepared.found.uncertainty *= static_cast<double>(prepare_.bin_columns);
+  for (double& center : prepared.found.centers) center = RawCenter(center);
+  if (prepared.check.has_value()) prepared.check = RawCenter(*prepared.check);
+  return prepared;
 }
 
 OverlapConfig TomographyLayout::OverlapSearch() const {
@@ -226,12 +249,14 @@ OverlapConfig TomographyLayout::OverlapSearch() const {
 }
 
 int64_t TomographyLayout::search_slices() const {
-  return spec_->center.search.method == CenterMethod::kPhaseCorrelation && tried_.empty() ? std::min<int64_t>(slices_ - center_slice_, 16) : 1;
+  const CenterMethod method = spec_->center.search.method;
+  const bool of_pairs = method == CenterMethod::kPairs || method == CenterMethod::kPhaseCorrelation;
+  return spec_->center.find && of_pairs && tried_.empty() ? std::min<int64_t>(slices_ - center_slice_, 16) : 1;
 }
 
 std::string TomographyLayout::Text() const {
   static constexpr const char* kAlgorithms[] = {"SIRT", "MLEM", "CGLS", "FBP"};
-  static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation"};
+  static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation", "opposite projections"};
   const PrepareConfig& p = prepare_;
   std::string text = absl::StrCat("input: ", source_, "\n");
   absl::StrAppend(&text, "used: ", projections_.count(), " projections, rows ", rows_.begin, " to ", rows_.end - 1,
@@ -258,9 +283,10 @@ std::string TomographyLayout::Text() const {
     absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
   } else if (!stitched()) {
     absl::StrAppend(&text, "axis: ",
-                    spec_->center.pixels.empty()       ? "the middle"
-                    : spec_->center.pixels.size() == 1 ? absl::StrCat(spec_->center.pixels[0])
-                                                       : "one per slice",
+                    spec_->center.pixels.size() > 1 ? "one per slice"
+                    : !spec_->center.pixels.empty() ? absl::StrCat(spec_->center.pixels[0])
+                    : input_axis_.has_value()       ? absl::StrCat(*input_axis_, ", as the file says")
+                                                    : "the middle",
                     "\n");
   }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)], reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");
@@ -298,7 +324,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
     detectors = shape.detectors;
   }
   m.sinograms = of_slice * (slices + (tries ? 1 : 0));
-  // Where the axis is to be found it may be anywhere in the range of the search, which counts for the padding.
+  // Where the axis is to be found it may be anywhere, which counts for the padding.
   std::vector<std::vector<double>> possible;
   if (std::vector<double> given = layout.GivenCenters(); given.size() == 1) {
     possible.push_back(std::move(given));
@@ -313,11 +339,8 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
     }
   }
   if (spec.center.find && !layout.stitched()) {
-    const CenterConfig search = layout.CenterSearch(1);
-    const double middle = 0.5 * static_cast<double>(search.detectors - 1);
-    for (const double end : {search.search_min, search.search_max}) {
-      possible.push_back({layout.RawCenter(std::clamp(middle + end, 0.0, 2 * middle))});
-    }
+    const double last = static_cast<double>(layout.AxisSearch(1).search.detectors - 1);
+    for (const double end : {0.0, last}) possible.push_back({layout.RawCenter(end)});
   }
   for (const auto& centers : possible) {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(Reconstructor::DeviceBytes(layout.ReconstructFor(0, slices, centers), device)));
@@ -336,7 +359,9 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
     if (layout.overlap_unknown()) {
       OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
     } else {
-      OCTAVO_ASSIGN_OR_RETURN(find, at(FindCenterBytes(layout.CenterSearch(one.slices), device)));
+      const auto bytes = FindAxisBytes(layout.AxisSearch(one.slices), device);
+      if (!bytes.ok()) return AtAxisField(bytes.status());
+      find = *bytes;
     }
     m.search = std::max<int64_t>(0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 + find -
                                         (m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device.h"
+#include "gpu/tomo_axis.h"
 #include "gpu/tomo_prepare.h"
 #include "gpu/tomography.h"
 #include "server/engine/tomography_spec.h"
@@ -56,13 +58,15 @@ class TomographyLayout {
 
   /// For slices [first, first + count). `centers`: pixel indices among the columns of the whole detector, one or one per slice of the result.
   TomographyConfig ReconstructFor(int64_t first, int64_t count, const std::vector<double>& centers) const;
-  /// Given ones; else the middle. Whole detector.
+  /// Given ones; else the input's; else the middle. Whole detector.
   std::vector<double> GivenCenters() const;
+  const char* CenterSource() const;  // of them: "given", "file", "middle"
   /// From a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;
-  /// For the search of the axis in `slices` slices.
-  CenterConfig CenterSearch(int64_t slices) const;
+  /// For the search of the axis in `slices` slices, and what it found, in columns of the whole detector.
+  AxisConfig AxisSearch(int64_t slices) const;
+  AxisResult RawAxis(AxisResult prepared) const;
   OverlapConfig OverlapSearch() const;
   int64_t search_slices() const;  // that the search looks at
 
@@ -76,6 +80,7 @@ class TomographyLayout {
   DType dtype_ = DType::kF32;
   PrepareConfig prepare_;  // but for rows and crop of rows
   std::vector<double> angles_rad_, tried_;
+  std::optional<double> input_axis_;  // where it counts: nothing else is asked for
   TomographyConfig reconstruct_;
   bool overlap_unknown_ = false;
   std::string source_;

@@ -111,6 +111,35 @@ void LookAtBins(const TomographySpec& spec, const storage::ProjectionInfo& info,
   }
 }
 
+// Joining takes the projection half_turn later for the one from behind.
+void LookAtStitching(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  PrepareConfig unjoined = spec.preparation.config;
+  if (!unjoined.stitching.enabled) return;
+  const auto count = static_cast<int64_t>(info.angles_rad.size());
+  std::vector<double> used;
+  for (int64_t i = spec.projections.begin; i < (spec.projections.end == 0 ? count : std::min(spec.projections.end, count));
+       i += std::max<int64_t>(spec.projections.step, 1)) {
+    used.push_back(info.angles_rad[static_cast<size_t>(i)]);
+  }
+  unjoined.stitching.enabled = false;
+  const std::vector<double> angles = PreparedAngles(unjoined, used);
+  const int64_t given = spec.preparation.config.stitching.half_turn, half = given == 0 ? std::ssize(angles) / 2 : given;
+  if (half < 1 || 2 * half > std::ssize(angles)) return;  // the layout says so
+  double apart = kPi;
+  for (size_t i = 0; i < static_cast<size_t>(half); ++i) {
+    const double turned = std::abs(std::remainder(angles[i + static_cast<size_t>(half)] - angles[i], 2 * kPi));
+    apart = std::min(apart, turned);
+  }
+  const double allowed = std::max(2 * kDegree, 1.5 * kPi / static_cast<double>(half));
+  if (kPi - apart <= allowed) return;
+  out->refusals.push_back(InvalidField(
+      given == 0 ? "tomography.preparation.stitching" : "tomography.preparation.stitching.half_turn",
+      absl::StrFormat(
+          "joins each projection to the one %d later, which is %.1f degrees on; allowed are 180 to within %.1f. Joining needs a scan over "
+          "360 degrees in the order of its angles, and half_turn where it covers more than that",
+          half, apart / kDegree, allowed / kDegree)));
+}
+
 // Half a column beyond either end, the axis is beside the detector.
 std::optional<absl::Status> BesideDetector(const char* field, double axis, int64_t columns) {
   if (axis >= -0.5 && axis <= static_cast<double>(columns) - 0.5) return std::nullopt;
@@ -149,6 +178,7 @@ Implausible FindImplausible(const TomographySpec& spec, const storage::Projectio
   LookAtAxis(spec, info, &out);
   LookAtAngles(spec, info, &out);
   LookAtBins(spec, info, &out);
+  LookAtStitching(spec, info, &out);
   LookAtFlats(spec, info, &out);
   return out;
 }

@@ -1,5 +1,6 @@
 // What a tomography job reconstructs: projections, those that are pushed included, and the axis that they turn about.
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -7,8 +8,9 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
-#include "gpu/tomo_center.h"
+#include "gpu/tomo_axis.h"
 #include "server/engine/resolve.h"
+#include "server/engine/tomography_axis.h"
 #include "server/engine/tomography_loader.h"
 #include "server/engine/tomography_plausible.h"
 #include "server/engine/tomography_runner.h"
@@ -108,9 +110,9 @@ absl::Status TomographyRunner::Count(Preparer& preparer) {
 // -- the axis
 
 absl::Status TomographyRunner::FindAxis() {
-  static constexpr const char* kMethods[] = {"vo", "entropy", "phase_correlation"};
   centers_ = layout_.GivenCenters();
-  report_.center_method = spec_.try_centers.has_value() || !spec_.center.pixels.empty() ? "given" : "middle";
+  report_.center_method = layout_.CenterSource();
+  if (report_.center_method == "file") run_.Log(absl::StrCat("axis at column ", centers_[0], ", as the file says"));
   const bool find = spec_.center.find && !layout_.stitched() && layout_.tried().empty();
   if (find || layout_.overlap_unknown()) {
     begin_ = kSearchPart;
@@ -120,7 +122,6 @@ absl::Status TomographyRunner::FindAxis() {
     OCTAVO_ASSIGN_OR_RETURN(const Prepared prepared, PrepareSome(layout_, input_, rows, overlap));
     OCTAVO_RETURN_IF_ERROR(overlap ? FindOverlapIn(prepared) : FindCenterIn(prepared));
     run_.Free(prepared.data);
-    if (!overlap) report_.center_method = kMethods[static_cast<int>(spec_.center.search.method)];
     run_.Step(1, kNone);
     report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
   }
@@ -134,17 +135,42 @@ absl::Status TomographyRunner::FindAxis() {
 }
 
 absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
-  const CenterConfig config = layout_.CenterSearch(prepared.shape.slices);
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindCenterBytes(config, run_.device()));
+  const AxisConfig config = layout_.AxisSearch(prepared.shape.slices);
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
-  auto found = FindCenter(run_.stream(), config, {.data = prepared.data, .angle_first = false, .goes_on = goes_on_}, run_.device());
+  const auto found = octavo::FindAxis(run_.stream(), config, {.data = prepared.data, .angle_first = false, .goes_on = goes_on_}, run_.device());
   run_.Discharge(bytes);
-  if (!found.ok()) return AtField("tomography.center.", found.status());
-  centers_ = {layout_.RawCenter(found->center)};
-  for (const double center : found->centers) report_.tried_centers.push_back(layout_.RawCenter(center));
-  report_.scores = found->scores;
-  report_.center_at_edge = found->at_edge;
-  run_.Log(absl::StrFormat("axis found at column %.3f%s", centers_[0], found->at_edge ? ", at the end of the search: widen it" : ""));
+  if (!found.ok()) return AtAxisField(found.status());
+  const AxisResult axis = layout_.RawAxis(*found);
+  centers_ = {axis.found.center};
+  report_.center_method = NameOf(axis.method);
+  report_.tried_centers = axis.found.centers;
+  report_.scores = axis.found.scores;
+  report_.center_at_edge = axis.found.at_edge;
+  if (axis.found.uncertainty > 0) report_.center_uncertainty = axis.found.uncertainty;
+  if (axis.check.has_value()) {
+    report_.center_check = *axis.check;
+    report_.center_check_method = NameOf(axis.check_method);
+  }
+  run_.Log(absl::StrFormat("axis found at column %.3f by %s%s", centers_[0], report_.center_method,
+                           axis.check.has_value() ? absl::StrFormat(", at %.3f by %s", *axis.check, report_.center_check_method) : ""));
+  const double middle = 0.5 * static_cast<double>(config.search.detectors - 1);
+  const auto column = [&](double off) { return layout_.RawCenter(std::clamp(middle + off, 0.0, 2 * middle)); };
+  const auto [least, most] = std::minmax_element(config.search.angles_rad.begin(), config.search.angles_rad.end());
+  const AxisRemarks remarks = RemarksOn(axis, column(config.search.search_min), column(config.search.search_max), *most - *least);
+  for (const std::string& warning : remarks.warnings) run_.Warn(warning);
+  return Doubt(remarks.doubts);
+}
+
+// Doubts of the axis are warnings, or the end of the job.
+absl::Status TomographyRunner::Doubt(const std::vector<std::string>& doubts) {
+  if (spec_.center.fail_on_doubt && !doubts.empty()) {
+    report_.centers = centers_;
+    run_.Found(report_);
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("tomography.center: ", doubts.front())),
+                    {.reason = "AXIS_IN_DOUBT", .field = "tomography.center", .numbers = {}});
+  }
+  for (const std::string& doubt : doubts) run_.Warn(doubt);
   return absl::OkStatus();
 }
 
@@ -158,8 +184,8 @@ absl::Status TomographyRunner::FindOverlapIn(const Prepared& prepared) {
   if (!found.ok()) return AtField("tomography.preparation.stitching.", found.status());
   report_.overlap = found->overlap;
   report_.center_at_edge = found->at_edge;
-  run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f%s", found->overlap, found->correlation,
-                           found->at_edge ? ", at the end of the search" : ""));
+  run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f", found->overlap, found->correlation));
+  OCTAVO_RETURN_IF_ERROR(Doubt(DoubtsOf(*found, config)));
   // The result keeps the size that was planned.
   TomographySpec spec = spec_;
   spec.reconstruction.image_size = layout_.image_size();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,7 @@ class TomographyRunner {
   absl::Status FindAxis();
   absl::Status FindCenterIn(const Prepared& prepared);
   absl::Status FindOverlapIn(const Prepared& prepared);
+  absl::Status Doubt(const std::vector<std::string>& doubts);
 
   // tomography_run.cc: the result, batch by batch
   absl::Status Begin();

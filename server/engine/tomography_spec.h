@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -37,7 +38,7 @@ struct IndexRange {
 /// All fields as in octavo.v1.RotationCenter.
 struct RotationCenterSpec {
   std::vector<double> pixels;
-  bool find = false;
+  bool find = false, automatic = false, fail_on_doubt = false;
   CenterConfig search;  // angles, slices, detectors and range are the job's to fill in
   std::optional<int64_t> row;
   double search_begin = 0, search_end = 0;
@@ -83,6 +84,8 @@ struct TomographyReport {
   double residual_norm = 0, relative_residual = 0;
   std::vector<double> tried_centers, scores;
   bool center_at_edge = false;
+  double center_check = std::numeric_limits<double>::quiet_NaN(), center_uncertainty = center_check;
+  std::string center_check_method;
   double overlap = 0;
   int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
 };

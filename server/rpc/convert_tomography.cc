@@ -153,7 +153,15 @@ absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) 
   engine::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
   out.find = in.method() != C::METHOD_UNSPECIFIED;
-  if (out.find) out.search.method = static_cast<CenterMethod>(in.method() - 1);
+  switch (in.method()) {
+    case C::VO: out.search.method = CenterMethod::kVo; break;
+    case C::ENTROPY: out.search.method = CenterMethod::kEntropy; break;
+    case C::PHASE_CORRELATION: out.search.method = CenterMethod::kPhaseCorrelation; break;
+    case C::AUTO: out.automatic = true; [[fallthrough]];
+    default: out.search.method = CenterMethod::kPairs;
+  }
+  if (!C::OnDoubt_IsValid(in.on_doubt())) return Unknown("center.on_doubt", in.on_doubt());
+  out.fail_on_doubt = in.on_doubt() == C::FAIL;
   if (in.row_set()) out.row = in.row();
   out.search_begin = in.search_begin();
   out.search_end = in.search_end();
@@ -307,6 +315,9 @@ void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyRe
   out->mutable_tried_centers()->Add(in.tried_centers.begin(), in.tried_centers.end());
   out->mutable_scores()->Add(in.scores.begin(), in.scores.end());
   out->set_center_at_edge(in.center_at_edge);
+  out->set_center_check(in.center_check);
+  out->set_center_check_method(in.center_check_method);
+  out->set_center_uncertainty(in.center_uncertainty);
   out->set_overlap(in.overlap);
   out->set_outliers(in.outliers);
   out->set_not_finite(in.not_finite);

@@ -57,7 +57,7 @@ struct ProjectionInfo {
   std::vector<double> flat_positions, dark_positions;
   bool angle_unit_assumed = false;    // neither the caller nor the file said it: degrees
   double pixel_size_um = 0;           // of a column of the detector, in the sample; 0 = not known
-  std::optional<double> axis_column;  // axis of rotation as a pixel index (column 0's middle = 0), where the file says it (a hint: programs differ)
+  std::optional<double> axis_column;  // axis of rotation as a pixel index (column 0's middle = 0), where the file says it; some programs count from 1
   std::vector<std::string> notes;     // what was left out or assumed, in words, for a job's log
 
   int64_t frames(FrameKind kind) const { return kind == FrameKind::kProjection ? projections : kind == FrameKind::kFlat ? flats : darks; }

@@ -376,10 +376,13 @@ class Tomography(DaemonTest):
     def test_the_tooth(self):
         shutil.copy(os.path.join(TOMO, "tooth.h5"), self.daemon.root)
         found = {}
-        for method in ("vo", "entropy", "phase_correlation"):
+        for method in ("auto", "pairs", "vo", "entropy", "phase_correlation"):
             job, volume = self.made(octavo.tomography("tooth.h5", algorithm="fbp", center=method))
             found[method] = job.tomography.centers[0]
             self.assertEqual(volume.shape, (2, 640, 640))
+            self.assertEqual(job.tomography.center_method, method if method != "auto" else "pairs")
+            self.assertLessEqual(abs(job.tomography.center_check - found[method]), 1, method)
+        self.assertTrue(294.5 <= found["auto"] <= 295.6)
         print("axis of the tooth, pixel index:", {k: round(v, 3) for k, v in found.items()})
         for method, center in found.items():
             self.assertTrue(294.53 - 0.5 - 1 <= center <= 295.63 + 1, f"{method}: {center}")
@@ -389,6 +392,53 @@ class Tomography(DaemonTest):
         self.assertLess(job.tomography.relative_residual, 0.1)
         job, wrong = self.made(octavo.tomography("tooth.h5", algorithm="sirt", iterations=30, center=found["vo"] + 6, min=0))
         self.assertGreater(job.tomography.relative_residual, 0.02)
+
+    def test_the_axis_is_where_the_file_says_unless_another_is_asked_for(self):
+        size, axis = 96, 40.37
+        angles = np.linspace(0, np.pi, 80, endpoint=False)
+        _, sinogram = shepp_logan(size, angles, axis, half=36)
+        with h5py.File(os.path.join(self.daemon.root, "axis.nxs"), "w") as file:
+            entry = file.create_group("entry/tomo_entry")
+            entry["definition"] = "NXtomo"
+            detector = entry.create_group("instrument/detector")
+            detector["data"], detector["image_key"] = sinogram[:, None, :], np.zeros(len(angles), np.int32)
+            detector["x_rotation_axis_pixel_position"] = axis
+            entry["sample/rotation_angle"] = np.rad2deg(angles)
+            entry["sample/rotation_angle"].attrs["units"] = "degree"
+        for center, fields, method, wanted in ((None, {}, "file", axis), (None, dict(columns=(5, 90)), "file", axis), (47.5, {}, "given", 47.5),
+                                               ("auto", {}, "pairs", axis)):
+            with self.subTest(center=center, **fields):
+                job, volume = self.made(octavo.tomography("axis.nxs", center=center, prepare=self.ready, **fields))
+                self.assertEqual(job.tomography.center_method, method)
+                self.assertAlmostEqual(job.tomography.centers[0], wanted, delta=0.25 if center == "auto" else 1e-9)
+                if method == "file":
+                    _, given = self.made(octavo.tomography("axis.nxs", center=axis, prepare=self.ready, **fields))
+                    np.testing.assert_array_equal(volume, given)
+                    self.assertIn("as the file says", self.client.plan_job(octavo.tomography("axis.nxs", prepare=self.ready, **fields)).plan)
+
+    def test_an_axis_is_found_in_any_order_far_off_the_middle_or_in_doubt(self):
+        size, axis = 240, 174.3
+        for count, turn in ((200, 1), (301, 2)):
+            angles = np.random.default_rng(count).permutation(np.linspace(0, turn * np.pi, count, endpoint=False)) + 0.3
+            _, sinogram = shepp_logan(size, angles, axis, half=60)
+            self.save("turned.npy", sinogram[:, None, :])
+            for method in ("auto", "pairs", "entropy", "phase_correlation"):
+                job, _ = self.made(octavo.tomography("turned.npy", angles=angles, center=method, prepare=self.ready))
+                with self.subTest(method=method, turn=turn):
+                    self.assertLess(abs(job.tomography.centers[0] - axis), 0.3)
+                    beyond = [w for w in job.warnings if "lies outside of the search" in w]
+                    self.assertEqual(len(beyond), method in ("entropy", "phase_correlation"), job.warnings)  # 50 columns off the middle unless it is said
+                    self.assertEqual(len(job.warnings), len(beyond), job.warnings)
+        self.save("nothing.npy", np.random.default_rng(1).normal(1, 0.1, (100, 1, 128)).astype(np.float32))
+        nothing = dict(angles=np.linspace(0, np.pi, 100, endpoint=False), center="auto", prepare=self.ready)
+        job, _ = self.made(octavo.tomography("nothing.npy", **nothing))
+        self.assertTrue(any(w.startswith("The axis") for w in job.warnings), job.warnings)
+        end = self.client.wait_job(self.client.submit_job(octavo.tomography("nothing.npy", center_doubt="fail", **nothing)).name, check=False)
+        self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_FAILED, []))
+        self.assertIn("tomography.center: The axis", end.reason)
+        with self.assertRaises(octavo.OctavoError) as caught:  # a third of a turn has no opposite projections
+            self.client.plan_job(octavo.tomography("turned.npy", angles=np.linspace(0, 2, 301), center="auto", prepare=self.ready))
+        self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "tomography.angles_rad"))
 
     @needs_data
     def test_rings_of_the_dendrite(self):
@@ -423,6 +473,13 @@ class Tomography(DaemonTest):
         center = job.tomography.centers[0]
         print(f"axis of the neutron scan: {center:.2f}")
         self.assertLess(abs(center - 245.5), 1.5)
+        # All of it, in any order: the axis is the same, and nothing speaks against it.
+        order = np.random.default_rng(4).permutation(len(raw))
+        self.save("mixed.npy", transmission[order, None, :])
+        job, _ = self.made(octavo.tomography("mixed.npy", algorithm="fbp", center="auto", angles=angles[order], center_doubt="fail"))
+        print(f"axis of all of the neutron scan, shuffled: {job.tomography.centers[0]:.2f} +- {job.tomography.center_uncertainty:.2f}")
+        self.assertLess(abs(job.tomography.centers[0] - 245), 1)
+        self.assertEqual([w for w in job.warnings if "axis" in w], [])
         job, volume = self.made(octavo.tomography("neutron.npy", algorithm="sirt", iterations=20, center=center, angles=angles))
         print(f"neutrons, SIRT: relative residual {job.tomography.relative_residual:.4f}")
         self.assertLess(job.tomography.relative_residual, 0.2)

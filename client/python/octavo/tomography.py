@@ -28,10 +28,11 @@ FILTERS = Names({"ramp": _OPTIONS.RAMP, "shepp-logan": _OPTIONS.SHEPP_LOGAN, "co
                  "hamming": _OPTIONS.HAMMING_FILTER, "parzen": _OPTIONS.PARZEN, "butterworth": _OPTIONS.BUTTERWORTH},
                 aliases={"shepp": "shepp-logan", "ramlak": "ramp", "ram-lak": "ramp", "hanning": "hann"},
                 refused={"none": "an unfiltered back projection has no counterpart"}, of=_OPTIONS.Filter)
-CENTERS = Names({"auto": t.RotationCenter.VO, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
+CENTERS = Names({"auto": t.RotationCenter.AUTO, "pairs": t.RotationCenter.PAIRS, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
                  "phase_correlation": t.RotationCenter.PHASE_CORRELATION},
                 aliases={"find_center_vo": "vo", "find_center": "entropy", "find_center_pc": "phase_correlation"},
                 also="or the column itself, one for all slices or one for each", of=t.RotationCenter.Method)
+DOUBTS = Names({"warn": t.RotationCenter.WARN, "fail": t.RotationCenter.FAIL}, of=t.RotationCenter.OnDoubt)
 RINGS = Names({"sorting": _RINGS.SORTING, "large_stripe": _RINGS.LARGE_STRIPE, "dead_stripe": _RINGS.DEAD_STRIPE, "all_stripe": _RINGS.ALL_STRIPE,
                "fourier_wavelet": _RINGS.FOURIER_WAVELET},
               aliases={"fw": "fourier_wavelet", "vo-all": "all_stripe", "remove_stripe_fw": "fourier_wavelet", "remove_all_stripe": "all_stripe",
@@ -103,7 +104,8 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
 @builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"},
          covered=("padding_set", "mask_ratio_set", "min_value_set", "max_value_set"))
 def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: int = 1, center: Union[None, str, float, Sequence[float]] = None,
-               center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, try_centers: Optional[Sequence[float]] = None,
+               center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: Union[str, int] = "warn",
+               try_centers: Optional[Sequence[float]] = None,
                angles=None, projections=None, rows=None, columns=None, prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
@@ -114,8 +116,11 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
     algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter;  form  "corrected", "tomopy"
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
-    center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice, or how to find it:
-                 "auto", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`
+    center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice; None = where the file says
+                 (NXtomo), else the middle; or how to find it:
+                 "auto", "pairs", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`.
+                 A second method looks at what was found (Job.tomography: center_check, center_uncertainty)
+    center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
     try_centers  (begin, end, step): one row with many axes instead of a volume
     angles       in radians, in place of the input's;  projections, rows, columns  slice or (begin, end, step)
     min, max, mask, padding  bounds of pixels, circle (part of the half width, 0 = none), pixels around
@@ -138,6 +143,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         job.center.MergeFrom(t.RotationCenter(**row))
     if search is not None:
         job.center.search_begin, job.center.search_end = several("search", search, "begin, end")
+    doubt = DOUBTS.pick("center_doubt", center_doubt)
+    if doubt != t.RotationCenter.WARN:
+        job.center.on_doubt = doubt
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
@@ -217,7 +225,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     """Reconstructs as tomopy.recon does, on the server: the same argument names, the same axes, [slice, y, x] float32.
 
     tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm;  theta  radians, [angle]
-    center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "vo", "entropy", "phase_correlation"; None = the middle
+    center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one);  progress  called with each octavo.v1.Job
     fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ...

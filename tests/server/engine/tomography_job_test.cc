@@ -6,12 +6,15 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <numeric>
+#include <random>
 
 #include "gpu/base/allocation_fault.h"
 #include "gpu/tomography.h"
 #include "server/engine/job_kinds.h"
 #include "server/engine/job_queue.h"
 #include "tests/server/engine/job_fixture.h"
+#include "tests/support/seed.h"
 #include "tests/support/temp_folder.h"
 
 namespace octavo::engine {
@@ -217,6 +220,8 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   EXPECT_NEAR(report.centers[0], kAxis, 0.5);
   EXPECT_EQ(report.center_method, "entropy");
   EXPECT_EQ(report.scores.size(), report.tried_centers.size());
+  EXPECT_EQ(report.center_check_method, "pairs");
+  EXPECT_NEAR(report.center_check, kAxis, 0.5);
 
   spec.center = {};
   spec.try_centers = TryCentersSpec{.begin = 27.25, .end = 31.25, .step = 0.5, .row = 3};
@@ -375,6 +380,60 @@ TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
   refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "/etc/passwd", .options = {}}; }, "tomography.file.path");
   refused([](TomographySpec& s) { s.reconstruction.form = TomographyForm::kTomopy; }, "tomography.center");
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+// Projections in any order, from both sides, some columns cut off: the axis counts in columns of the whole detector.
+TEST_P(TomographyJobTest, TheAxisIsFoundWhateverTheOrder) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  std::vector<int64_t> order(kAngles);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<float> shuffled;
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();
+  for (const int64_t i : order) {
+    const auto begin = sinograms_.begin() + i * kRows * kColumns;
+    shuffled.insert(shuffled.end(), begin, begin + kRows * kColumns);
+    spec.angles_rad.push_back(angles_[static_cast<size_t>(i)]);
+  }
+  Write("shuffled.npy", "<f4", shuffled.data(), shuffled.size() * 4, {kAngles, kRows, kColumns});
+  spec.input = ProjectionFileSpec{.path = "shuffled.npy", .options = {}};
+  spec.center = {.pixels = {}, .find = true, .automatic = true};
+  spec.center.search.method = CenterMethod::kPairs;
+  spec.columns = {.begin = 3, .end = 0, .step = 0};
+  const JobStatus job = Run(spec);
+  const auto report = std::get<TomographyReport>(job.finding);
+  ASSERT_EQ(report.centers.size(), 1u);
+  EXPECT_NEAR(report.centers[0], kAxis, 0.25);
+  EXPECT_EQ(report.center_method, "pairs");
+  EXPECT_NEAR(report.center_check, kAxis, 1);
+  EXPECT_GT(report.center_uncertainty, 0);
+  EXPECT_LT(report.center_uncertainty, 0.5);
+  EXPECT_THAT(job.warnings, ::testing::IsEmpty());
+}
+
+// Each row stands at its own place in each projection: there is no axis.
+TEST_P(TomographyJobTest, AnAxisInDoubtIsToldOrFailsTheJob) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  std::normal_distribution<float> normal(1, 0.2f);
+  std::vector<float> noise(sinograms_.size());
+  for (float& value : noise) value = normal(random);
+  Write("noise.npy", "<f4", noise.data(), noise.size() * 4, {kAngles, kRows, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.input = ProjectionFileSpec{.path = "noise.npy", .options = {}};
+  spec.center = {.pixels = {}, .find = true, .automatic = true};
+  spec.center.search.method = CenterMethod::kPairs;
+  const JobStatus warned = Run(spec);
+  EXPECT_THAT(warned.warnings, ::testing::Not(::testing::IsEmpty()));
+  EXPECT_THAT(warned.warnings[0], HasSubstr("The axis"));
+  spec.center.fail_on_doubt = true;
+  const auto job = Submit(spec);
+  ASSERT_THAT(job, IsOk());
+  const JobStatus failed = Wait(job->name);
+  EXPECT_EQ(failed.state, JobState::kFailed);
+  EXPECT_THAT(failed.reason, HasSubstr("tomography.center: The axis"));
+  EXPECT_TRUE(failed.volumes.empty());
+  EXPECT_EQ(std::get<TomographyReport>(failed.finding).centers.size(), 1u) << "what was found is told all the same";
 }
 
 TEST_P(TomographyJobTest, NegativeDataFailTheJobAndLeaveNothing) {

@@ -144,6 +144,33 @@ TEST_F(TomographyPlausibleTest, ProjectionsFarApartThatAreMadeOneAreTold) {
   }
 }
 
+TEST_F(TomographyPlausibleTest, OnlyScansOver360DegreesAreJoined) {
+  const auto refusal = [](Case c, int64_t half_turn = 0, int64_t bin = 1) {
+    c.spec.preparation.config.stitching = {.enabled = true, .half_turn = half_turn};
+    c.spec.preparation.config.bin_angles = bin;
+    return FindImplausible(c.spec, c.info).refusal();
+  };
+  for (int i = 0; i < 30; ++i) {
+    const int64_t n = Count();
+    const double first = std::uniform_real_distribution<double>(-7, 7)(random_);
+    for (const auto steps : {n, n - 1}) {  // without the last one, or with it
+      const double step = (i % 2 == 0 ? 2 : -2) * kPi / static_cast<double>(steps);
+      EXPECT_THAT(refusal(Case(n, first, step)), IsOk()) << n;
+      EXPECT_THAT(refusal(Case(n, first, step), 0, 4), IsOk()) << n;
+      const absl::Status half = refusal(Case(n, first, step / 2));
+      EXPECT_THAT(half, IsError(absl::StatusCode::kInvalidArgument, "needs a scan over 360 degrees")) << n;
+      EXPECT_EQ(InfoOf(half).field, "tomography.preparation.stitching");
+      EXPECT_THAT(refusal(Case(n, first, step).Shuffled(random_)), IsError(absl::StatusCode::kInvalidArgument, "in the order of its angles")) << n;
+    }
+    // More than a turn: half_turn says where the opposite ones are.
+    Case more(2 * n, first, 2.2 * kPi / static_cast<double>(2 * n));
+    EXPECT_EQ(InfoOf(refusal(more)).field, "tomography.preparation.stitching") << n;
+    EXPECT_THAT(refusal(more, std::lround(static_cast<double>(2 * n) / 2.2)), IsOk()) << n;
+    more.spec.projections = {.begin = 0, .end = std::lround(static_cast<double>(2 * n) / 1.1), .step = 0};
+    EXPECT_THAT(refusal(more), IsOk()) << n;
+  }
+}
+
 TEST_F(TomographyPlausibleTest, AnAxisBesideTheDetectorIsRefused) {
   for (const double axis : {-0.5, 0.0, 17.3, 255.0, 255.5}) {
     Case c(180, 0, kPi / 180);
