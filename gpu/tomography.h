@@ -26,7 +26,7 @@ enum class ProjectionFilter { kRamp, kSheppLogan, kCosine, kHann, kHamming, kPar
 struct TomographyConfig {
   TomographyAlgorithm algorithm = TomographyAlgorithm::kSirt;
   TomographyForm form = TomographyForm::kCorrected;
-  std::vector<double> angles_rad;  // one per projection, any order, at least 1
+  std::vector<double> angles_rad;  // one per projection, any order, at least 1; fbp weighs them by their gaps (AngleWeights)
   int64_t detectors = 0;           // bins of a projection, 2 … 32768
   int64_t slices = 0;              // most slices of a run, 1 … 4096
   std::vector<double> centers;     // pixel index of the axis: one, or one per slice; empty = (detectors − 1)/2

@@ -123,6 +123,49 @@ absl::Status CheckTomography(const TomographyConfig& c) {
   return Between("image_size and padding", PlanTomography(c).grid_size, 1, kMaxGrid);
 }
 
+std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
+  constexpr double kWide = 8;     // usual gaps
+  constexpr double kEven = 1e-3;  // relative: angles in files are rounded
+  const size_t count = angles_rad.size();
+  const double even = kPi / static_cast<double>(count);
+  const double same = 0.01 * even;  // one direction: turns later it comes back rounded
+  std::vector<double> directions;
+  for (const double angle : angles_rad) directions.push_back(angle - kPi * std::floor(angle / kPi));
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return directions[a] < directions[b]; });
+  // The sorted projections in groups of one direction; the last group may go on with the first one, half a turn on.
+  std::vector<size_t> begins;
+  for (size_t i = 0; i < count; ++i) {
+    if (i == 0 || directions[order[i]] - directions[order[i - 1]] > same) begins.push_back(i);
+  }
+  const size_t groups = begins.size();
+  const bool closed = groups > 1 && directions[order[0]] + kPi - directions[order[count - 1]] <= same;
+  const size_t places = closed ? groups - 1 : groups;  // of different directions
+  if (places < 2) return std::vector<double>(count, even);
+  std::vector<double> gaps;  // behind each place
+  for (size_t g = 0; g < places; ++g) {
+    const double to = g + 1 < places ? directions[order[begins[g + 1]]] : directions[order[0]] + kPi;
+    gaps.push_back(to - directions[order[begins[g]]]);
+  }
+  std::vector<double> sorted = gaps;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(places / 2), sorted.end());
+  const double usual = sorted[places / 2];
+  for (double& gap : gaps) gap = gap > kWide * usual ? usual : gap;
+  std::vector<double> weights(count);
+  bool all_even = true;
+  for (size_t g = 0; g < groups; ++g) {
+    const size_t place = g % places, end = g + 1 < groups ? begins[g + 1] : count;
+    size_t share = end - begins[g];
+    if (closed && place == 0) share = (begins[1] - begins[0]) + (count - begins[groups - 1]);
+    const double weight = 0.5 * (gaps[place] + gaps[(place + places - 1) % places]) / static_cast<double>(share);
+    for (size_t i = begins[g]; i < end; ++i) weights[order[i]] = weight;
+    all_even = all_even && std::abs(weight - even) <= kEven * even;
+  }
+  if (all_even) std::fill(weights.begin(), weights.end(), even);
+  return weights;
+}
+
 TomographyPlan PlanTomography(const TomographyConfig& c) {
   TomographyPlan plan;
   plan.image_size = c.image_size == 0 ? c.detectors : c.image_size;
@@ -180,13 +223,14 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
   }
 
   const bool fbp = c.algorithm == TomographyAlgorithm::kFbp;
+  const std::vector<double> weights = fbp ? AngleWeights(c.angles_rad) : std::vector<double>();
   for (const int32_t i : plan.order) {
     const double cosine = std::cos(c.angles_rad[static_cast<size_t>(i)]), sine = std::sin(c.angles_rad[static_cast<size_t>(i)]);
     const double inverse = columns(i) ? -1 / sine : 1 / cosine;
     plan.forward.push_back({.inverse = static_cast<float>(inverse), .slope = static_cast<float>(columns(i) ? cosine / sine : sine / cosine)});
     // fbp interpolates between bins, whatever the angle, and sums over half a turn.
     const double width = fbp ? 1 : 1 / std::abs(inverse);
-    const double scale = fbp ? kPi / (static_cast<double>(c.angles_rad.size()) * c.pixel_size) : c.pixel_size;
+    const double scale = fbp ? weights[static_cast<size_t>(i)] / c.pixel_size : c.pixel_size;
     double b = scale / (width * width);
     if (c.interpolation == math::RayInterpolation::kCubic) b = 1 / width;
     if (c.interpolation == math::RayInterpolation::kNearest) b = std::copysign(width / 2, inverse);

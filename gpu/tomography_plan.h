@@ -30,6 +30,12 @@ absl::Status CheckTomography(const TomographyConfig& config);
 /// Of a configuration that was checked.
 TomographyPlan PlanTomography(const TomographyConfig& config);
 
+/// What each projection of fbp counts for: the part of the half turn of directions that lies nearest to its own, in radians. Projections of one
+/// direction share, and so do those half a turn apart. What nobody looked along, a gap of more than eight usual ones, counts as a usual gap: its
+/// neighbours know no more of it than others. Angles that stand evenly (to a thousandth) have the same
+/// weight, to the last bit.
+std::vector<double> AngleWeights(const std::vector<double>& angles_rad);
+
 /// Filter of fbp in space, [2 · detectors − 1] taps, the middle one of distance 0; the edge sums are empty unless the edges are extended.
 struct ProjectionFilterTaps {
   std::vector<float> taps, edge_left, edge_right;

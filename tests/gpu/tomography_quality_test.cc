@@ -1,9 +1,13 @@
 // What a reconstruction is worth: phantoms of known value from exact projections, and ray-based SIRT and MLEM as peers.
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <random>
 
 #include "tests/gpu/tomography_fixture.h"
+#include "tests/support/seed.h"
 
 namespace octavo {
 namespace {
@@ -143,6 +147,80 @@ TEST_P(TomographyQualityTest, PixelSizeScalesTheResult) {
     // mlem starts from 1 in either unit, and forgets it in its first update but for rounding.
     EXPECT_LT(testing::LargestDifference(one, quarter), 1e-3 * testing::Largest({one.begin(), one.end()})) << static_cast<int>(algorithm);
   }
+}
+
+// Sums over pixels, weighted alike, overstate the directions that are dense.
+TEST_P(TomographyQualityTest, FbpWeighsUnevenAnglesByTheirGaps) {
+  std::mt19937 random(testing::FreshSeed());
+  for (const bool several_turns : {false, true}) {
+    TomographyConfig c = Config(TomographyAlgorithm::kFbp, 140, 66.25);
+    c.angles_rad.clear();
+    for (int i = 0; i < 120; ++i) c.angles_rad.push_back(std::numbers::pi * i / 240);           // twice as dense as
+    for (int i = 0; i < 60; ++i) c.angles_rad.push_back(std::numbers::pi * (0.5 + i / 120.0));  // these
+    if (several_turns) {
+      for (double& angle : c.angles_rad) angle += std::numbers::pi * static_cast<double>(random() % 5);
+    }
+    std::shuffle(c.angles_rad.begin(), c.angles_rad.end(), random);
+    const auto b = Floats(testing::ExactProjections(phantom_, kN, c.angles_rad, c.detectors, c.centers[0]));
+    ASSERT_OK_AND_ASSIGN(const auto weighted, Reconstruct(c, b));
+    // The same without weights: FBP is linear.
+    const std::vector<double> weights = AngleWeights(c.angles_rad);
+    std::vector<float> alike = b;
+    for (size_t i = 0; i < alike.size(); ++i) {
+      const size_t angle = i / static_cast<size_t>(c.detectors);
+      alike[i] *= static_cast<float>(std::numbers::pi / static_cast<double>(c.angles_rad.size()) / weights[angle]);
+    }
+    ASSERT_OK_AND_ASSIGN(const auto plain, Reconstruct(c, alike));
+    const double by_gaps = testing::Psnr(weighted, phantom_), without = testing::Psnr(plain, phantom_);
+    std::printf("uneven angles: %.2f dB by their gaps, %.2f dB alike\n", by_gaps, without);
+    EXPECT_GT(by_gaps, without + 1);
+    EXPECT_GT(by_gaps, 22);
+  }
+}
+
+TEST(AngleWeightsTest, EvenAnglesWeighAlikeToTheLastBit) {
+  std::mt19937 random(testing::FreshSeed());
+  for (int round = 0; round < 50; ++round) {
+    const auto count = std::uniform_int_distribution<int64_t>(2, 2000)(random);
+    const double begin = std::uniform_real_distribution<double>(-20, 20)(random);
+    for (const int halves : {1, 2, 3, 4}) {
+      std::vector<double> angles;
+      for (int64_t i = 0; i < count; ++i) {
+        angles.push_back(
+            static_cast<double>(static_cast<float>(begin + halves * std::numbers::pi * static_cast<double>(i) / static_cast<double>(count))));
+      }
+      std::shuffle(angles.begin(), angles.end(), random);
+      if (std::gcd(count, halves) == 1 || count % halves == 0) {
+        EXPECT_EQ(AngleWeights(angles), std::vector<double>(static_cast<size_t>(count), std::numbers::pi / static_cast<double>(count)))
+            << count << " angles over " << halves << " half turns from " << begin;
+      }
+    }
+  }
+}
+
+TEST(AngleWeightsTest, GapsAreShared) {
+  constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
+  const auto degrees = [&](const std::vector<double>& angles) {
+    std::vector<double> rad;
+    for (const double angle : angles) rad.push_back(angle * kDegree);
+    std::vector<double> weights = AngleWeights(rad);
+    for (double& weight : weights) weight /= kDegree;
+    return weights;
+  };
+  const auto near = [](const std::vector<double>& got, const std::vector<double>& wanted) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-6) << i;
+  };
+  near(degrees({0, 60, 90, 150}), {45, 45, 45, 45});
+  near(degrees({0, 30, 90, 150}), {30, 45, 60, 45});
+  near(degrees({330, 90, 180, 30}), {45, 60, 30, 45});             // the same modulo half a turn, in another order
+  near(degrees({0, 45, 90, 135, 180}), {22.5, 45, 45, 45, 22.5});  // both ends
+  near(degrees({0, 45, 90, 135, 45, 225}), {45, 15, 45, 45, 15, 15});
+  std::vector<double> wedge;
+  for (int i = 0; i < 120; ++i) wedge.push_back(i);  // 60 degrees are missing
+  near(degrees(wedge), std::vector<double>(120, 1.5 / 1.5));
+  near(degrees({17}), {180});
+  near(degrees({17, 197}), {90, 90});
 }
 
 TEST_P(TomographyQualityTest, FbpGivesTheTrueValue) {
