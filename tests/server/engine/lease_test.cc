@@ -156,15 +156,16 @@ TEST_F(LeaseTest, VolumesAreSealedAndKnowSharedLeasesOnly) {
 }
 
 TEST_F(LeaseTest, OperationsExcludeEachOtherAndTakeTheCallersLease) {
+  LeaseTable::Told told;
   {
-    ASSERT_OK_AND_ASSIGN(const auto guard, table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer"));
+    ASSERT_OK_AND_ASSIGN(const auto guard, table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told));
     EXPECT_THAT(Try(kShared), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
-    EXPECT_THAT(table_.Enter("buffers/a", kShared, "", 0, "ReadBuffer"), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
+    EXPECT_THAT(table_.Enter("buffers/a", kShared, "", 0, "ReadBuffer", &told), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
   }
   ASSERT_OK_AND_ASSIGN(const Lease mine, Try(kExclusive));
-  EXPECT_THAT(table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer"), IsError(absl::StatusCode::kAborted, "tester"));
+  EXPECT_THAT(table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told), IsError(absl::StatusCode::kAborted, "tester"));
   {
-    ASSERT_OK_AND_ASSIGN(auto guard, table_.Enter("buffers/a", kExclusive, mine.token, mine.fence, "WriteBuffer"));
+    ASSERT_OK_AND_ASSIGN(auto guard, table_.Enter("buffers/a", kExclusive, mine.token, mine.fence, "WriteBuffer", &told));
     EXPECT_EQ(guard.lease().fence, mine.fence);
   }
   EXPECT_THAT(table_.Check("buffers/a", mine.token, mine.fence, kExclusive), IsOk()) << "the guard leaves the caller's lease";

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "gpu/shareable.h"
+#include "server/engine/buffer_store.h"
 #include "server/engine/export_store.h"
 #include "server/handoff/fd_socket.h"
 #include "tests/server/engine/memory_fixture.h"

@@ -173,9 +173,11 @@ TEST(CommitPaths, OfAnEarlierJournalAreFilesUnlessZarr) {
     CommitPaths paths{
         .key = "k", .id = "i", .volume = "volumes/1", .final = "/a", .temporary = "/.octavo-i.tmp", .format = format, .folder = true, .made = {}};
     nlohmann::json record = paths.ToJson("begin");
-    EXPECT_TRUE(CommitPaths::FromJson(record).folder);
+    ASSERT_OK_AND_ASSIGN(const CommitPaths written, CommitPaths::FromJson(record));
+    EXPECT_TRUE(written.folder);
     record.erase("folder");
-    EXPECT_EQ(CommitPaths::FromJson(record).folder, format == Format::kOmeZarr05) << FormatName(format);
+    ASSERT_OK_AND_ASSIGN(const CommitPaths earlier, CommitPaths::FromJson(record));
+    EXPECT_EQ(earlier.folder, format == Format::kOmeZarr05) << FormatName(format);
   }
 }
 
