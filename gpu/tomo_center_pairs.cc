@@ -28,6 +28,7 @@ constexpr double kLeastOverlap = 0.1;    // of the columns that both sides see
 constexpr double kFloor = 1e-3;          // of the mean power: where there is nothing but rounding, nothing is alike
 constexpr double kCertain = 8;           // lead of the best axis that does not come about by chance
 constexpr double kOtherEndLead = 20;     // lead of other angles from which on they are believed
+constexpr double kMismatch = 0.01;       // of the power: no evidence on other angles, as looks beyond the ends of a scan are not exact
 
 /// A scale: differences of two Gaussian means, of the looks of each slice.
 struct Scale {
@@ -70,8 +71,8 @@ std::vector<Scale> ScalesOf(const Directions& directions, int64_t columns, int64
   return scales;
 }
 
-/// The likelihoods of the axes at 0, ½, 1 … columns − 1 by their places in `correlations`, and how many axes there are.
-Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubles>& correlations, int64_t columns, int64_t slices) {
+/// Of an axis at 0, ½, 1 … columns − 1; `mismatch`: part of the power in which even looks at one signal may differ.
+Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubles>& correlations, int64_t columns, int64_t slices, double mismatch) {
   Doubles total(static_cast<size_t>(2 * columns - 1), 0.0), front(static_cast<size_t>(columns + 1)), behind(front.size());
   for (size_t s = 0; s < scales.size(); ++s) {
     const Scale& scale = scales[s];
@@ -90,7 +91,7 @@ Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubl
       const double correlation = both > 0 ? correlations[s][static_cast<size_t>(twice)] / both : 0;
       if (correlation <= 0) continue;
       const double values = looks * count / (2 * std::sqrt(std::numbers::pi) * scale.sigma);
-      total[static_cast<size_t>(twice)] -= 0.5 * values * std::log(1 - std::min(0.999999, correlation * correlation));
+      total[static_cast<size_t>(twice)] -= 0.5 * values * std::log(std::max(1e-6, 1 - correlation * correlation) + mismatch);
     }
   }
   for (int64_t twice = 0; twice < 2 * columns - 1; ++twice) {
@@ -152,7 +153,7 @@ CenterFinder::Doubles CenterFinder::SliceRows::Sum(const WeightedRows& rows, int
   return out;
 }
 
-absl::StatusOr<CenterFinder::Doubles> CenterFinder::PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad) {
+absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad) {
   const int64_t n = config_.detectors, length = PairLength(n);
   const auto size = static_cast<size_t>(n);
   std::vector<Scale> scales = ScalesOf(Directions(angles_rad), n, config_.slices);
@@ -210,12 +211,13 @@ absl::StatusOr<CenterFinder::Doubles> CenterFinder::PairLikelihoods(const Center
       correlation.push_back(static_cast<double>(products[s * static_cast<size_t>(length) + twice].re) / static_cast<double>(length));
     }
   }
-  return LogLikelihoods(scales, correlations, n, config_.slices);
+  return PairScores{.likelihoods = LogLikelihoods(scales, correlations, n, config_.slices, 0),
+                    .cautious = LogLikelihoods(scales, correlations, n, config_.slices, kMismatch)};
 }
 
 absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   const auto [least, most] = CenterSearchRange(config_);
-  OCTAVO_ASSIGN_OR_RETURN(Doubles scores, PairLikelihoods(input, config_.angles_rad));
+  OCTAVO_ASSIGN_OR_RETURN(PairScores as_said, PairLikelihoods(input, config_.angles_rad));
   const auto first = static_cast<size_t>(std::ceil(2 * least - 1e-9)), last = static_cast<size_t>(std::floor(2 * most + 1e-9));
   const auto best_of = [&](const Doubles& of) {
     return static_cast<size_t>(std::max_element(of.begin() + static_cast<std::ptrdiff_t>(first), of.begin() + static_cast<std::ptrdiff_t>(last) + 1) -
@@ -223,16 +225,17 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   };
   if (first > last) return InvalidField("search_max", "leaves no half column to search");
   CenterResult result;
-  size_t best = best_of(scores);
+  Doubles scores = std::move(as_said.likelihoods);
   if (const std::vector<double> other = OtherEnd(config_.angles_rad); !other.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(Doubles with_other, PairLikelihoods(input, other));
-    if (const size_t at = best_of(with_other); with_other[at] > scores[best] + kOtherEndLead) {
-      scores = std::move(with_other);
-      best = at;
+    OCTAVO_ASSIGN_OR_RETURN(PairScores with_other, PairLikelihoods(input, other));
+    const auto most_of = [&](const Doubles& of) { return of[best_of(of)]; };
+    if (most_of(with_other.cautious) > most_of(as_said.cautious) + kOtherEndLead) {
+      scores = std::move(with_other.likelihoods);
       const auto [low, high] = std::minmax_element(other.begin(), other.end());
       result.fitting_span_rad = *high - *low;
     }
   }
+  const size_t best = best_of(scores);
   for (size_t i = first; i <= last; ++i) {
     result.centers.push_back(0.5 * static_cast<double>(i));
     result.scores.push_back(scores[i]);

@@ -93,8 +93,12 @@ class CenterFinder {
     Doubles Sum(const WeightedRows& rows, int64_t columns) const;
   };
   absl::StatusOr<CenterResult> Pairs(const CenterInput& input);  // tomo_center_pairs.cc
+  struct PairScores {
+    Doubles likelihoods;  // logarithms
+    Doubles cautious;     // the same where small differences are no evidence
+  };
   /// Of an axis at 0, ½, 1 … detectors − 1.
-  absl::StatusOr<Doubles> PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad);
+  absl::StatusOr<PairScores> PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad);
   absl::StatusOr<SliceRows> RowsOf(const CenterInput& input, int64_t slice, const std::vector<const OppositeViews*>& views);
   absl::Status Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows);
   absl::StatusOr<CenterResult> PhaseCorrelation(const CenterInput& input);  // tomo_center_phase.cc

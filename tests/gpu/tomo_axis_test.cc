@@ -264,6 +264,7 @@ TEST_P(TomoAxisTest, RandomPhantoms) {
     ASSERT_OK_AND_ASSIGN(const AxisResult axis, Find(Automatic(), phantom));
     EXPECT_LE(std::abs(axis.found.center - phantom.center), 0.25 + 2 * std::max(0.0, axis.found.uncertainty - 0.2))
         << phantom.Text() << ", seed " << seed << ": found " << axis.found.center << " ± " << axis.found.uncertainty;
+    EXPECT_EQ(axis.found.fitting_span_rad, 0) << "the angles are right: " << phantom.Text() << ", seed " << seed;
     EXPECT_TRUE(axis.found.determined) << phantom.Text() << ", seed " << seed;
   }
 }

@@ -51,7 +51,7 @@ MISTAKES = [
     ("rings of tomopy-cli", lambda c, **_: octavo.preparation(rings="ti"), ValueError, ["rings is 'ti'", "no counterpart", "sorting, large_stripe"]),
     ("rings, smoothing", lambda c, **_: octavo.preparation(rings=["sorting", "sf"]), ValueError, ["rings is 'sf'", "no counterpart", "sorting, large_stripe"]),
     ("rings, misspelt", lambda c, **_: octavo.preparation(rings=["vo-al"]), ValueError, ["'vo-al'", "all_stripe", "did you mean 'vo_all'"]),
-    ("center", lambda c, **_: files(center="automatic"), ValueError, ["center is 'automatic'", "auto, vo, entropy, phase_correlation", "the column itself"]),
+    ("center", lambda c, **_: files(center="automatic"), ValueError, ["center is 'automatic'", "auto, pairs, vo, entropy, phase_correlation", "the column itself"]),
     ("place", lambda c, **_: files(place="host"), ValueError, ["place is 'host'", "device, disk"]),
     ("angle unit", lambda c, **_: octavo.ProjectionFile(path="a", angle_unit="grad"), ValueError, ["angle_unit is 'grad'", "degrees, radians"]),
     ("format", lambda c, v, **_: c.commit(v, "x", format="dicom"), ValueError, ["format is 'dicom'", "zarr, npy, nrrd, nifti, tiff, mat, hdf5, bin"]),

@@ -344,7 +344,7 @@ TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
     ASSERT_NE(store, nullptr);
     ASSERT_EQ(report_.size(), 2u) << member;
     EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr("/state/commits.journal: a record is no commit's and is left out: "),
-                                             ::testing::HasSubstr(absl::StrCat(member, " is ")), ::testing::HasSubstr("; allowed ")));
+                                             ::testing::ContainsRegex(absl::StrCat(member, "(\\[0\\])? is ")), ::testing::HasSubstr("; allowed ")));
     EXPECT_THAT(report_[1], ::testing::HasSubstr("/x.npy: nothing was written")) << "the others are heard";
     EXPECT_THAT(Commit(*store, "y", meta, data, {}), IsOk());
     std::filesystem::remove_all(root() + "/y.ome.zarr");
