@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -15,10 +16,33 @@
 
 namespace octavo::cli {
 
+namespace {
+
+/// Means over `width` neighbours along rows, which become columns: twice is a mean over squares.
+std::vector<double> MeansTurned(const std::vector<double>& values, int64_t rows, int64_t columns, int64_t width) {
+  const int64_t kept = columns - width + 1;
+  std::vector<double> out(static_cast<size_t>(rows * kept));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < kept; ++column) {
+      const auto first = values.begin() + row * columns + column;
+      out[static_cast<size_t>(column * rows + row)] = std::accumulate(first, first + width, 0.0) / static_cast<double>(width);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t columns) {
+  const int64_t width = std::min<int64_t>({5, rows - 1, columns - 1});
+  if (width < 1) return 1;
+  std::vector<double> smooth = MeansTurned({values.begin(), values.end()}, rows, columns, width);
+  columns -= width - 1;
+  smooth = MeansTurned(smooth, columns, rows, width);
+  rows -= width - 1;
   const double y0 = static_cast<double>(rows - 1) / 2, x0 = static_cast<double>(columns - 1) / 2;
   const double radius = 0.95 * static_cast<double>(std::min(rows, columns)) / 2;
-  const auto at = [&](int64_t y, int64_t x) { return static_cast<double>(values[static_cast<size_t>(y * columns + x)]); };
+  const auto at = [&](int64_t y, int64_t x) { return smooth[static_cast<size_t>(y * columns + x)]; };
   double sum = 0, squares = 0;
   int64_t n = 0;
   for (int64_t y = 0; y + 1 < rows; ++y) {

@@ -12,8 +12,8 @@
 namespace octavo::cli {
 
 /// How spread the edges of a slice [rows, columns] are: the mean of its gradient's length against the root of its mean square, over the circle
-/// within. The least is the sharpest; 0 to 1, and 1 where there is nothing. What is wrong with a slice whose axis is wrong (arcs, doubled
-/// edges) spreads them; sums of squares could not tell, since a shift of the axis does not change them.
+/// within, of means over 5 x 5 pixels, for the noise. The least is the sharpest; 0 to 1, and 1 where there is nothing. What is wrong with a slice
+/// whose axis is wrong (arcs, doubled edges) spreads them; sums of squares could not tell, since a shift of the axis does not change them.
 double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t columns);
 
 /// The trial slices of a job with try_centers: all in one picture, each with its axis and score, and the numbers on standard output.
