@@ -1,7 +1,7 @@
 #include "server/storage/open_beneath.h"
 
-#include <chrono>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
