@@ -27,7 +27,7 @@ constexpr int64_t kMostNeighbours = 64;  // projections that one look is made of
 constexpr double kLeastOverlap = 0.1;    // of the columns that both sides see
 constexpr double kFloor = 1e-3;          // of the mean power: where there is nothing but rounding, nothing is alike
 constexpr double kCertain = 8;           // lead of the best axis that does not come about by chance
-constexpr double kOtherEndLead = 20;     // lead of other angles from which on they are believed
+constexpr double kOtherEndLead = 20;     // lead of other angles, for each slice, from which on they are believed
 constexpr double kMismatch = 0.01;       // of the power: no evidence on other angles, as looks beyond the ends of a scan are not exact
 
 /// A scale: differences of two Gaussian means, of the looks of each slice.
@@ -81,7 +81,7 @@ Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubl
       behind[i + 1] = behind[i] + scale.behind[i];
     }
     const double floor = kFloor * 0.5 * (front.back() + behind.back()) / static_cast<double>(columns);
-    const double looks = std::max(1.0, static_cast<double>(scale.views.size() * static_cast<size_t>(slices)) / static_cast<double>(scale.neighbours));
+    const double looks = static_cast<double>(slices) * std::max(1.0, static_cast<double>(scale.views.size()) / static_cast<double>(scale.neighbours));
     for (int64_t twice = 0; twice < 2 * columns - 1; ++twice) {
       const int64_t first = std::max(scale.edge, twice - (columns - 1 - scale.edge)), last = std::min(columns - 1 - scale.edge, twice - scale.edge);
       const auto count = static_cast<double>(last - first + 1);
@@ -229,7 +229,7 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   if (const std::vector<double> other = OtherEnd(config_.angles_rad); !other.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(PairScores with_other, PairLikelihoods(input, other));
     const auto most_of = [&](const Doubles& of) { return of[best_of(of)]; };
-    if (most_of(with_other.cautious) > most_of(as_said.cautious) + kOtherEndLead) {
+    if (most_of(with_other.cautious) > most_of(as_said.cautious) + kOtherEndLead * static_cast<double>(config_.slices)) {
       scores = std::move(with_other.likelihoods);
       const auto [low, high] = std::minmax_element(other.begin(), other.end());
       result.fitting_span_rad = *high - *low;

@@ -14,8 +14,9 @@ namespace octavo {
 namespace {
 
 constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
-constexpr double kSame = 1e-9;  // rad: two projections of one direction
-constexpr double kReach = 1.6;  // steps from a place to its nearest projection: one and a half at either end of half a turn
+constexpr double kSame = 1e-9;   // rad: two projections of one direction
+constexpr double kApart = 0.75;  // steps between places that are compared
+constexpr double kReach = 1.6;   // steps from a place to its nearest projection: one and a half at either end of half a turn
 
 double Turned(double angle, double turn) {
   const double turned = angle - turn * std::floor(angle / turn);
@@ -85,6 +86,12 @@ Directions::Directions(const std::vector<double>& angles_rad) {
     if (between >= 0 && between < kPi) between_.push_back(between);
   }
   step_ = steps.empty() ? kPi : Median(std::move(steps));
+  // Looks at nearly the same place are the same looks.
+  std::vector<double> apart;
+  for (const double place : between_) {
+    if (apart.empty() || place - apart.back() >= kApart * step_) apart.push_back(place);
+  }
+  between_ = std::move(apart);
 }
 
 bool Directions::Estimate(int half, double direction, int64_t neighbours, WeightedRows* out) const {
