@@ -112,6 +112,7 @@ int64_t CenterFinder::PairLength(int64_t detectors) {
 }
 
 absl::Status CenterFinder::Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows) {
+  if (rows->empty()) return absl::OkStatus();
   const FftSpec fft{.n = length, .rows = static_cast<int64_t>(rows->size()) / length, .inverse = inverse};
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data, Upload(*rows));
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft(fft));

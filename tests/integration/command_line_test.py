@@ -159,7 +159,10 @@ class CommandLine(DaemonTest):
         held = plan.index("held by:")
         ten = plan[held + 1:held + 11]
         biggest = [self.client.volumes(scan)[0].name for scan in reversed(scans[3:])]
-        self.assertEqual([line.split()[2] for line in ten], biggest)
+        # Memory that is kept for the next scan is among them while there is much of it.
+        volumes = [line.split()[2] for line in ten if line.split()[2] != "cached"]
+        self.assertGreaterEqual(len(volumes), 9)
+        self.assertEqual(volumes, biggest[:len(volumes)])
         self.assertRegex(plan[held + 11], r"^  \S+ \S+  in [3-9] more \(octavo memory\)$")
         self.assertTrue(plan[held + 12].startswith("source: simulated"), plan)
         code, out, _ = self.octavo("scan", "plan", *geometry[:-2], "--ascans", "16384", "--bscans", "16384", "--volumes", "100")
