@@ -100,7 +100,8 @@ struct ReconFlags {
     app->add_option("--slice", slice, "of --png; default: the middle one");
     app->add_option("--algorithm", algorithm, "fbp (default) | sirt | mlem | cgls")->check(OneOf(KeysOf(kAlgorithms)));
     app->add_option("--iterations", iterations, "default 1");
-    app->add_option("--center", center, "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | phase; default: the file's, else the middle");
+    app->add_option("--center", center,
+                    "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | phase; default: the file's, else the middle");
     app->add_option("--center-row", row, "row of the detector that the search looks at; auto, pairs and phase look at up to 16 from it on");
     app->add_option("--center-doubt", center_doubt, "warn (default) | fail, if a second method puts the axis elsewhere")
         ->check(OneOf({"warn", "fail"}));

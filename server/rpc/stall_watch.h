@@ -14,8 +14,8 @@
 
 namespace octavo::rpc {
 
-/// The time that a peer takes for what is written to it: a message of a stream, or an answer. A peer that has stopped reading (its window is 0, its process is stopped)
-/// holds what was written and whatever the stream keeps: memory, a lease, a place. Thread-safe.
+/// The time that a peer takes for what is written to it: a message of a stream, or an answer. A peer that has stopped reading (its window is 0, its
+/// process is stopped) holds what was written and whatever the stream keeps: memory, a lease, a place. Thread-safe.
 class WriteTimer {
  public:
   using Clock = std::chrono::steady_clock;

@@ -96,7 +96,8 @@ class SpectralClipTest : public testing::SpectralTest {
       const auto v = static_cast<float>(NumberAt(DType::kF32, values.volume.data(), static_cast<size_t>(i)));
       if (std::isfinite(v)) sorted.push_back(v);
     }
-    if (c.raw_type == DType::kF32 && c.value != math::Value::kReal) EXPECT_GE(kAscans * c.depth - std::ssize(sorted), c.depth) << "what is not finite is not made finite";
+    if (c.raw_type == DType::kF32 && c.value != math::Value::kReal)
+      EXPECT_GE(kAscans * c.depth - std::ssize(sorted), c.depth) << "what is not finite is not made finite";
     std::sort(sorted.begin(), sorted.end());
     const float low = sorted[sorted.size() / 5], high = sorted[sorted.size() - sorted.size() / 50 - 1], least = sorted.front(), most = sorted.back();
     c.has_levels = true;
