@@ -65,7 +65,9 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
     return;
   }
   if (angles.size() >= kFewAngles) {
-    if (span.Covers(180) || span.Covers(360)) {
+    // Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of 180 / 75 is another one.
+    const bool golden = std::abs(span.step - kPi * (3 - std::sqrt(5.0))) < 1e-5;
+    if (!golden && (span.Covers(180) || span.Covers(360))) {
       out->refusals.push_back(InvalidField(
           field,
           absl::StrFormat("makes the angles %g to %g radians, %.1f turns; these look like degrees. Allowed are radians: multiply degrees by pi / 180",

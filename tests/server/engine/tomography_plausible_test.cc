@@ -66,7 +66,9 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
       EXPECT_THAT(doubts.refusal(), IsOk()) << n << " angles from " << first << " by " << step;
       EXPECT_THAT(doubts.warnings, IsEmpty()) << n << " angles from " << first << " by " << step;
     }
-    // Golden angles, not reduced to a turn: many turns, which might be meant.
+    // Golden angles, not reduced to a turn: many turns, which might be meant. Some cover 180 or 360.
+    for (const int64_t m : {75, 76, 150, 151})
+      EXPECT_THAT(FindImplausible(Case(m, first, golden).spec, Case(m, first, golden).info).refusal(), IsOk()) << m;
     EXPECT_THAT(FindImplausible(Case(n, first, golden).spec, Case(n, first, golden).info).refusal(), IsOk()) << n;
   }
 }
