@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
-#include <png.h>
 #include <sstream>
 
 #include "octavo/v1/job.grpc.pb.h"
@@ -16,7 +13,9 @@
 
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
+#include "client/cpp/grey_picture.h"
 #include "client/cpp/job_flags.h"
+#include "client/cpp/trials.h"
 #include "client/cpp/words.h"
 
 namespace octavo::cli {
@@ -95,13 +94,14 @@ struct ReconFlags {
     app->add_option("file", path, "HDF5 (Data Exchange, NXtomo), .npy or Zarr, below a replay root of the server")->required();
     app->add_option("-o,--output", output,
                     "commit the result as this, below a storage root; the ending says the format: .zarr .npy .nrrd .nii .tiff .mat .h5");
-    app->add_option("--png", png, "write a slice as a picture");
+    app->add_option("--png", png,
+                    "write a slice as a picture; with --try-centers all of them (default centers.png). Without -o the server keeps nothing");
     app->add_option("--slice", slice, "of --png; default: the middle one");
     app->add_option("--algorithm", algorithm, "fbp (default) | sirt | mlem | cgls")->check(OneOf(KeysOf(kAlgorithms)));
     app->add_option("--iterations", iterations, "default 1");
     app->add_option("--center", center, "column of the rotation axis (pixel index), or auto | vo | entropy | phase; default: the middle");
     app->add_option("--center-row", row, "row of the detector that the search looks at");
-    app->add_option("--try-centers", try_centers, "begin:end:step, a slice for each axis instead of a volume");
+    app->add_option("--try-centers", try_centers, "begin:end:step, a slice for each axis instead of a volume, all in one picture with their scores");
     app->add_option("--rows", rows, "begin:end:step of the detector: the slices");
     app->add_option("--columns", columns, "begin:end of the detector");
     app->add_option("--projections", projections, "begin:end:step");
@@ -252,48 +252,35 @@ struct ReconFlags {
   }
 };
 
-// The f32 values of one slice [y, x].
-std::optional<std::vector<float>> ReadSlice(Session& session, const v1::Volume& volume, int64_t slice) {
-  grpc::ClientContext context;
-  v1::ReadVolumeRequest request;
-  request.set_name(volume.name());
-  for (const int64_t start : {slice, int64_t{0}, int64_t{0}}) request.add_start(start);
-  request.add_count(1);
-  request.add_count(volume.shape(1));
-  request.add_count(volume.shape(2));
-  auto reader = v1::VolumeService::NewStub(session.channel())->ReadVolume(&context, request);
-  std::string bytes;
-  for (v1::ReadVolumeResponse part; reader->Read(&part);) bytes += part.data();
-  if (!Check(session, reader->Finish())) return std::nullopt;
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
+// Takes what a job has made off the server.
+void DiscardVolumes(Session& session, const v1::Job& job) {
+  for (const std::string& name : job.volumes()) {
+    v1::DiscardVolumeRequest request;
+    request.set_name(name);
+    v1::Volume gone;
+    Check(session, v1::VolumeService::NewStub(session.channel())->DiscardVolume(session.Context().get(), request, &gone));
+  }
 }
 
-// Grey, from the 0.2th to the 99.8th percentile.
-bool WriteGrey(const std::string& path, const std::vector<float>& values, int64_t rows, int64_t columns) {
-  std::vector<float> sorted = values;
-  const auto at = [&](double part) {
-    const auto nth = sorted.begin() + std::lround(part * static_cast<double>(sorted.size() - 1));
-    std::nth_element(sorted.begin(), nth, sorted.end());
-    return *nth;
-  };
-  const float lo = at(0.002), hi = std::max(at(0.998), std::nextafter(lo, HUGE_VALF));
-  std::vector<uint8_t> pixels(values.size());
-  std::transform(values.begin(), values.end(), pixels.begin(),
-                 [&](float v) { return static_cast<uint8_t>(std::lround(std::clamp(255 * (v - lo) / (hi - lo), 0.0f, 255.0f))); });
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = static_cast<png_uint_32>(columns);
-  image.height = static_cast<png_uint_32>(rows);
-  image.format = PNG_FORMAT_GRAY;
-  return png_image_write_to_file(&image, path.c_str(), 0, pixels.data(), 0, nullptr) != 0;
+bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& volume) {
+  const int64_t slice = flags.slice.has_value() ? *flags.slice : volume.shape(0) / 2;
+  const std::vector<float> values = ReadSlice(session, volume, slice);
+  if (values.empty()) return false;
+  if (!WritePng(flags.png, GreysOf(values), volume.shape(1), volume.shape(2))) {
+    std::cerr << "octavo: could not write " << flags.png << "\n";
+    session.exit_code = kFailed;
+    return false;
+  }
+  if (!session.json) std::cout << flags.png << "  slice " << slice << "\n";
+  return true;
 }
 
 void Run(Session& session, ReconFlags& flags) {
   const v1::JobSpec spec = flags.Spec();
   std::optional<v1::CommitOptions> commit;
   if (!flags.output.empty()) commit = flags.Commit();
+  const bool tries = spec.tomography().has_try_centers();
+  if (tries && flags.png.empty()) flags.png = "centers.png";
   flags.job.watch = !flags.job.plan;
   const v1::Job job = flags.job.Submit(session, spec);
   if (job.state() != v1::JOB_DONE || job.volumes().empty()) return;
@@ -301,22 +288,17 @@ void Run(Session& session, ReconFlags& flags) {
   get.set_name(job.volumes(0));
   v1::Volume volume;
   if (!Check(session, v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), get, &volume))) return;
-  if (!flags.png.empty()) {
-    const int64_t slice = flags.slice.has_value() ? *flags.slice : volume.shape(0) / 2;
-    const auto values = ReadSlice(session, volume, slice);
-    if (!values.has_value()) return;
-    if (!WriteGrey(flags.png, *values, volume.shape(1), volume.shape(2))) {
-      std::cerr << "octavo: could not write " << flags.png << "\n";
-      session.exit_code = kFailed;
-      return;
-    }
-    if (!session.json) std::cout << flags.png << "  slice " << slice << "\n";
+  const bool shown = flags.png.empty() || (tries ? ShowTrials(session, job, volume, flags.png) : WriteSlice(session, flags, volume));
+  if (commit.has_value() && shown) {
+    v1::CommitVolumeRequest request;
+    request.set_name(volume.name());
+    *request.mutable_options() = *commit;
+    CommitVolume(session, request);
+  } else if (!commit.has_value() && !flags.png.empty()) {
+    DiscardVolumes(session, job);
+  } else if (!session.json) {
+    std::cout << "  held by the server: octavo volume commit " << volume.name() << ", or octavo volume discard " << volume.name() << "\n";
   }
-  if (!commit.has_value()) return;
-  v1::CommitVolumeRequest request;
-  request.set_name(volume.name());
-  *request.mutable_options() = *commit;
-  CommitVolume(session, request);
 }
 
 }  // namespace

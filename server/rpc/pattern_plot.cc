@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_format.h"
 
-#include "server/rpc/pixel_text.h"
+#include "gpu/base/pixel_text.h"
 
 namespace octavo::rpc {
 namespace plot {  // unity builds: the names are this file's own

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/pixel_text.h"
 #include "server/rpc/image.h"
-#include "server/rpc/pixel_text.h"
 
 namespace octavo::rpc {
 namespace {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -15,6 +16,7 @@ import h5py
 import numpy as np
 
 from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, until
+from image_test import decode_png
 from octavo.v1 import job_pb2, types_pb2
 from readers import READERS, read_tiff_stack
 
@@ -418,6 +420,63 @@ class Tomography(DaemonTest):
         print(f"neutrons, SIRT: relative residual {job.tomography.relative_residual:.4f}")
         self.assertLess(job.tomography.relative_residual, 0.2)
 
+    def test_trial_axes_in_one_picture(self):
+        """Each with its axis and score; the numbers in the output, too; and without -o nothing stays on the server."""
+        size, true, count = 96, 45.25, 9
+        angles = np.linspace(0, np.pi, 120, endpoint=False)
+        _, sinogram = shepp_logan(size, angles, true, half=34)
+        noisy = sinogram + np.random.default_rng(3).normal(0, 0.02 * sinogram.max(), sinogram.shape).astype(np.float32)
+        self.save("tries_angles.npy", angles)
+        self.save("tries.npy", noisy[:, None, :])
+        picture = os.path.join(self.daemon.directory, "tries.png")
+        flags = ("tries.npy", "--sinograms", "--angles-file", "tries_angles.npy", "--radians", "--try-centers", "41.25:49.25:1", "--png", picture)
+        lines = self.command("--json", "recon", *flags, "-o", "slices.npy").stdout.splitlines()
+        (told,) = [json.loads(line) for line in lines if '"trials"' in line]
+        self.assertEqual([trial["axis"] for trial in told["trials"]], [41.25 + i for i in range(count)])
+        self.assertEqual((told["best_axis"], told["best_at_edge"], told["png"]), (true, False, picture))
+        slices = np.load(os.path.join(self.daemon.root, "slices.npy"))
+        self.assertEqual(slices.shape, (count, size, size))
+
+        def spread(image):
+            smooth = np.lib.stride_tricks.sliding_window_view(image.astype(np.float64), (5, 5)).mean((2, 3))
+            at = np.arange(size - 4) - (size - 5) / 2
+            inside = (np.hypot(at[:, None], at[None, :]) <= 0.95 * (size - 4) / 2)[:-1, :-1]
+            length = np.hypot(np.diff(smooth, axis=0)[:, :-1], np.diff(smooth, axis=1)[:-1])[inside]
+            return length.mean() / np.sqrt((length ** 2).mean())
+
+        np.testing.assert_allclose([trial["score"] for trial in told["trials"]], [spread(one) for one in slices], rtol=1e-5)
+        # The picture: three by three tiles with one contrast, a strip with two lines above each.
+        with open(picture, "rb") as file:
+            page = decode_png(file.read())
+        strip, gap = 22, 4
+        self.assertEqual(page.shape, (3 * (strip + size + gap), 3 * (size + gap)))
+        ordered = np.sort(slices, axis=None)
+        lo, hi = (ordered[int(np.floor(part * (ordered.size - 1) + 0.5))] for part in (0.002, 0.998))
+        captions = []
+        for i, one in enumerate(slices):
+            top, left = i // 3 * (strip + size + gap), i % 3 * (size + gap)
+            tile = page[top + strip:top + strip + size, left:left + size].astype(int)
+            self.assertLessEqual(np.abs(tile - np.clip(255 * (one - lo) / (hi - lo), 0, 255)).max(), 1)
+            captions.append(page[top:top + strip, left:left + size])
+            for line in (captions[-1][:11], captions[-1][11:]):
+                self.assertGreater((line == 0).sum(), 60)
+        for other in captions[1:]:
+            self.assertTrue((captions[0] != other).any())
+        held = held_bytes(self.client)
+        text = self.command("recon", *flags).stdout
+        self.assertRegex(text, r"axis 45.25 +score 0\.\d+  <- least")
+        self.assertIn(f"{picture}  {count} slices", text)
+        self.assertNotIn("warning", text)
+        self.assertEqual((held_bytes(self.client), [v.name for v in self.client.volumes() if v.state == 2]), (held, []))
+        text = self.command("recon", *flags[:-3], "46.25:49.25:1", "--png", picture).stdout
+        self.assertIn("warning: the sharpest is at an end of what was tried", text)
+        # A picture of one slice keeps nothing either; without a picture the volume stays, and what to do with it is said.
+        self.command("recon", *flags[:-4], "--center", "45.25", "--png", picture)
+        self.assertEqual([v.name for v in self.client.volumes() if v.state == 2], [])
+        text = self.command("recon", *flags[:-4], "--center", "45.25").stdout
+        (held,) = [v.name for v in self.client.volumes() if v.state == 2]
+        self.assertIn(f"held by the server: octavo volume commit {held}, or octavo volume discard {held}", text)
+
     @needs_data
     def test_command_line(self):
         shutil.copy(os.path.join(TOMO, "tooth.h5"), self.daemon.root)
@@ -430,7 +489,10 @@ class Tomography(DaemonTest):
         volume = np.load(os.path.join(self.daemon.root, "tooth.npy"))
         self.assertEqual((volume.shape, volume.dtype), ((2, 640, 640), np.float32))
         self.assertIn("wants", self.command("recon", "tooth.h5", "--plan").stdout)
-        self.command("recon", "tooth.h5", "--try-centers", "290:300:2", "--rings", "sorting", "--rows", "0:1", "-o", "tries.tiff")
+        tried = self.command("recon", "tooth.h5", "--try-centers", "285:305:1", "--rows", "0:1", "-o", "tries.tiff", "--png", picture).stdout
+        best = float(re.search(r"axis (\S+) +score \S+  <- least", tried).group(1))
+        print(f"the sharpest trial of the tooth: {best}")
+        self.assertTrue(294 <= best <= 296, tried)
         self.assertEqual(self.command("recon", "tooth.h5", "--algorithm", "none", check=False).returncode, 2)
         self.assertEqual(self.command("recon", "nothing.h5", check=False).returncode, 1)
         jobs = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]

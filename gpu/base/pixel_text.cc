@@ -1,10 +1,10 @@
-#include "server/rpc/pixel_text.h"
+#include "gpu/base/pixel_text.h"
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 
-namespace octavo::rpc {
+namespace octavo {
 namespace {
 
 // Seven rows of five squares, the leftmost in bit 4.
@@ -52,4 +52,4 @@ void ForEachTextSquare(std::string_view text, const std::function<void(int64_t r
   }
 }
 
-}  // namespace octavo::rpc
+}  // namespace octavo

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octavo::cli {
+
+/// Grey levels of numbers: from the 0.2th percentile (black) to the 99.8th (white) of all that are finite; what is not finite is black.
+std::vector<uint8_t> GreysOf(const std::vector<float>& values);
+
+/// Writes a grey PNG file; whether that went well.
+bool WritePng(const std::string& path, const std::vector<uint8_t>& greys, int64_t rows, int64_t columns);
+
+/// Pictures of one size side by side, row after row, each below its caption, all with the same contrast. Small ones are enlarged so that the
+/// captions have room, large ones shrunk so that the whole stays below 2^26 pixels and 16384 on a side.
+class Montage {
+ public:
+  Montage(int64_t tiles, int64_t rows, int64_t columns);
+  /// The next picture, [rows, columns]; a line of the caption is left out where it has no room.
+  void Add(const std::vector<float>& values, std::vector<std::string> caption);
+  bool Write(const std::string& path) const;
+
+  int64_t shrunk() const { return shrink_; }  // pixels of a picture, along a side, that became one
+
+ private:
+  const int64_t rows_, columns_;  // of a picture as it is given
+  int64_t across_ = 1, shrink_ = 1, enlarge_ = 1;
+  std::vector<std::vector<float>> tiles_;  // shrunk, not enlarged
+  std::vector<std::vector<std::string>> captions_;
+  const int64_t count_;
+};
+
+}  // namespace octavo::cli
