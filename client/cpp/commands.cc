@@ -55,14 +55,31 @@ bool Check(Session& session, const grpc::Status& status) {
   }
   std::cerr << "\n";
   if (has_report && !report.admitted()) {
-    std::cerr << "  " << report.device() << ": wanted " << Bytes(static_cast<double>(report.wanted_bytes())) << ", free "
-              << Bytes(static_cast<double>(report.free_bytes())) << " of " << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
-    for (const auto& holder : report.holders()) {
-      std::cerr << "    " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title()
-                << "\n";
-    }
+    PrintVerdict(std::cerr, report);
+    PrintHolders(std::cerr, report);
   }
   return false;
+}
+
+void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report) {
+  out << (report.admitted() ? "fits " : "does NOT fit ") << report.device() << ": wants " << Bytes(static_cast<double>(report.wanted_bytes()))
+      << ", free " << Bytes(static_cast<double>(report.free_bytes())) << " of " << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
+}
+
+void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
+  constexpr int kMost = 10;
+  if (report.holders().empty()) return;
+  out << "held by:\n";
+  int64_t rest = 0;
+  for (int i = 0; i < report.holders_size(); ++i) {
+    const auto& holder = report.holders(i);
+    if (i >= kMost) {
+      rest += holder.bytes();
+      continue;
+    }
+    out << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title() << "\n";
+  }
+  if (rest > 0) out << "  " << Bytes(static_cast<double>(rest)) << "  in " << report.holders_size() - kMost << " more (octavo memory)\n";
 }
 
 void PrintJson(const google::protobuf::Message& message) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "google/protobuf/message.h"
 #include "grpcpp/grpcpp.h"
 
+#include "octavo/v1/types.pb.h"
 #include "octavo/v1/volume.pb.h"
 
 namespace octavo::cli {
@@ -35,6 +37,10 @@ std::string ReasonOf(const grpc::Status& status);
 /// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the exit code.
 /// Returns whether the call was fine.
 bool Check(Session& session, const grpc::Status& status);
+
+/// Whether what was planned or asked for fits, with the figures; what the rest of the memory is held by, the ten largest.
+void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report);
+void PrintHolders(std::ostream& out, const v1::AdmissionReport& report);
 
 /// One line of JSON.
 void PrintJson(const google::protobuf::Message& message);

@@ -130,10 +130,11 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec) const {
       PrintJson(answer);
       return {};
     }
-    const auto& report = answer.report();
+    PrintVerdict(std::cout, answer.report());
+    if (!answer.report().advice().empty()) std::cout << answer.report().advice() << "\n";
     for (const auto& warning : answer.warnings()) std::cout << "warning: " << warning << "\n";
-    std::cout << answer.plan() << report.device() << ": wants " << Bytes(static_cast<double>(report.wanted_bytes())) << ", free "
-              << Bytes(static_cast<double>(report.free_bytes())) << (report.admitted() ? "" : "; " + report.advice()) << "\n";
+    PrintHolders(std::cout, answer.report());
+    std::cout << answer.plan();
     return {};
   }
   v1::SubmitJobRequest request;

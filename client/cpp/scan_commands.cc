@@ -67,26 +67,22 @@ void Watch(Session& session, const std::string& name) {
   if (scan.state() == v1::FAILED) session.exit_code = kFailed;
 }
 
+// What decides first: whether it fits, what to do, what looks wrong; the words about the chain last.
 void PrintReport(const v1::PlanScanResponse& plan) {
   const auto& report = plan.report();
-  std::cout << plan.plan() << "\n"
-            << (report.admitted() ? "fits" : "does NOT fit") << " " << report.device() << ": wanted "
-            << Bytes(static_cast<double>(report.wanted_bytes())) << ", free " << Bytes(static_cast<double>(report.free_bytes())) << " of "
-            << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
-  for (const auto& need : report.needs())
-    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " (" << need.count() << ")\n";
-  if (!report.holders().empty()) std::cout << "held by:\n";
-  for (const auto& holder : report.holders()) {
-    std::cout << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title()
-              << "\n";
-  }
+  PrintVerdict(std::cout, report);
+  if (!report.advice().empty()) std::cout << report.advice() << "\n";
+  for (const auto& warning : plan.warnings()) std::cout << "warning: " << warning << "\n";
   std::cout << "a volume is " << Bytes(static_cast<double>(report.volume_bytes()));
   if (report.run_bytes() > 0) std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
   if (report.seconds_to_memory_full() > 0) std::cout << "; memory is full after " << Seconds(report.seconds_to_memory_full());
   if (report.seconds_to_disk_full() > 0) std::cout << "; the disk after " << Seconds(report.seconds_to_disk_full());
   std::cout << "\n";
-  if (!report.advice().empty()) std::cout << report.advice() << "\n";
-  for (const auto& warning : plan.warnings()) std::cout << "warning: " << warning << "\n";
+  for (const auto& need : report.needs())
+    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " (" << need.count() << ")\n";
+  PrintHolders(std::cout, report);
+  std::cout << plan.plan();
+  if (!plan.plan().empty() && plan.plan().back() != '\n') std::cout << "\n";
 }
 
 /// Makes `call` with a request about `spec`. Where the server does not reach the file that it replays and this computer does, the request is made

@@ -147,6 +147,34 @@ class CommandLine(DaemonTest):
         self.assertEqual(process.returncode, 130, error)
         self.assertEqual(self.client.wait(name).reason_code, "CANCELLED")
 
+    def test_a_plan_begins_with_its_verdict(self):
+        """What decides is not below pages of holders: verdict, advice, warnings, figures, the ten largest holders, and the words last."""
+        geometry = ("--source", "simulated", "--fast", "--samples", "256", "--ascans", "64")
+        scans = [self.fine("scan", "submit", *geometry, "--bscans", str(8 * (i + 1)), "--volumes", "1").strip() for i in range(13)]
+        for scan in scans:
+            self.client.wait(scan)
+        plan = self.fine("scan", "plan", *geometry, "--bscans", "8", "--volumes", "2").splitlines()
+        self.assertRegex(plan[0], r"^fits devices/0: wants \S+ \S+, free .* of ")
+        self.assertRegex(plan[1], r"^a volume is ")
+        held = plan.index("held by:")
+        ten = plan[held + 1:held + 11]
+        biggest = [self.client.volumes(scan)[0].name for scan in reversed(scans[3:])]
+        self.assertEqual([line.split()[2] for line in ten], biggest)
+        self.assertRegex(plan[held + 11], r"^  \S+ \S+  in [3-9] more \(octavo memory\)$")
+        self.assertTrue(plan[held + 12].startswith("source: simulated"), plan)
+        code, out, _ = self.octavo("scan", "plan", *geometry[:-2], "--ascans", "16384", "--bscans", "16384", "--volumes", "100")
+        self.assertEqual(code, 1)
+        lines = out.splitlines()
+        self.assertRegex(lines[0], r"^does NOT fit devices/0: wants ")
+        self.assertRegex(lines[1], r"can never fit|commit, spill or discard")
+        self.assertLessEqual(sum(" held volume " in line for line in lines), 10)
+        # A refused scan tells the same figures.
+        code, _, error = self.octavo("scan", "submit", *geometry[:-2], "--ascans", "16384", "--bscans", "16384", "--volumes", "100")
+        self.assertEqual(code, 1)
+        self.assertIn(lines[0], error)
+        self.assertEqual(error.count(lines[1]), 1)
+        self.assertLessEqual(error.count(" held volume "), 10)
+
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)
         self.assertEqual(self.octavo("nonsense")[0], 2)
