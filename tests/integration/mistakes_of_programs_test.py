@@ -1,6 +1,8 @@
 """The table of mistakes with the programs octavo and octavod: none is silent, and the answer says what would be right."""
 
+import dataclasses
 import os
+import tempfile
 import unittest
 
 import numpy as np
@@ -82,13 +84,66 @@ FILES = [
     row("recon none.h5 --png {outside}/x.png", f"tomography.file.path: no file 'none.h5' under {ROOTS}", code=1),
 ]
 
+COMMANDS = [
+    row("", "octavo: a command is missing; allowed: scan, volume, job, recon"),
+    row("scna submit", "octavo: 'scna' is no command; did you mean scan?", "allowed: scan, volume"),
+    row("reconstruct x.h5", "octavo: 'reconstruct' is no command; did you mean recon?"),
+    row("submit --source simulated", "octavo: 'submit' is no command", "allowed: scan, volume"),
+    row("scan submt", "octavo scan: 'submt' is no command; did you mean submit?"),
+    row("volume", "octavo volume: a command is missing; allowed: list"),
+    row("volume show a b", "octavo volume show: 'b' is one word too many"),
+    row("volume show", "octavo volume show: volume is required"),
+    row("scan submit --source simulated --ascan 64", "octavo scan submit: there is no flag --ascan; did you mean --ascans?", "octavo scan submit --help"),
+    row("scan submit --source simulated --ascan=64", "there is no flag --ascan=64; did you mean --ascans?"),
+    row("scan submit -path x", "there is no flag -path; did you mean --path?"),
+    row("scan submit --source simulated --bananas", "octavo scan submit: there is no flag --bananas\n"),
+    row("volume list --scans scans/x", "there is no flag --scans; did you mean --scan?"),
+    row("--adress localhost:1 health", "there is no flag --adress; did you mean --address?"),
+    row(f"{SIMULATED} --depth many", "--depth: is 'many'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --depth -3", "--depth: is '-3'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --depth 1.5", "--depth: is '1.5'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --depth 5000000000", "--depth: is '5000000000'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --rate fast", "--rate: is 'fast'; allowed are numbers"),
+    row(f"{SIMULATED} --levels 5", "--levels"),
+    row("volume show volumes/none", "no volume", code=1),
+    row("volume commit volumes/none --format dicom", "--format: is 'dicom'; allowed bin, hdf5, mat, nifti, npy, nrrd, tiff, zarr"),
+    row("volume commit volumes/none --codec lz4", "--codec: is 'lz4'; allowed blosc-lz4, blosc-zstd, gzip, zstd"),
+    row("watch --product mips", "--product: is 'mips'; allowed mip, aip, bscan, angiogram; did you mean mip?"),
+    row("watch --png-dir {outside} --colour-map jet", "--colour-map: is 'jet'; allowed gray, gray-inverted, viridis"),
+    row("--address 127.0.0.1:1 --timeout 2 info", "is octavod running, and at 127.0.0.1:1?", code=3),
+]
+
+# Behind --listen.tcp, --metrics.listen, --state.dir and --storage.roots that are fine; a later flag wins.
+DAEMON = [
+    row("--storage.roots {none}", "octavod cannot start", "error=\"storage.roots: '{none}' is missing; mount or make it, or set storage.create_roots = true\"", code=1),
+    row("--storage.roots {raw}", "error=\"storage.roots: '{raw}' is no directory\"", code=1),
+    row("--listen.tcp {taken}", "error=\"listen.tcp: cannot listen on {taken}: another program uses it; allowed is a free port, or 0 for any\"", code=1),
+    row("--metrics.listen {taken}", "error=\"metrics.listen: cannot listen on {taken}: another program uses it; allowed is a free port, 0 for any, or none\"",
+        code=1),
+    row("--listen.unix {raw}", "error=\"listen.unix: {raw} is there and no socket\"", code=1),
+    row("--state.dir {state}", "error=\"state.dir: another octavod uses {state}; give this one its own\"", code=1),
+    row("--device.backend gpu", "octavod: device.backend: is 'gpu'; allowed auto, host, cuda"),
+    row("--device.memory_fraction 60", "octavod: device.memory_fraction: is '60'; allowed 0.05 to 0.95"),
+    row("--drain.seconds -1", "octavod: drain.seconds: is '-1'; allowed 0 to 3600"),
+    row("--log.level verbose", "octavod: log.level: is 'verbose'; allowed debug, info, warning, error"),
+    row("--listen.tcp 50051", "octavod: listen.tcp: is '50051'; allowed host:port"),
+    row("--listen.tcp 0.0.0.0:0", "listen.tcp", "security.insecure"),
+    row("--storage.root {root}", "octavod: there is no flag --storage.root; did you mean --storage.roots?"),
+    row("--verbose", "octavod: there is no flag --verbose (octavod --help lists all)"),
+    row("--config {none}", "octavod: {none}: no such file"),
+    row("--config {toml}", "octavod: storage.rots: is no configuration key ({toml}, line 2); did you mean storage.roots?"),
+]
+
 
 class Programs(DaemonTest, Mistakes):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.names = {name: os.path.join(cls.daemon.root, f"{name}.txt") for name in ("raw", "spec", "words", "none")}
-        cls.names["root"] = cls.daemon.root
+        cls.names.update(root=cls.daemon.root, taken=cls.daemon.address, state=os.path.join(cls.daemon.directory, "state"),
+                         toml=os.path.join(cls.daemon.root, "octavod.toml"))
+        with open(cls.names["toml"], "w") as file:
+            file.write("[storage]\nrots = ['/data']\n")
         cls.names["outside"] = outside = os.path.join(cls.daemon.directory, "outside")
         os.mkdir(outside)
         for name in ("odd.u16", "odd.npy"):
@@ -102,9 +157,11 @@ class Programs(DaemonTest, Mistakes):
         with open(cls.names["words"], "w") as file:
             file.write("840\n841\nnm\n")
 
+    def filled_in(self, rows):
+        return [dataclasses.replace(one, words=tuple(words.format(**self.names) for words in one.words)) for one in rows]
+
     def octavo(self, rows):
-        words = [r.__class__(r.call, tuple(w.format(**self.names) for w in r.words), r.code) for r in rows]
-        self.program("octavo", words, self.names, before=["--address", self.daemon.address])
+        self.program("octavo", self.filled_in(rows), self.names, before=["--address", self.daemon.address])
         self.assertEqual((len(self.client.scans()), len(self.client.jobs()), len(self.client.volumes())), (0, 0, 0))
 
     def test_sources(self):
@@ -115,6 +172,18 @@ class Programs(DaemonTest, Mistakes):
 
     def test_files(self):
         self.octavo(FILES)
+
+    def test_commands_and_flags(self):
+        self.octavo(COMMANDS)
+
+    def test_the_start_of_the_daemon(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = ["--listen.tcp", "127.0.0.1:0", "--metrics.listen", "none", "--state.dir", folder, "--storage.roots", self.daemon.root,
+                      "--log.format", "text"]
+            self.program("octavod", self.filled_in(DAEMON), self.names, before=before)
+            if octavo.Client(self.daemon.address).devices()[0].backend == "host":
+                self.program("octavod", [row("--device.backend cuda", "error=\"backend cuda cannot be used: ", code=1)], before=before)
+        self.assertFalse(os.path.exists(self.names["none"]))
 
 
 if __name__ == "__main__":
