@@ -115,7 +115,9 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
   plan.shape = {.slices = plan.rows, .angles = plan.angles, .detectors = plan.columns};
   if (c.stitching.enabled) {
     plan.shape.angles = c.stitching.half_turn == 0 ? plan.angles / 2 : c.stitching.half_turn;
-    plan.shape.detectors = plan.columns + static_cast<int64_t>(std::floor(static_cast<double>(plan.columns) - c.stitching.overlap));
+    const auto columns = static_cast<double>(plan.columns);
+    const double overlap = c.stitching.overlap >= 0 && c.stitching.overlap <= columns ? c.stitching.overlap : columns;  // CheckPrepare refuses others
+    plan.shape.detectors = plan.columns + static_cast<int64_t>(std::floor(columns - overlap));
   }
   return plan;
 }
@@ -171,7 +173,8 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
 
 int64_t PrepareMargin(const PrepareConfig& c) {
   int64_t margin = c.outliers.window / 2;
-  if (c.phase.enabled) margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
+  // Of what CheckPrepare refuses there is none: it may be more than an integer holds.
+  if (c.phase.enabled && CheckPhase(c).ok()) margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
   return margin;
 }
 

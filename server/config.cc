@@ -141,6 +141,9 @@ const std::vector<Key>& Keys() {
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity", &Config::state_dir),
       List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),
+      Flag("storage.create_roots",
+           "true: storage roots that are missing are made; else octavod does not start without them; the default root always is",
+           &Config::storage_create_roots),
       List("storage.replay_roots", "directories that replay files are confined to; default: the storage roots", &Config::replay_roots),
       Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend, {"auto", "host", "cuda"}),
       Integer("device.host_devices", "as how many devices the host shows itself where no GPU is used, 1 to 16; they share its cores and memory",
@@ -365,7 +368,10 @@ absl::Status Finalise(Config* config) {
     return absl::StrCat(home == nullptr || *home == '\0' ? "." : home, under_home);
   };
   if (config->state_dir.empty()) config->state_dir = directory("/var/lib/octavo/state", "XDG_STATE_HOME", "/.local/state/octavo");
-  if (config->storage_roots.empty()) config->storage_roots = {directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
+  if (config->storage_roots.empty()) {
+    config->storage_roots = {directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
+    config->storage_create_roots = true;  // nobody has named it: it can be no mistake
+  }
   const auto make_absolute = [](std::string* path) { *path = std::filesystem::absolute(*path).lexically_normal().string(); };
   for (Values* list : {&config->storage_roots, &config->replay_roots}) std::for_each(list->begin(), list->end(), [&](auto& p) { make_absolute(&p); });
   make_absolute(&config->state_dir);

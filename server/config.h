@@ -19,6 +19,7 @@ struct Config {
   std::string metrics_listen = "127.0.0.1:9464";                              // "none" = no page
   std::string state_dir;                                                      // journal, server id, lock
   std::vector<std::string> storage_roots;                                     // commits are confined to these
+  bool storage_create_roots = false;                                          // makes those that are missing; set where there is none but the default
   std::vector<std::string> replay_roots;                                      // replay files are confined to these; empty = the storage roots
   std::string backend = "auto";                                               // auto, host, cuda
   int64_t host_devices = 1;                                                   // 1 ... 16

@@ -1,5 +1,6 @@
 #include "server/daemon.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -21,6 +22,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/base/version.h"
 #include "gpu/device.h"
 #include "gpu/shareable.h"
 #include "server/engine/buffer_store.h"
@@ -49,6 +51,27 @@ void WarnOfShortPatience(double drain_seconds) {
   Log(LogLevel::kWarning,
       "drain.seconds + 5 is more than systemd waits by default, and without Type=notify it cannot be asked to wait longer: set TimeoutStopSec",
       {{"drain_seconds", drain_seconds}});
+}
+
+// A root that is missing is a disk that is not mounted, or a name that is misspelt, more often than one to be made.
+absl::Status CheckRoots(const Config& config) {
+  for (const std::string& root : config.storage_roots) {
+    std::error_code error;
+    const auto kind = std::filesystem::status(root, error).type();
+    if (kind == std::filesystem::file_type::directory) continue;
+    if (kind == std::filesystem::file_type::not_found && config.storage_create_roots) continue;
+    return InvalidField("storage.roots", kind == std::filesystem::file_type::not_found
+                                             ? absl::StrCat("'", root, "' is missing; mount or make it, or set storage.create_roots = true")
+                                         : error ? absl::StrCat("'", root, "' cannot be looked at: ", error.message())
+                                                 : absl::StrCat("'", root, "' is no directory"));
+  }
+  for (const std::string& root : config.replay_roots) {
+    std::error_code error;
+    const bool will_be_made = std::find(config.storage_roots.begin(), config.storage_roots.end(), root) != config.storage_roots.end();
+    if (will_be_made || std::filesystem::is_directory(root, error)) continue;
+    Log(LogLevel::kWarning, "replay root is no directory; files below it are not found", {{"root", root}});
+  }
+  return absl::OkStatus();
 }
 
 // Long against any block, short against a person's patience.
@@ -144,6 +167,7 @@ bool ReloadsAtOnce(const std::string& key) { return key == "log.level" || key ==
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
+  OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened, OpenDevices(config.backend, static_cast<int>(config.host_devices)));
@@ -196,13 +220,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.most_leases = config.lease_most;
   engine_config.history_entries = config.history_scans;
   engine_config.history_bytes = config.history_bytes;
-  engine_config.software = absl::StrCat("octavo ", kVersion);
+  engine_config.software = absl::StrCat("octavo ", Version());
   engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
   if (daemon->handoff_ != nullptr) daemon->engine_->buffers().exports().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
     OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_, metrics::Exporter::Start(config.metrics_listen, {.engine = daemon->engine_.get(),
-                                                                                               .version = kVersion,
+                                                                                               .version = Version(),
                                                                                                .backend = backend,
                                                                                                .reloads = &daemon->reloads_,
                                                                                                .reload_errors = &daemon->reload_errors_}));
@@ -214,7 +238,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc::ServerInfo info;
-  info.version = kVersion;
+  info.version = Version();
   info.server_id = daemon->server_id_;
   info.build = BuildText();
   info.backends = opened.reports;

@@ -21,8 +21,6 @@
 
 namespace octavo {
 
-inline constexpr char kVersion[] = "0.1.0";
-
 /// Logs to stderr as the configuration says.
 void SetUpLog(const Config& config);
 /// Whether a key takes effect when the configuration is read again; the others do at the next start.

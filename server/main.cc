@@ -22,7 +22,9 @@
 
 #include "gpu/base/last_words.h"
 #include "gpu/base/log.h"
+#include "gpu/base/spelling.h"
 #include "gpu/base/unique_fd.h"
+#include "gpu/base/version.h"
 #include "server/daemon.h"
 #include "server/storage/hdf5_probe.h"
 
@@ -99,10 +101,20 @@ int NextSignal(const octavo::UniqueFd& fd, int milliseconds) {
   }
 }
 
+// The first word of the command line that is none of ours.
+std::string UnknownWord(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  const std::string word = app.remaining().front(), name = word.substr(0, word.find('='));
+  return absl::StrCat("there is no flag ", name, octavo::DidYouMean(name, flags), " (octavod --help lists all)");
+}
+
 int Run(int argc, char** argv) {
   const octavo::UniqueFd signals = ReadSignals();
   CLI::App app{"octavod: the Octavo imaging daemon"};
-  app.set_version_flag("--version", octavo::kVersion);
+  app.set_version_flag("--version", std::string("octavod ") + octavo::Version());
   std::string file, ready_file;
   int ready_fd = -1;
   app.add_option("--config", file, std::string("TOML file (default ") + kDefaultFile + " if it is there)");
@@ -112,6 +124,8 @@ int Run(int argc, char** argv) {
   for (const auto& key : octavo::ConfigKeys()) app.add_option("--" + key.name, flags[key.name], key.help)->take_last();
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& e) {
+    return Fail(2, absl::InvalidArgumentError(UnknownWord(app)));
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
@@ -144,7 +158,7 @@ int Run(int argc, char** argv) {
   if (ready_fd >= 0) {
     if (absl::Status status = WriteReadyFd(ready_fd, ready); !status.ok()) return CannotStart(status);
   }
-  octavo::Log(octavo::LogLevel::kInfo, "octavod ready", {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::kVersion}});
+  octavo::Log(octavo::LogLevel::kInfo, "octavod ready", {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::Version()}});
 
   int signal = 0;
   while (!Ends(signal = NextSignal(signals, -1))) {

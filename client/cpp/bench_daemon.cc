@@ -40,9 +40,23 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ready[1], 3);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  const std::vector<std::string> arguments = {program,       "--listen.tcp",     "127.0.0.1:0",     "--metrics.listen", "none",
-                                              "--state.dir", folder + "/state",  "--storage.roots", folder + "/data",   "--ready-fd",
-                                              "3",           "--device.backend", flags.backend,     "--drain.seconds",  "5"};
+  const std::vector<std::string> arguments = {program,
+                                              "--listen.tcp",
+                                              "127.0.0.1:0",
+                                              "--metrics.listen",
+                                              "none",
+                                              "--state.dir",
+                                              folder + "/state",
+                                              "--storage.roots",
+                                              folder + "/data",
+                                              "--storage.create_roots",
+                                              "true",
+                                              "--ready-fd",
+                                              "3",
+                                              "--device.backend",
+                                              flags.backend,
+                                              "--drain.seconds",
+                                              "5"};
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));

@@ -20,6 +20,9 @@ struct FormatFlags {
   std::string tiff_plane;
   bool tiff_stack = false;
 
+  static constexpr const char* kAll[] = {"--format", "--chunk",   "--shard",         "--pyramid",    "--codec",      "--zstd",
+                                         "--level",  "--shuffle", "--nifti-version", "--tiff-plane", "--tiff-stack", "--raw"};
+
   /// Adds --format and the flags beside it.
   void AddTo(CLI::App* app);
   /// Everything but the destination; the format stays unset where none was given (--tiff-stack gives one).

@@ -1,8 +1,12 @@
 // octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130 interrupted, and what was begun is ended.
 
 #include <cstdlib>
+#include <iostream>
+#include <string>
 
 #include "client/cpp/commands.h"
+#include "client/cpp/usage_errors.h"
+#include "gpu/base/version.h"
 
 int main(int argc, char** argv) {
   // Larger reads on the receiving side: about a third more throughput. Must be set before gRPC starts.
@@ -13,12 +17,14 @@ int main(int argc, char** argv) {
   CLI::App app{"octavo: volumetric imaging service, command line"};
   session.address_given = address != nullptr;
   app.add_option_function<std::string>(
-      "--address",
-      [&session](const std::string& given) {
-        session.address = given;
-        session.address_given = true;
-      },
-      "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)");
+         "--address",
+         [&session](const std::string& given) {
+           session.address = given;
+           session.address_given = true;
+         },
+         "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)")
+      ->take_last();
+  app.set_version_flag("--version", std::string("octavo ") + octavo::Version());
   app.add_option("--timeout", session.timeout_s, "seconds for short calls");
   app.add_flag("--json", session.json, "one JSON object a line on standard output");
   app.require_subcommand(1);
@@ -35,8 +41,11 @@ int main(int argc, char** argv) {
   octavo::cli::AddBenchCommand(app, session);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // help, version
+    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? octavo::cli::kOk : octavo::cli::kUsage;
+    std::cerr << octavo::cli::ExplainUsage(app, e);
+    return octavo::cli::kUsage;
   }
   return session.exit_code;
 }

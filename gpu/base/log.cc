@@ -1,5 +1,6 @@
 #include "gpu/base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -71,6 +72,11 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// Whether a text needs no quotes to be told from what stands around it.
+bool IsPlain(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != '"' && c != '=' && c != 0x7F; });
+}
+
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
     auto made = std::make_shared<spdlog::logger>("octavo", std::make_shared<spdlog::sinks::stderr_sink_mt>());
@@ -104,7 +110,8 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   }
   std::string text = name;
   for (const auto& [key, value] : fields.items()) {
-    text += " " + key + "=" + (value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, kReplace));
+    text +=
+        " " + key + "=" + (value.is_string() && IsPlain(value.get<std::string>()) ? value.get<std::string>() : value.dump(-1, ' ', false, kReplace));
   }
   Logger().log(spd_level, "{}", text);
 }

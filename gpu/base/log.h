@@ -9,7 +9,8 @@ namespace octavo {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-/// Sets up logging, to stderr: one JSON record a line {"time","level","event",...fields}, or plain text for people.
+/// Sets up logging, to stderr: one JSON record a line {"time","level","event",...fields}, or text for people, its
+/// values in quotes where they are not one plain word.
 /// Until it is called, Log() writes plain text at info level and above. Once; later only to change the level, which any thread may do.
 void SetUpLog(LogLevel level, bool json);
 

@@ -344,8 +344,17 @@ void LetPeersWrite(const std::vector<cudaMemPool_t>& pools) {
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenCudaDevices(int first_index) {
   int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorInsufficientDriver || counted == cudaErrorNoDevice) {
+    (void)cudaGetLastError();
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return absl::NotFoundError("no NVIDIA driver is installed");
+    if (counted == cudaErrorNoDevice) return absl::NotFoundError("the NVIDIA driver sees no GPU");
+    return absl::NotFoundError(absl::StrCat("the NVIDIA driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10, "; this program needs ",
+                                            CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10));
+  }
   OCTAVO_CUDA(nullptr, cudaGetDeviceCount(&count));
-  if (count == 0) return absl::NotFoundError("the driver sees no GPU");
+  if (count == 0) return absl::NotFoundError("the NVIDIA driver sees no GPU");
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<cudaMemPool_t> pools;
   for (int ordinal = 0; ordinal < count; ++ordinal) {

@@ -1,6 +1,8 @@
 #include "server/metrics/exporter.h"
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <netdb.h>
 #include <optional>
@@ -279,6 +281,23 @@ void Knock(std::string host, const std::string& port) {
   ::freeaddrinfo(found);
 }
 
+// The library does not say why: what the system says of the same address, or else what the library has said.
+std::string WhyNot(const std::string& address, const std::string& library) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &wanted, &found); error != 0) return ::gai_strerror(error);
+  const UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int error = ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+  ::freeaddrinfo(found);
+  if (error == EADDRINUSE) return "another program uses it; allowed is a free port, 0 for any, or none";
+  return error == 0 ? library : std::strerror(error);
+}
+
 class ExporterImpl final : public Exporter {
  public:
   // A connection that sends nothing holds a thread until the time-out: a few threads and a short time, so that it does not
@@ -315,7 +334,7 @@ absl::StatusOr<std::unique_ptr<Exporter>> Exporter::Start(const std::string& add
   try {  // the library throws when it cannot listen
     return std::make_unique<ExporterImpl>(address, std::make_shared<Page>(std::move(source)));
   } catch (const std::exception& e) {
-    return absl::FailedPreconditionError(absl::StrCat("metrics.listen: cannot listen on ", address, ": ", e.what()));
+    return absl::FailedPreconditionError(absl::StrCat("metrics.listen: cannot listen on ", address, ": ", WhyNot(address, e.what())));
   }
 }
 

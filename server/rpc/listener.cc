@@ -38,9 +38,11 @@ int PortOf(const UniqueFd& fd) {
                                            : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
 }
 
-absl::Status CannotListen(const std::string& address, const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", address, ": ", why));
+absl::Status CannotListen(const char* key, const std::string& address, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat(key, ": cannot listen on ", address, ": ", why));
 }
+
+std::string WhyNot(int error) { return error == EADDRINUSE ? "another program uses it; allowed is a free port, or 0 for any" : std::strerror(error); }
 
 ino_t InodeOf(int fd) {
   struct stat info {};
@@ -73,7 +75,7 @@ absl::Status Listener::AddTcp(const std::string& address) {
   wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &wanted, &found); error != 0) {
-    return CannotListen(address, ::gai_strerror(error));
+    return CannotListen("listen.tcp", address, ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
   int bound = 0, first_error = 0;
@@ -94,13 +96,13 @@ absl::Status Listener::AddTcp(const std::string& address) {
     if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&to), at->ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0) {
       if (first_error == 0) first_error = errno;
       // A host without one of the two families still has the other; a port that is taken on either is an error.
-      if (errno == EADDRINUSE || errno == EACCES) return CannotListen(address, std::strerror(errno));
+      if (errno == EADDRINUSE || errno == EACCES) return CannotListen("listen.tcp", address, WhyNot(errno));
       continue;
     }
     if (bound == 0) bound = PortOf(fd);
     doors_.push_back({.fd = std::move(fd), .is_unix = false});
   }
-  if (bound == 0) return CannotListen(address, std::strerror(first_error));
+  if (bound == 0) return CannotListen("listen.tcp", address, WhyNot(first_error));
   addresses_.push_back(absl::StrCat(shown, ":", bound));
   return absl::OkStatus();
 }
@@ -115,16 +117,17 @@ absl::Status Listener::AddUnix(const std::string& path) {
   const auto* at = reinterpret_cast<const sockaddr*>(&address);
   {
     UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(probe.get(), at, sizeof address) == 0) return absl::AlreadyExistsError(absl::StrCat("another server answers on ", path));
+    if (::connect(probe.get(), at, sizeof address) == 0)
+      return absl::AlreadyExistsError(absl::StrCat("listen.unix: another server answers on ", path));
     struct stat info {};
     if (::lstat(path.c_str(), &info) == 0) {
-      if (!S_ISSOCK(info.st_mode)) return absl::AlreadyExistsError(absl::StrCat(path, " is there and no socket"));
+      if (!S_ISSOCK(info.st_mode)) return absl::AlreadyExistsError(absl::StrCat("listen.unix: ", path, " is there and no socket"));
       ::unlink(path.c_str());
     }
   }
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (::bind(fd.get(), at, sizeof address) != 0 || ::chmod(path.c_str(), 0660) != 0 || ::listen(fd.get(), kBacklog) != 0) {
-    return CannotListen(path, std::strerror(errno));
+    return CannotListen("listen.unix", path, std::strerror(errno));
   }
   unix_path_ = path;
   doors_.push_back({.fd = std::move(fd), .is_unix = true});

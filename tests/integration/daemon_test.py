@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 import unittest
@@ -87,6 +88,42 @@ class Supervised(unittest.TestCase):
         self.assertEqual((records[-1]["event"], records[-1]["level"]), ("octavod cannot start", "error"))
         self.assertEqual(daemon.stop(), 0)
         self.assertTrue(any(json.loads(line)["event"] == "grpc" for line in daemon.text().splitlines()))
+
+    def test_roots_are_made_only_when_asked_for(self):
+        missing = os.path.join(self.folder, "not", "mounted")
+        with self.assertRaises(RuntimeError) as caught:
+            Daemon("--storage.roots", missing)
+        self.assertIn(f"storage.roots: '{missing}' is missing; mount or make it, or set storage.create_roots = true", str(caught.exception))
+        self.assertFalse(os.path.exists(os.path.dirname(missing)))
+        away = os.path.join(self.folder, "away")
+        daemon = self.start("--storage.roots", missing, "--storage.create_roots", "true", "--storage.replay_roots", f"{missing},{away}")
+        self.assertTrue(os.path.isdir(missing))
+        self.assertIn("replay root is no directory", daemon.text())
+        self.assertIn(away, daemon.text())
+        self.assertEqual(daemon.stop(), 0)
+        # The default root is nobody's mistake.
+        home = os.path.join(self.folder, "home")
+        os.mkdir(home)
+        if os.geteuid() != 0:
+            daemon = self.start("--storage.roots", "", environment={"HOME": home, "XDG_DATA_HOME": os.path.join(home, "share")})
+            self.assertTrue(os.path.isdir(os.path.join(home, "share", "octavo")))
+            self.assertEqual(daemon.stop(), 0)
+
+    def test_text_of_the_log_is_quoted_where_it_is_no_plain_word(self):
+        daemon = self.start("--log.format", "text", "--log.level", "debug")
+        with daemon.client() as client:
+            for title in ("plain", "two words", "a=b", 'said "so"', "line\nend", "\u00b5m"):
+                scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=1), samples=64, title=title)
+                client.wait(scan.name)
+                quoted = title if title in ("plain", "\u00b5m") else json.dumps(title)
+                self.assertRegex(daemon.text(), rf"(?m)scan started .*\btitle={re.escape(quoted)}( |$)")
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_the_version(self):
+        for program in ("octavo", "octavod"):
+            done = subprocess.run([os.path.join(BUILD, "bin", program), "--version"], capture_output=True, text=True)
+            self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+\n$")
+            self.assertEqual(done.returncode, 0)
 
     def test_the_journal_learns_how_grave_a_line_is(self):
         for format_ in ("json", "text"):

@@ -1,8 +1,11 @@
 """The table of mistakes with the programs octavo and octavod: none is silent, and the answer says what would be right."""
 
+import dataclasses
 import os
+import tempfile
 import unittest
 
+import h5py
 import numpy as np
 
 from harness import DaemonTest, octavo
@@ -82,13 +85,115 @@ FILES = [
     row("recon none.h5 --png {outside}/x.png", f"tomography.file.path: no file 'none.h5' under {ROOTS}", code=1),
 ]
 
+COMMANDS = [
+    row("", "octavo: a command is missing; allowed: scan, volume, job, recon"),
+    row("scna submit", "octavo: 'scna' is no command; did you mean scan?", "allowed: scan, volume"),
+    row("reconstruct x.h5", "octavo: 'reconstruct' is no command; did you mean recon?"),
+    row("submit --source simulated", "octavo: 'submit' is no command", "allowed: scan, volume"),
+    row("scan submt", "octavo scan: 'submt' is no command; did you mean submit?"),
+    row("volume", "octavo volume: a command is missing; allowed: list"),
+    row("volume show a b", "octavo volume show: 'b' is one word too many"),
+    row("volume show", "octavo volume show: volume is required"),
+    row("scan submit --source simulated --ascan 64", "octavo scan submit: there is no flag --ascan; did you mean --ascans?", "octavo scan submit --help"),
+    row("scan submit --source simulated --ascan=64", "there is no flag --ascan=64; did you mean --ascans?"),
+    row("scan submit -path x", "there is no flag -path; did you mean --path?"),
+    row("scan submit --source simulated --bananas", "octavo scan submit: there is no flag --bananas\n"),
+    row("volume list --scans scans/x", "there is no flag --scans; did you mean --scan?"),
+    row("--adress localhost:1 health", "there is no flag --adress; did you mean --address?"),
+    row(f"{SIMULATED} --depth many", "--depth: is 'many'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --depth -3", "--depth: is '-3'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --depth 1.5", "--depth: is '1.5'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --depth 5000000000", "--depth: is '5000000000'; allowed are whole numbers from 0 on"),
+    row(f"{SIMULATED} --rate fast", "--rate: is 'fast'; allowed are numbers"),
+    row(f"{SIMULATED} --levels 5", "--levels"),
+    row("volume show volumes/none", "no volume", code=1),
+    row("volume commit volumes/none --format dicom", "--format: is 'dicom'; allowed bin, hdf5, mat, nifti, npy, nrrd, tiff, zarr"),
+    row("volume commit volumes/none --codec lz4", "--codec: is 'lz4'; allowed blosc-lz4, blosc-zstd, gzip, zstd"),
+    row("watch --product mips", "--product: is 'mips'; allowed mip, aip, bscan, angiogram; did you mean mip?"),
+    row("watch --png-dir {outside} --colour-map jet", "--colour-map: is 'jet'; allowed gray, gray-inverted, viridis"),
+    row("--address 127.0.0.1:1 --timeout 2 info", "is octavod running, and at 127.0.0.1:1?", code=3),
+]
+
+RECON = "recon {tomo} --png {outside}/x.png"
+RANGE = "allowed one index, or begin:end:step in whole numbers, end above begin"
+RECONSTRUCTIONS = [
+    row(f"{RECON} --center 290:300", "--center: is '290:300'; allowed a column, or auto, vo, entropy, phase; --try-centers begin:end:step tries several"),
+    row(f"{RECON} --center middle", "--center: is 'middle'; allowed a column, or auto, vo, entropy, phase"),
+    row(f"{RECON} --center inf", "--center: is 'inf'; allowed a column"),
+    row(f"{RECON} --center 500", "tomography.center.pixels", "allowed -0.5 to 31.5", code=1),
+    row(f"{RECON} --center 15 --try-centers 10:20:1", "--center: says the axis and --try-centers tries some; allowed is one of them"),
+    row(f"{RECON} --center-row 1", "--center-row: is of a search"),
+    row(f"{RECON} --try-centers 10:20", "--try-centers: is '10:20'; allowed begin:end:step in columns"),
+    row(f"{RECON} --try-centers 20:10:1", "--try-centers: is '20:10:1'; allowed begin:end:step in columns, end not below begin"),
+    row(f"{RECON} --try-centers 10:20:0", "--try-centers: is '10:20:0'; allowed", "step above 0"),
+    row(f"{RECON} --try-centers 10:20:0.001", "at most 1024 axes"),
+    row(f"{RECON} --try-centers 10:nan:1", "--try-centers: is '10:nan:1'; allowed"),
+    row(f"{RECON} --rows 1:0", f"--rows: is '1:0'; {RANGE}"),
+    row(f"{RECON} --rows 0:0", f"--rows: is '0:0'; {RANGE}"),
+    row(f"{RECON} --rows=-1", f"--rows: is '-1'; {RANGE}"),
+    row(f"{RECON} --rows 0:2:0", "--rows: is '0:2:0'; allowed", "step from 1 on"),
+    row(f"{RECON} --rows 0.5:2", f"--rows: is '0.5:2'; {RANGE}"),
+    row(f"{RECON} --rows 0:1:1:1", f"--rows: is '0:1:1:1'; {RANGE}"),
+    row(f"{RECON} --rows 0:5000000000", f"--rows: is '0:5000000000'; {RANGE}"),
+    row(f"{RECON} --rows 0:9", "tomography.rows", "allowed", code=1),
+    row(f"{RECON} --projections 8:4", f"--projections: is '8:4'; {RANGE}"),
+    row(f"{RECON} --angles 0:180", "--angles: is '0:180'; allowed first:last:count"),
+    row(f"{RECON} --angles 0:180:1e18", "--angles: is '0:180:1e18'; allowed first:last:count, degrees and a whole number from 1 to 1000000"),
+    row(f"{RECON} --angles 0:inf:8", "--angles: is '0:inf:8'; allowed"),
+    row(f"{RECON} --angles 0:180:8 --radians", "--radians excludes --angles"),
+    row(f"{RECON} --phase 0,1,2,3", "tomography.preparation.phase.pixel_size_um", "is 0; allowed", code=1),
+    row(f"{RECON} --phase 1,1e300,1e-300,3", "tomography.preparation.phase", "smooths over", "allowed up to 8192", code=1),
+    row(f"{RECON} --phase 1,2,3,inf", "tomography.preparation.phase.delta_beta", code=1),
+    row(f"{RECON} --phase 1,2,3", "--phase"),
+    row(f"{RECON} --outliers 1e20,5", "--outliers: is '1e+20,5'; allowed WINDOW,DIFFERENCE with an odd window of 3 to 15"),
+    row(f"{RECON} --outliers 4,5", "--outliers: is '4,5'; allowed WINDOW,DIFFERENCE with an odd window of 3 to 15"),
+    row(f"{RECON} --overlap 5", "--overlap: is of --stitch-left and --stitch-right"),
+    row(f"{RECON} --stitch-left --overlap 1e300", "tomography.preparation.stitching.overlap", "allowed 2 to", code=1),
+    row(f"{RECON} --stitch-left --stitch-right", "excludes"),
+    row(f"{RECON} --algorithm gridrec", "--algorithm: is 'gridrec'; allowed cgls, fbp, mlem, sirt"),
+    row(f"{RECON} --filter shepp", "--filter: is 'shepp'; allowed", "did you mean shepp-logan?"),
+    row(f"{RECON} --rings vo-all", "--rings: is 'vo-all'; allowed all, dead, large, sorting, wavelet"),
+    row(f"{RECON} --iterations 50", "--iterations: is for sirt, mlem, cgls; the algorithm is fbp"),
+    row(f"{RECON} --algorithm sirt --filter hann", "--filter: is for fbp; the algorithm is sirt"),
+    row(f"{RECON} --algorithm cgls --relaxation 0.5", "--relaxation: is for sirt; the algorithm is cgls"),
+    row(f"{RECON} --algorithm sirt --iterations 9 --relaxation 3", "relaxation", "above 0, below 2", code=1),
+    row(f"{RECON} --format npy", "--format: says how --output is written, which is not given"),
+    row(f"{RECON} -o result", "--output: is 'result'; allowed a name that ends in .bin, .h5"),
+    row("recon {tomo} --slice 3", "--slice requires --png"),
+    row("recon {tomo} -o ../x.npy", "destination", "holds '..'; allowed are paths below {root}", code=1),
+]
+
+# Behind --listen.tcp, --metrics.listen, --state.dir and --storage.roots that are fine; a later flag wins.
+DAEMON = [
+    row("--storage.roots {none}", "octavod cannot start", "error=\"storage.roots: '{none}' is missing; mount or make it, or set storage.create_roots = true\"", code=1),
+    row("--storage.roots {raw}", "error=\"storage.roots: '{raw}' is no directory\"", code=1),
+    row("--listen.tcp {taken}", "error=\"listen.tcp: cannot listen on {taken}: another program uses it; allowed is a free port, or 0 for any\"", code=1),
+    row("--metrics.listen {taken}", "error=\"metrics.listen: cannot listen on {taken}: another program uses it; allowed is a free port, 0 for any, or none\"",
+        code=1),
+    row("--listen.unix {raw}", "error=\"listen.unix: {raw} is there and no socket\"", code=1),
+    row("--state.dir {state}", "error=\"state.dir: another octavod uses {state}; give this one its own\"", code=1),
+    row("--device.backend gpu", "octavod: device.backend: is 'gpu'; allowed auto, host, cuda"),
+    row("--device.memory_fraction 60", "octavod: device.memory_fraction: is '60'; allowed 0.05 to 0.95"),
+    row("--drain.seconds -1", "octavod: drain.seconds: is '-1'; allowed 0 to 3600"),
+    row("--log.level verbose", "octavod: log.level: is 'verbose'; allowed debug, info, warning, error"),
+    row("--listen.tcp 50051", "octavod: listen.tcp: is '50051'; allowed host:port"),
+    row("--listen.tcp 0.0.0.0:0", "listen.tcp", "security.insecure"),
+    row("--storage.root {root}", "octavod: there is no flag --storage.root; did you mean --storage.roots?"),
+    row("--verbose", "octavod: there is no flag --verbose (octavod --help lists all)"),
+    row("--config {none}", "octavod: {none}: no such file"),
+    row("--config {toml}", "octavod: storage.rots: is no configuration key ({toml}, line 2); did you mean storage.roots?"),
+]
+
 
 class Programs(DaemonTest, Mistakes):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.names = {name: os.path.join(cls.daemon.root, f"{name}.txt") for name in ("raw", "spec", "words", "none")}
-        cls.names["root"] = cls.daemon.root
+        cls.names.update(tomo="tomo.h5", root=cls.daemon.root, taken=cls.daemon.address, state=os.path.join(cls.daemon.directory, "state"),
+                         toml=os.path.join(cls.daemon.root, "octavod.toml"))
+        with open(cls.names["toml"], "w") as file:
+            file.write("[storage]\nrots = ['/data']\n")
         cls.names["outside"] = outside = os.path.join(cls.daemon.directory, "outside")
         os.mkdir(outside)
         for name in ("odd.u16", "odd.npy"):
@@ -102,10 +207,12 @@ class Programs(DaemonTest, Mistakes):
         with open(cls.names["words"], "w") as file:
             file.write("840\n841\nnm\n")
 
+    def filled_in(self, rows):
+        return [dataclasses.replace(one, words=tuple(words.format(**self.names) for words in one.words)) for one in rows]
+
     def octavo(self, rows):
-        words = [r.__class__(r.call, tuple(w.format(**self.names) for w in r.words), r.code) for r in rows]
-        self.program("octavo", words, self.names, before=["--address", self.daemon.address])
-        self.assertEqual((len(self.client.scans()), len(self.client.jobs()), len(self.client.volumes())), (0, 0, 0))
+        self.program("octavo", self.filled_in(rows), self.names, before=["--address", self.daemon.address])
+        self.assertEqual((self.client.scans(), [v for v in self.client.volumes() if v.scan]), ([], []))
 
     def test_sources(self):
         self.octavo(SOURCES)
@@ -115,6 +222,30 @@ class Programs(DaemonTest, Mistakes):
 
     def test_files(self):
         self.octavo(FILES)
+
+    def test_commands_and_flags(self):
+        self.octavo(COMMANDS)
+
+    def test_reconstructions(self):
+        angles = np.arange(12) * 15.0
+        with h5py.File(os.path.join(self.daemon.root, "tomo.h5"), "w") as file:
+            file["exchange/data"] = np.full((12, 2, 32), 900, np.uint16)
+            file["exchange/data_white"] = np.full((1, 2, 32), 1000, np.uint16)
+            file["exchange/data_dark"] = np.zeros((1, 2, 32), np.uint16)
+            file["exchange/theta"] = angles
+        self.program("octavo", self.filled_in(RECONSTRUCTIONS[:-1]), self.names, before=["--address", self.daemon.address])
+        self.assertEqual((self.client.jobs(), self.client.volumes()), ([], []))
+        # What only the commit finds out comes after the work, which stays.
+        self.program("octavo", self.filled_in(RECONSTRUCTIONS[-1:]), self.names, before=["--address", self.daemon.address])
+
+    def test_the_start_of_the_daemon(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = ["--listen.tcp", "127.0.0.1:0", "--metrics.listen", "none", "--state.dir", folder, "--storage.roots", self.daemon.root,
+                      "--log.format", "text"]
+            self.program("octavod", self.filled_in(DAEMON), self.names, before=before)
+            if octavo.Client(self.daemon.address).devices()[0].backend == "host":
+                self.program("octavod", [row("--device.backend cuda", "error=\"backend cuda cannot be used: ", code=1)], before=before)
+        self.assertFalse(os.path.exists(self.names["none"]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -15,7 +17,7 @@ import grpc
 import h5py
 import numpy as np
 
-from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, until
+from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, until
 from image_test import decode_png
 from octavo.v1 import job_pb2, types_pb2
 from readers import READERS, read_tiff_stack
@@ -540,6 +542,36 @@ class Tomography(DaemonTest):
         text = self.command("recon", *flags[:-4], "--center", "45.25").stdout
         (held,) = [v.name for v in self.client.volumes() if v.state == 2]
         self.assertIn(f"held by the server: octavo volume commit {held}, or octavo volume discard {held}", text)
+
+    def test_who_interrupts_the_command_line_ends_the_job(self):
+        angles = np.linspace(0, np.pi, 90, endpoint=False)
+        _, sinogram = shepp_logan(127, angles, 63)
+        self.save("interrupted_angles.npy", angles)
+        name = self.save("interrupted.npy", np.repeat(sinogram[:, None, :], 4, axis=1))
+        before = held_bytes(self.client)
+        known = {job.name for job in self.client.jobs()}
+        command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "recon", name, "--sinograms", "--angles-file",
+                   "interrupted_angles.npy", "--radians", "--algorithm", "sirt", "--iterations", "1000000"]
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            for state in (job_pb2.JOB_RUNNING, job_pb2.JOB_QUEUED):
+                with self.subTest(kind=kind, state=state):
+                    blocker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if state == job_pb2.JOB_QUEUED else None
+                    if blocker:
+                        until(lambda: any(job.state == job_pb2.JOB_RUNNING for job in self.client.jobs() if job.name not in known))
+                        known |= {job.name for job in self.client.jobs()}
+                    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    until(lambda: any(job.state == state for job in self.client.jobs() if job.name not in known))
+                    (mine,) = [job.name for job in self.client.jobs() if job.name not in known]
+                    known.add(mine)
+                    process.send_signal(kind)
+                    _, error = process.communicate(timeout=60)
+                    self.assertEqual(process.returncode, 130, error)
+                    self.assertEqual(self.client.job(mine).state, job_pb2.JOB_CANCELLED)
+                    if blocker:
+                        blocker.send_signal(signal.SIGINT)
+                        self.assertEqual(blocker.wait(60), 130)
+        self.assertEqual([v.name for v in self.client.volumes() if v.state == 2], [])
+        until(lambda: held_bytes(self.client) == before)
 
     @needs_data
     def test_command_line(self):

@@ -75,7 +75,7 @@ TEST_F(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearest) {
   EXPECT_THAT(File("[device]\n\nmemory_fracton = 0.5\n"),
               IsError(kInvalid, "device.memory_fracton: is no configuration key (" + path_ + ", line 3)"));
   EXPECT_THAT(File("[device]\nmemory_fracton = 0.5\n"), IsError(kInvalid, "did you mean device.memory_fraction?"));
-  EXPECT_THAT(File("[nonsense]\n"), IsError(kInvalid, "nonsense"));
+  EXPECT_THAT(File("[nonsense]\n"), IsError(kInvalid, "nonsense: is no configuration key"));
   EXPECT_THAT(File("[log.level]\nx = 1\n"), IsError(kInvalid, "log.level.x"));
   EXPECT_THAT(ApplySetting(&config_, "log.levl", "info"), IsError(kInvalid, "did you mean log.level?"));
 }
@@ -131,6 +131,7 @@ TEST_F(ConfigTest, DefaultsNeedNoFileAndPathsBecomeAbsolute) {
   EXPECT_EQ(config_.state_dir.front(), '/');
   EXPECT_EQ(config_.listen_unix, config_.state_dir + "/octavo.sock");
   EXPECT_EQ(config_.replay_roots, config_.storage_roots);
+  EXPECT_TRUE(config_.storage_create_roots) << "the default root is made";
 
   Config relative;
   relative.state_dir = "s";
@@ -138,6 +139,7 @@ TEST_F(ConfigTest, DefaultsNeedNoFileAndPathsBecomeAbsolute) {
   relative.listen_unix = "u.sock";
   ASSERT_THAT(Finalise(&relative), IsOk());
   EXPECT_EQ(relative.storage_roots[0].front(), '/');
+  EXPECT_FALSE(relative.storage_create_roots) << "one that somebody named is not";
   EXPECT_THAT(relative.storage_roots[0], ::testing::EndsWith("/e"));
   EXPECT_EQ(relative.listen_unix.front(), '/');
 }

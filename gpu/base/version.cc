@@ -1,0 +1,7 @@
+#include "gpu/base/version.h"
+
+namespace octavo {
+
+const char* Version() { return OCTAVO_VERSION; }
+
+}  // namespace octavo
