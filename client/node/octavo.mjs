@@ -7,7 +7,7 @@
 //
 // Field names are those of the protos, enums are their names as text. Unary calls return promises; calls that stream return
 // grpc-js' readable streams, which are async iterables. A call that fails throws an Error with code (gRPC's number), reason,
-// field and numbers.
+// field and numbers. A field, a text of an enum or a value that a request does not have is refused before it is sent, with those that it has.
 import { createRequire } from "node:module";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -15,18 +15,21 @@ import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import protoLoader from "@grpc/proto-loader";
 
+import { checked, wrong } from "./checked.mjs";
+
 // The loader's own protobufjs, for what comes outside of messages: error details.
 const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
 
 const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
-const FILES = ["scan", "volume", "stream", "system", "buffer"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "buffer", "job", "session"].map((name) => `octavo/v1/${name}.proto`);
 // Times since the epoch in ns need 64 bits; everything else that is an int64 fits a Number.
 const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true };
 
 const { v1 } = grpc.loadPackageDefinition(protoLoader.loadSync(FILES, OPTIONS)).octavo;
 const root = new protobuf.Root();
 root.resolvePath = (origin, target) => (target.startsWith("google/") ? protobuf.util.path.resolve(origin, target) : path.join(PROTOS, target));
-root.loadSync("octavo/v1/types.proto");
+root.loadSync([...FILES, "octavo/v1/types.proto"], OPTIONS);
+root.resolveAll();
 
 /** Adds reason, field and numbers of octavo.v1.ErrorDetail to a grpc-js error. */
 function withDetail(error) {
@@ -42,20 +45,35 @@ function withDetail(error) {
   return error;
 }
 
-/** A service whose unary calls return promises. */
+/** A service whose unary calls return promises, and whose requests are checked. */
 function promised(client, seconds) {
+  const methods = Object.values(Object.getPrototypeOf(client)).filter((method) => method?.path !== undefined);
+  const names = [...new Set(methods.map((method) => method.originalName ?? method.path.split("/").pop()))];
   return new Proxy(client, {
     get(target, name) {
       const method = target[name];
+      if (method === undefined && typeof name === "string" && name !== "then") throw wrong("", `the service has no ${name}`, names, name);
       if (typeof method !== "function" || method.path === undefined) return typeof method === "function" ? method.bind(target) : method;
-      if (method.responseStream) return (request) => method.call(target, request);
+      const [, service, call] = method.path.split("/");
+      const type = root.lookupService(service).methods[call].resolvedRequestType;
+      if (method.requestStream) return method.bind(target);
+      if (method.responseStream) return (request = {}) => method.call(target, checked(type, request));
       return (request = {}) =>
         new Promise((resolve, reject) => {
           const deadline = new Date(Date.now() + 1000 * seconds);
-          method.call(target, request, { deadline }, (error, answer) => (error ? reject(withDetail(error)) : resolve(answer)));
+          method.call(target, checked(type, request), { deadline }, (error, answer) => (error ? reject(withDetail(error)) : resolve(answer)));
         });
     },
   });
+}
+
+/** host:port or unix:/path; throws for what gRPC would misunderstand. */
+function checkedAddress(address) {
+  const allowed = "allowed are host:port (octavod listens on 50051) and unix:/path";
+  if (typeof address !== "string" || !address.includes(":") || /^https?:\/\//.test(address)) {
+    throw Object.assign(new Error(`address is ${JSON.stringify(address)}; ${allowed}`), { code: grpc.status.INVALID_ARGUMENT, field: "address" });
+  }
+  return address;
 }
 
 const TYPED = { U8: Uint8Array, I8: Int8Array, U16: Uint16Array, I16: Int16Array, F32: Float32Array, F64: Float64Array };
@@ -71,9 +89,9 @@ function typed(dtype, bytes) {
 export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051", seconds = 30) {
   const credentials = grpc.credentials.createInsecure();
   const options = { "grpc.max_receive_message_length": 64 << 20 };
-  const open = (Service) => promised(new Service(address, credentials, options), seconds);
-  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService].map(open);
-  const [scans, volumes, streams, system, buffers] = services;
+  const open = (Service) => promised(new Service(checkedAddress(address), credentials, options), seconds);
+  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.SessionService].map(open);
+  const [scans, volumes, streams, system, buffers, jobs, sessions] = services;
 
   /** Frames as they come: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
   async function* subscribe(request) {
@@ -128,5 +146,5 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return last;
   }
 
-  return { scans, volumes, streams, system, buffers, subscribe, read, commit, wait, close: () => services.forEach((s) => s.close()) };
+  return { scans, volumes, streams, system, buffers, jobs, sessions, subscribe, read, commit, wait, close: () => services.forEach((s) => s.close()) };
 }

@@ -57,9 +57,9 @@ class Chain(DaemonTest):
         elif background is not None:
             processing["background"] = background
         if wavelength_nm is not None:
-            processing.update(wavelength_nm=wavelength_nm)
+            processing.update(wavelength_nm=wavelength_nm, k=None)
         elif polynomial is not None:
-            processing.update(polynomial=polynomial)
+            processing.update(polynomial=polynomial, k=None)
         elif r is not None:
             processing.update(k=r)
         message = octavo.processing(**processing)

@@ -11,6 +11,7 @@ import zlib
 
 import numpy as np
 
+import node_client
 from harness import BUILD, SOURCE, DaemonTest
 
 CLIENT = os.path.join(SOURCE, "client")
@@ -91,29 +92,9 @@ class Examples(DaemonTest):
         return frames
 
     def test_node(self):
-        npm, node = shutil.which("npm"), shutil.which("node")
-        if npm is None or node is None:
-            self.skipTest("no npm or no node")
-        work = os.path.join(BUILD, "examples", "node")
+        node, work = node_client.install(self)
         pictures = os.path.join(self.daemon.directory, "pictures")
         os.makedirs(pictures)
-        os.makedirs(work, exist_ok=True)
-        for file in ("package.json", ".npmrc", "octavo.mjs", "example.mjs"):
-            shutil.copy(os.path.join(CLIENT, "node", file), work)
-        with open(os.path.join(work, "package.json")) as package:
-            wanted = json.load(package)["dependencies"]
-        self.assertTrue(all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values()), wanted)
-
-        def installed(name):
-            try:
-                with open(os.path.join(work, "node_modules", name, "package.json")) as package:
-                    return json.load(package)["version"]
-            except FileNotFoundError:
-                return None
-
-        if {name: installed(name) for name in wanted} != wanted:
-            if subprocess.run([npm, "install", "--no-audit", "--no-fund"], cwd=work, capture_output=True, timeout=200).returncode != 0:
-                self.skipTest("npm install failed: @grpc/grpc-js cannot be had")
         lines = self.run_example([node, os.path.join(work, "example.mjs"), self.daemon.address, pictures], OCTAVO_PROTOS=os.path.join(SOURCE, "proto"))
         for frame in self.check_story(lines, "file"):
             with open(frame["file"], "rb") as file:

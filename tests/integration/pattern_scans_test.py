@@ -10,7 +10,7 @@ import unittest
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo
-from octavo.v1 import scan_pb2, stream_pb2, types_pb2
+from octavo.v1 import scan_pb2, stream_pb2, types_pb2, volume_pb2
 
 DONE = scan_pb2.DONE
 # A plane, tilted along x, and one that undulates along both: their depth tells where the beam was.
@@ -403,7 +403,7 @@ class PatternTest(DaemonTest):
             self.assertEqual((raised.exception.code.name, raised.exception.field), (code, field), raised.exception)
 
         refused("operations", radial)
-        refused("operations[0]", radial, {})
+        refused("operations[0]", radial, volume_pb2.Operation())
         refused("operations[0].cartesian", raster, dict(cartesian={}))
         refused("operations[1].cartesian", radial, dict(cartesian={}), dict(cartesian={}))
         refused("operations[0].cartesian.rows", radial, dict(cartesian=dict(rows=1 << 20)))

@@ -10,6 +10,9 @@
         client.commit(volume.name, "mouse_{index:05}")
 
 Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres.
+
+Wherever text stands for a choice ("hann", "u16", "sirt"), other packages' words for the same do too ("hanning", np.uint16, "gridrec"). What is not
+allowed is a ValueError, an argument that there is not a TypeError, and each says what is; errors of the server are OctavoError.
 """
 
 from octavo.client import Client, Waveform
@@ -24,9 +27,7 @@ from octavo.session import Lease, Session
 from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
                           radial, raster, repeated_radial, repeated_raster, replay, reprocess, ring, scan_spec, scanner, simulated, spiral,
                           telecentric_warp)
-from octavo.tomography import preparation, recon, tomography
-from octavo.v1.source_pb2 import PushedProjections
-from octavo.v1.tomography_pb2 import ProjectionArrays, ProjectionFile
+from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, tomography
 
 __all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "OctavoWarning", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
            "ProjectionPushResult", "PushResult", "PushedProjections", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera",

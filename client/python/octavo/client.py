@@ -15,12 +15,22 @@ import grpc
 import numpy as np
 
 from octavo import buffers, errors, frames, mapping, push, ring, specs
+from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
 from octavo.paging import pages
 from octavo.v1 import (buffer_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
+
+def _address(address: str) -> str:
+    """host:port, unix:/path, or what else gRPC has names for (dns:///host:port). ValueError for what it would misunderstand."""
+    if "://" in address and not address.startswith(("dns://", "unix://")):
+        raise ValueError(f"address is {short(address)}; allowed are host:port and unix:/path, without {address.split('://')[0]}://")
+    if ":" not in address:
+        raise ValueError(f"address is {short(address)} without a port; allowed are host:port (octavod listens on 50051) and unix:/path")
+    return address
+
 
 FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
 
@@ -37,13 +47,14 @@ class Waveform:
     plot_png: bytes  # empty unless asked for
 
 
+@explained_methods
 class Client(VolumeCalls, JobCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or 127.0.0.1:50051.
     `client`: what the owner of its buffers is called; `key`: opens its private ones."""
 
     def __init__(self, address: Optional[str] = None, timeout: float = 30.0, client: str = "", key: str = ""):
-        self.address = address or os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051")
-        self.timeout = timeout
+        self.address = _address(address or os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
+        self.timeout = real("timeout", timeout)
         self.channel = grpc.insecure_channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
             ("grpc.use_local_subchannel_pool", 1)])
@@ -55,7 +66,7 @@ class Client(VolumeCalls, JobCalls):
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         self._metadata = buffers.caller(client, key)
-        self.buffers = buffers.Buffers(self.channel, self.timeout, self._metadata)
+        self.buffers = buffers.Buffers(self.channel, self.timeout, self._metadata, self.address)
         self._handoff: Optional[mapping.Connection] = None
         self._handoff_lock = threading.Lock()
 
@@ -71,30 +82,33 @@ class Client(VolumeCalls, JobCalls):
         self.channel.close()
 
     def _call(self, method, request, extra: float = 0.0):
-        with errors.raising():
+        with errors.raising(self.address):
             return method(request, timeout=self.timeout + extra, metadata=self._metadata)
 
     # -- scans
 
+    @explained(specs.scan_spec)
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
                     *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.Scan:
         """Starts a scan: a whole ScanSpec, or a source and a pattern (and what specs.scan_spec takes). Returns the Scan.
 
         session  whose client it belongs to: says when that is gone, for retention=dict(orphan=...)
         """
-        spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
+        spec = _spec(source, pattern, fields)
         scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
         errors.tell(scan.name, scan.warnings)
         return scan
 
+    @explained(specs.scan_spec)
     def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
         """What submit_scan would need and answer; starts nothing."""
-        spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
+        spec = _spec(source, pattern, fields)
         return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
 
+    @explained(specs.scan_spec)
     def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
         """The scanner's waveforms of one volume, ready to be looped; np.save them, or plot=True for a PNG."""
-        spec = source if isinstance(source, scan_pb2.ScanSpec) else specs.scan_spec(source, pattern, **fields)
+        spec = _spec(source, pattern, fields)
         parts, plot_png, first, total = [], b"", 0, 1
         while first < total:
             answer = self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, waveform=True, plot=plot and first == 0,
@@ -115,7 +129,7 @@ class Client(VolumeCalls, JobCalls):
 
     def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
         """The scan now, at every change of state, and twice a second, until its final state."""
-        with errors.raising():
+        with errors.raising(self.address):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
@@ -127,7 +141,7 @@ class Client(VolumeCalls, JobCalls):
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
         """Other processing from the next volume on."""
-        return self._call(self._scans.UpdateScan, scan_pb2.UpdateScanRequest(name=name, processing=processing))
+        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing)))
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
@@ -147,14 +161,15 @@ class Client(VolumeCalls, JobCalls):
              progress: Optional[Callable] = None) -> push.PushResult:
         """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them.
 
-        blocks     arrays [records, S], which follow on from what the scan has; or (first_record, array) pairs: what lies between
-                   is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
+        blocks     arrays [records, S] of the scan's raw_type, which follow on from what the scan has; or (first_record, array) pairs: what lies
+                   between is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
                    those, to go on with a scan that another client began
         end        after the last block, say that no more will come
         reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
         progress   called with each PushResponse
         """
-        return push.push(self._sources.Push, scan, blocks, end=end, reconnect=reconnect, progress=progress)
+        dtype = push.raw_dtype(self.scan(scan).spec.acquisition.raw_type)
+        return push.push(self._sources.Push, scan, blocks, dtype, end=end, reconnect=reconnect, progress=progress)
 
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
@@ -256,8 +271,9 @@ class Client(VolumeCalls, JobCalls):
 
     # -- live products
 
-    def subscribe(self, scan: str = "", products: Sequence[str] = ("mip",), *, axis: str = "", index: Optional[int] = None,
-                  delivery: str = "", encoding: str = "raw", image: Optional[dict] = None,
+    @explained(stream_pb2.SubscribeRequest, covered=("index_set", "resume"))
+    def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, int] = "", index: Optional[int] = None,
+                  delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
 
@@ -267,20 +283,15 @@ class Client(VolumeCalls, JobCalls):
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
                   square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
         """
-        request = stream_pb2.SubscribeRequest(scan=scan, products=[frames.PRODUCTS[p] for p in products], **fields)
-        if axis:
-            request.axis = frames.AXES[axis]
-        if index is not None:
-            request.index, request.index_set = index, True
-        if delivery:
-            request.delivery = frames.DELIVERIES[delivery]
-        request.encoding = frames.ENCODINGS[encoding]
-        if image is not None:
-            request.image.CopyFrom(frames.image_options(**image))
-        if from_sequence is not None:
-            request.resume, request.from_sequence = True, from_sequence
+        request = message(stream_pb2.SubscribeRequest, dict(
+            scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
+            index_set=index is not None, delivery=delivery or None, encoding=encoding, from_sequence=from_sequence,
+            resume=from_sequence is not None, image=image if image is None else _image(image), **fields))
+        return self._frames(request, timeout)
+
+    def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float]) -> Iterator[frames.Frame]:
         call = self._streams.Subscribe(request, timeout=timeout)
-        with errors.raising():
+        with errors.raising(self.address):
             try:
                 yield from frames.frames(call)
             finally:
@@ -301,8 +312,24 @@ class Client(VolumeCalls, JobCalls):
     def health(self) -> bool:
         """Whether the server says it serves (grpc.health.v1)."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda _: b"", response_deserializer=bytes)
-        with errors.raising():
+        with errors.raising(self.address):
             return check(None, timeout=self.timeout) == b"\x08\x01"
+
+
+def _image(image) -> stream_pb2.ImageOptions:
+    if isinstance(image, stream_pb2.ImageOptions):
+        return image
+    if not isinstance(image, dict):
+        raise ValueError(f"image is {short(image)}; allowed is a dict: {', '.join(frames.image_options.allowed)}")
+    return frames.image_options(**image)
+
+
+def _spec(source, pattern, fields: dict) -> scan_pb2.ScanSpec:
+    if not isinstance(source, scan_pb2.ScanSpec):
+        return specs.scan_spec(source, pattern, **fields)
+    if pattern is not None or fields:
+        raise ValueError(f"source is a whole ScanSpec, so nothing else of it may be given: {', '.join(['pattern'] * (pattern is not None) + [*fields])}")
+    return source
 
 
 class _MappedVolumes(mapping.Volumes):

@@ -41,8 +41,8 @@ _told: "collections.OrderedDict[Tuple[str, str], None]" = collections.OrderedDic
 _MOST_TOLD = 4096
 
 
-def tell(name: str, texts: Iterable[str], stacklevel: int = 3) -> None:
-    """Warns of each text once for each scan or job, whichever call brings it."""
+def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
+    """Warns of each text once for each scan or job, whichever call brings it. stacklevel: of who called the client's method."""
     for text in texts:
         if (name, text) in _told:
             continue
@@ -70,9 +70,13 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
 
 
 @contextlib.contextmanager
-def raising():
-    """What gRPC raises within becomes an OctavoError."""
+def raising(address: str = ""):
+    """What gRPC raises within becomes an OctavoError. `address`: of the server, told where no server answers."""
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
+        result = from_rpc_error(error)
+        if address and result.code == grpc.StatusCode.UNAVAILABLE and not result.reason:
+            result = OctavoError(result.code, f"no octavod answers at {address}: start it, or name another one (Client(\"host:port\"), "
+                                              f"OCTAVO_ADDRESS); {result.message}")
+        raise result from None

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
+from octavo.arguments import explained, message, several
+from octavo.names import Names
 from octavo.v1 import stream_pb2, types_pb2
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
          types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
-PRODUCTS = {"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT,
-            "angiogram": stream_pb2.ANGIOGRAM}
-AXES = {"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}
-DELIVERIES = {"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}
-ENCODINGS = {"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}
-COLOUR_MAPS = {"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTED, "viridis": stream_pb2.VIRIDIS, "magma": stream_pb2.MAGMA,
-               "inferno": stream_pb2.INFERNO, "plasma": stream_pb2.PLASMA, "hot": stream_pb2.HOT}
+PRODUCTS = Names({"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT,
+                  "angiogram": stream_pb2.ANGIOGRAM}, of=stream_pb2.Product)
+AXES = Names({"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}, of=stream_pb2.Axis)
+DELIVERIES = Names({"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}, of=stream_pb2.Delivery)
+ENCODINGS = Names({"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}, aliases={"jpg": "jpeg"}, of=stream_pb2.Encoding)
+COLOUR_MAPS = Names({"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTED, "viridis": stream_pb2.VIRIDIS, "magma": stream_pb2.MAGMA,
+                     "inferno": stream_pb2.INFERNO, "plasma": stream_pb2.PLASMA, "hot": stream_pb2.HOT},
+                    aliases={"grey": "gray", "grey_inverted": "gray_inverted", "gray_r": "gray_inverted"}, of=stream_pb2.ColourMap)  # Matplotlib's
 
 
 @dataclasses.dataclass
@@ -50,16 +53,16 @@ def _name(table: dict, value: int) -> str:
     return next((name for name, number in table.items() if number == value), "")
 
 
-def image_options(*, colour_map: str = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
+@explained(stream_pb2.ImageOptions)
+def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
                   **fields) -> stream_pb2.ImageOptions:
     """octavo.v1.ImageOptions; see Client.subscribe."""
-    message = stream_pb2.ImageOptions(**fields)
-    if colour_map:
-        message.colour_map = COLOUR_MAPS[colour_map]
+    made = message(stream_pb2.ImageOptions, dict(colour_map=colour_map or None, **fields), "image.")
     for name, pair in (("levels", levels), ("percentiles", percentiles)):
         if pair is not None:
-            getattr(message, name).CopyFrom(types_pb2.Levels(lo=pair[0], hi=pair[1]))
-    return message
+            lo, hi = several(f"image.{name}", pair, "lo, hi")
+            getattr(made, name).CopyFrom(types_pb2.Levels(lo=lo, hi=hi))
+    return made
 
 
 def frames(messages) -> Iterator[Frame]:

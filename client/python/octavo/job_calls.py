@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, Sequence, Union
 
 import grpc
 
 from octavo import errors, specs
+from octavo.arguments import explained, explained_methods, message
 from octavo.paging import pages
 from octavo.v1 import job_pb2
 
 
+@explained_methods
 class JobCalls:
     """What octavo.Client does with jobs."""
 
+    @explained(specs.job_spec)
     def submit_job(self, work: specs.Work, **fields) -> job_pb2.Job:
-        """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...), or a whole JobSpec.
+        """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
+        octavo.tomography(...), or a whole JobSpec.
 
         fields  title, labels, priority (-100 ... 100), device, group, request_id
         What might be a mistake is an OctavoWarning.
@@ -24,6 +28,7 @@ class JobCalls:
         errors.tell(job.name, job.warnings)
         return job
 
+    @explained(specs.job_spec)
     def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
         """What submit_job would need and do; queues nothing."""
         return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
@@ -31,13 +36,14 @@ class JobCalls:
     def job(self, name: str) -> job_pb2.Job:
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
 
-    def jobs(self, states: Sequence[int] = ()) -> List[job_pb2.Job]:
-        """All jobs the server knows (or those in `states`), newest first, without steps and log."""
-        return pages(lambda token: self._call(self._jobs.ListJobs, job_pb2.ListJobsRequest(states=states, page_size=1000, page_token=token)), "jobs")
+    def jobs(self, states: Sequence[Union[str, int]] = ()) -> List[job_pb2.Job]:
+        """All jobs the server knows (or those in `states`: "queued", "running", "done", ...), newest first, without steps and log."""
+        return pages(lambda token: self._call(self._jobs.ListJobs, message(job_pb2.ListJobsRequest, dict(
+            states=states, page_size=1000, page_token=token))), "jobs")
 
     def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
         """The job now, at every change, and twice a second, until its final state."""
-        with errors.raising():
+        with errors.raising(self.address):
             yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
 
     def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:

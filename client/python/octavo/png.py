@@ -8,12 +8,20 @@ from typing import Optional, Sequence
 
 import numpy as np
 
+from octavo.arguments import array, explained, several
 
+
+@explained()
 def write_png(path: str, image: np.ndarray, lo: Optional[float] = None, hi: Optional[float] = None,
               percentiles: Sequence[float] = (1, 99.8)) -> None:
     """Writes image [rows, columns]; lo becomes black, hi white, NaN black. What is not given is chosen by `percentiles` of the finite values;
     lo and hi of Frame.display are the same for all pictures of a scan."""
-    values = np.abs(image) if np.iscomplexobj(image) else np.asarray(image, np.float64)
+    values = array("image", np.abs(image) if np.iscomplexobj(image) else image, np.float64, "[rows, columns]")
+    percentiles = several("percentiles", percentiles, "lo, hi")
+    if not 0 <= percentiles[0] < percentiles[1] <= 100:
+        raise ValueError(f"percentiles is {percentiles}; allowed are 0 <= lo < hi <= 100")
+    if lo is not None and hi is not None and not lo < hi:
+        raise ValueError(f"lo is {lo} and hi is {hi}; allowed is lo < hi")
     finite = values[np.isfinite(values)]
     chosen = np.percentile(finite, percentiles) if finite.size else (0.0, 1.0)
     lo, hi = chosen[0] if lo is None else lo, chosen[1] if hi is None else hi

@@ -13,7 +13,9 @@ import grpc
 import numpy as np
 
 from octavo import errors
-from octavo.v1 import source_pb2, types_pb2
+from octavo.arguments import explained, real, short, whole
+from octavo.names import Names
+from octavo.v1 import scan_pb2, source_pb2, types_pb2
 
 Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tuple[str, int]]]]
 Blocks = Union[Iterable[Block], Callable[[int], Iterable[Block]]]
@@ -175,9 +177,9 @@ class _Pusher:
 
 
 class _RecordPusher(_Pusher):
-    def __init__(self, scan: str, blocks: Blocks, end: bool):
+    def __init__(self, scan: str, blocks: Blocks, dtype: np.dtype, end: bool):
         super().__init__(PushResult(), end)
-        self.scan, self.blocks = scan, blocks
+        self.scan, self.blocks, self.dtype = scan, blocks, dtype
 
     def hello(self):
         return source_pb2.PushRequest(scan=self.scan)
@@ -186,7 +188,7 @@ class _RecordPusher(_Pusher):
         return source_pb2.PushRequest(end=True)
 
     def split(self, answer):
-        return _split(self.blocks, answer)
+        return _split(self.blocks, self.dtype, answer)
 
     def lacks(self, request, answer):
         return request.first_record + request.records > answer.next_record
@@ -214,8 +216,18 @@ class ProjectionFrame:
     angle_rad: float = 0.0
 
 
+@explained()
 def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterator[ProjectionFrame]:
-    """Frames [frame, row, column] in the order darks, flats, projections."""
+    """Frames of arrays [frame, row, column] in the order darks, flats, projections, which have an angle each, in radians."""
+    for name, arrays in (("projections", projections), ("flats", flats), ("darks", darks)):
+        if hasattr(arrays, "ndim") and arrays.ndim != 3:
+            raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, row, column]")
+    if hasattr(projections, "__len__") and hasattr(angles_rad, "__len__") and len(projections) != len(angles_rad):
+        raise ValueError(f"angles_rad has {len(angles_rad)} values; allowed is {len(projections)}, one for each of projections")
+    return _projection_frames(projections, angles_rad, flats, darks)
+
+
+def _projection_frames(projections, angles_rad, flats, darks) -> Iterator[ProjectionFrame]:
     sequence = itertools.count()
     for kind, arrays in (("dark", darks), ("flat", flats)):
         for array in () if arrays is None else arrays:
@@ -224,8 +236,8 @@ def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterat
         yield ProjectionFrame(next(sequence), array, "projection", float(angle))
 
 
-_KINDS = {"projection": source_pb2.PushProjectionsRequest.PROJECTION, "flat": source_pb2.PushProjectionsRequest.FLAT,
-          "dark": source_pb2.PushProjectionsRequest.DARK}
+_KINDS = Names({"projection": source_pb2.PushProjectionsRequest.PROJECTION, "flat": source_pb2.PushProjectionsRequest.FLAT,
+                "dark": source_pb2.PushProjectionsRequest.DARK}, aliases={"white": "flat"}, of=source_pb2.PushProjectionsRequest.Kind)
 _TYPES = {types_pb2.U8: np.dtype("u1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"), types_pb2.F32: np.dtype("<f4")}
 
 
@@ -244,13 +256,17 @@ class _ProjectionPusher(_Pusher):
         dtype = _TYPES[answer.dtype]
         most = max(1, MESSAGE_BYTES // (answer.columns * dtype.itemsize))
         for frame in self.frames(self.result.missing) if callable(self.frames) else self.frames:
+            if not isinstance(frame, ProjectionFrame):
+                raise ValueError(f"frames has {short(frame)}; allowed are octavo.ProjectionFrame, as octavo.projection_frames() makes them of arrays")
             array = np.ascontiguousarray(frame.array)
             if array.dtype != dtype or array.shape != (answer.rows, answer.columns):
                 raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {dtype} {(answer.rows, answer.columns)}")
+            sequence = whole("the sequence of a frame", frame.sequence, 0, 2 ** 64 - 1)
+            kind, angle = _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad)
             for row in range(0, answer.rows, most):
                 part = array[row:row + most]
-                yield source_pb2.PushProjectionsRequest(sequence=frame.sequence, kind=_KINDS[frame.kind], angle_rad=frame.angle_rad, first_row=row,
-                                                        rows=len(part), data=part.tobytes())
+                yield source_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
+                                                        data=part.tobytes())
 
     def lacks(self, request, answer):
         return len(answer.missing) >= 256 or any(r.first <= request.sequence < r.first + r.count for r in answer.missing)
@@ -259,15 +275,24 @@ class _ProjectionPusher(_Pusher):
         self.result.missing = [(r.first, r.count) for r in answer.missing]
 
 
-def _split(blocks: Blocks, answer: source_pb2.PushResponse) -> Iterator[source_pb2.PushRequest]:
+_RAW_TYPES = {scan_pb2.RAW_U8: "u1", scan_pb2.RAW_I16: "<i2", scan_pb2.RAW_F32: "<f4", scan_pb2.RAW_U12P: "u1", scan_pb2.RAW_U12_PACKED: "u1"}
+
+
+def raw_dtype(raw_type: int) -> np.dtype:
+    """What the records of a scan are made of; packed ones of bytes."""
+    return np.dtype(_RAW_TYPES.get(raw_type, "<u2"))
+
+
+def _split(blocks: Blocks, dtype: np.dtype, answer: source_pb2.PushResponse) -> Iterator[source_pb2.PushRequest]:
     """Requests of at most the size that the server takes."""
     following = answer.next_record
     most = min(answer.max_block_records, max(1, MESSAGE_BYTES // answer.record_bytes))
     for block in blocks(following) if callable(blocks) else blocks:
         first, array, markers = (*block, [])[:3] if isinstance(block, tuple) else (following, block, [])
         array = np.ascontiguousarray(array)
-        if array.ndim != 2 or array.shape[1] * array.dtype.itemsize != answer.record_bytes:
-            raise ValueError(f"a block is {array.dtype} {array.shape}; the scan wants records of {answer.record_bytes} bytes: [records, samples]")
+        if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != answer.record_bytes:
+            raise ValueError(f"a block is {array.dtype} {array.shape}; the scan wants {dtype} [records, {answer.record_bytes // dtype.itemsize}]")
+        array = array.astype(dtype, copy=False)
         if len(array) == 0 and markers:
             raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
         starts = range(first, first + len(array), most)
@@ -280,8 +305,10 @@ def _split(blocks: Blocks, answer: source_pb2.PushResponse) -> Iterator[source_p
         following = first + len(array)
 
 
-def push(method, scan: str, blocks: Blocks, *, end: bool, reconnect: float, progress: Optional[Callable]) -> PushResult:
-    return _run(method, _RecordPusher(scan, blocks, end), reconnect, progress)
+def push(method, scan: str, blocks: Blocks, dtype: np.dtype, *, end: bool, reconnect: float, progress: Optional[Callable]) -> PushResult:
+    if isinstance(blocks, np.ndarray) and blocks.ndim == 2:
+        blocks = [blocks]
+    return _run(method, _RecordPusher(scan, blocks, dtype, end), reconnect, progress)
 
 
 def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable]) -> ProjectionPushResult:

@@ -7,9 +7,11 @@ from typing import Optional
 
 import grpc
 
+from octavo.arguments import explained_methods
 from octavo.v1 import session_pb2
 
 
+@explained_methods
 class Session:
     """A session that keeps itself alive from a thread of its own until it is closed or the process ends. Made by Client.session().
 
@@ -56,6 +58,7 @@ class Session:
         self.close()
 
 
+@explained_methods
 class Lease:
     """A row of the server's lease table, given back at the end of a `with` block. Made by Client.lease().
 

@@ -2,73 +2,118 @@
 
 from __future__ import annotations
 
+import os
 from typing import Callable, Optional, Sequence, Union
 
 import numpy as np
 
+from octavo.arguments import array, builder, explained, message, several, short, whole
 from octavo.client import Client
-from octavo.v1 import job_pb2, source_pb2, tomography_pb2 as t
+from octavo.names import Names, Types, closest
+from octavo.v1 import job_pb2, source_pb2, tomography_pb2 as t, types_pb2
 
 _OPTIONS = t.TomographyAlgorithmOptions
-ALGORITHMS = {"fbp": _OPTIONS.FBP, "sirt": _OPTIONS.SIRT, "mlem": _OPTIONS.MLEM, "cgls": _OPTIONS.CGLS}
-FORMS = {"corrected": _OPTIONS.CORRECTED, "tomopy": _OPTIONS.TOMOPY}
-INTERPOLATIONS = {"nearest": _OPTIONS.NEAREST, "linear": _OPTIONS.LINEAR_RAYS, "cubic": _OPTIONS.CUBIC_RAYS}
-FILTERS = {"ramp": _OPTIONS.RAMP, "shepp-logan": _OPTIONS.SHEPP_LOGAN, "cosine": _OPTIONS.COSINE, "hann": _OPTIONS.HANN_FILTER,
-           "hamming": _OPTIONS.HAMMING_FILTER, "parzen": _OPTIONS.PARZEN, "butterworth": _OPTIONS.BUTTERWORTH}
-CENTERS = {"auto": t.RotationCenter.VO, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
-           "phase_correlation": t.RotationCenter.PHASE_CORRELATION}
-RINGS = {"sorting": t.TomographyPreparation.Rings.SORTING, "large_stripe": t.TomographyPreparation.Rings.LARGE_STRIPE,
-         "dead_stripe": t.TomographyPreparation.Rings.DEAD_STRIPE, "all_stripe": t.TomographyPreparation.Rings.ALL_STRIPE,
-         "fourier_wavelet": t.TomographyPreparation.Rings.FOURIER_WAVELET}
-PLACES = {"": t.RESULT_PLACE_UNSPECIFIED, "device": t.RESULT_ON_DEVICE, "disk": t.RESULT_ON_DISK}
+_RINGS = t.TomographyPreparation.Rings
+# What TomoPy, tomopy-cli and ASTRA call methods that there are here, and what to do instead of those that there are not.
+_REFUSED = {"art": "goes ray by ray; sirt and cgls solve the same equations", "bart": "is sirt with blocks (num_block, subsets)",
+            "osem": "is mlem with blocks (num_block, subsets)", "lprec": "is a direct method; fbp gives the same", "astrasart": "goes ray by ray; take sirt",
+            **{name: "has no counterpart: nothing is regularised"
+               for name in ("ospml_hybrid", "ospml_quad", "pml_hybrid", "pml_quad", "tv", "grad", "tikh", "vector")}}
+ALGORITHMS = Names({"fbp": _OPTIONS.FBP, "sirt": _OPTIONS.SIRT, "mlem": _OPTIONS.MLEM, "cgls": _OPTIONS.CGLS},
+                   aliases={"gridrec": "fbp", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
+FORMS = Names({"corrected": _OPTIONS.CORRECTED, "tomopy": _OPTIONS.TOMOPY}, of=_OPTIONS.Form)
+INTERPOLATIONS = Names({"nearest": _OPTIONS.NEAREST, "linear": _OPTIONS.LINEAR_RAYS, "cubic": _OPTIONS.CUBIC_RAYS}, aliases={"nn": "nearest"},
+                       of=_OPTIONS.Interpolation)
+FILTERS = Names({"ramp": _OPTIONS.RAMP, "shepp-logan": _OPTIONS.SHEPP_LOGAN, "cosine": _OPTIONS.COSINE, "hann": _OPTIONS.HANN_FILTER,
+                 "hamming": _OPTIONS.HAMMING_FILTER, "parzen": _OPTIONS.PARZEN, "butterworth": _OPTIONS.BUTTERWORTH},
+                aliases={"shepp": "shepp-logan", "ramlak": "ramp", "ram-lak": "ramp", "hanning": "hann"},
+                refused={"none": "an unfiltered back projection has no counterpart"}, of=_OPTIONS.Filter)
+CENTERS = Names({"auto": t.RotationCenter.VO, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
+                 "phase_correlation": t.RotationCenter.PHASE_CORRELATION},
+                aliases={"find_center_vo": "vo", "find_center": "entropy", "find_center_pc": "phase_correlation"},
+                also="or the column itself, one for all slices or one for each", of=t.RotationCenter.Method)
+RINGS = Names({"sorting": _RINGS.SORTING, "large_stripe": _RINGS.LARGE_STRIPE, "dead_stripe": _RINGS.DEAD_STRIPE, "all_stripe": _RINGS.ALL_STRIPE,
+               "fourier_wavelet": _RINGS.FOURIER_WAVELET},
+              aliases={"fw": "fourier_wavelet", "vo-all": "all_stripe", "remove_stripe_fw": "fourier_wavelet", "remove_all_stripe": "all_stripe",
+                       "remove_dead_stripe": "dead_stripe", "remove_large_stripe": "large_stripe", "remove_stripe_based_sorting": "sorting"},
+              refused={**dict.fromkeys(("ti", "titarenko", "remove_stripe_ti"), "Titarenko's method has no counterpart; sorting and fourier_wavelet are "
+                                                                                "for the same rings"),
+                       **dict.fromkeys(("sf", "remove_stripe_sf"), "the smoothing filter has no counterpart; sorting is for the same rings"),
+                       "none": "leave rings out"}, of=_RINGS.Method)
+PLACES = Names({"device": t.RESULT_ON_DEVICE, "disk": t.RESULT_ON_DISK}, of=t.ResultPlace)
+FRAME_DTYPES = Types({"u8": types_pb2.U8, "u16": types_pb2.U16, "i16": types_pb2.I16, "f32": types_pb2.F32})
+FILE_FORMATS = Names({"data_exchange": t.DATA_EXCHANGE, "nxtomo": t.NXTOMO, "npy": t.PROJECTION_NPY, "zarr": t.PROJECTION_ZARR},
+                     aliases={"dx": "data_exchange"}, of=t.ProjectionFormat)
+ANGLE_UNITS = Names({"degrees": t.DEGREES, "radians": t.RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
+                    of=t.AngleUnit)
 Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, source_pb2.PushedProjections]
 
 
-def _range(value) -> Optional[t.IndexRange]:
+@builder(t.ProjectionFile)
+def ProjectionFile(**fields) -> t.ProjectionFile:
+    """The message of this name: projections in a file or Zarr folder below a replay root."""
+    return message(t.ProjectionFile, fields)
+
+
+@builder(t.ProjectionArrays)
+def ProjectionArrays(**fields) -> t.ProjectionArrays:
+    """The message of this name: projections that the server holds already, volumes/... or buffers/..."""
+    return message(t.ProjectionArrays, fields)
+
+
+@builder(source_pb2.PushedProjections)
+def PushedProjections(**fields) -> source_pb2.PushedProjections:
+    """The message of this name: projections that Client.push_projections sends. dtype "u8", "u16" (the default), "i16", "f32"."""
+    return message(source_pb2.PushedProjections, fields, names={"dtype": FRAME_DTYPES})
+
+
+def _range(name: str, value) -> Optional[t.IndexRange]:
     """slice, (begin, end[, step]) or one index."""
-    if value is None:
-        return None
-    if isinstance(value, slice):
-        return t.IndexRange(begin=value.start or 0, end=value.stop or 0, step=value.step or 0)
-    if isinstance(value, int):
-        return t.IndexRange(begin=value, end=value + 1)
-    return t.IndexRange(**dict(zip(("begin", "end", "step"), (int(v) for v in value))))
+    if value is None or isinstance(value, t.IndexRange):
+        return value
+    if isinstance(value, (slice, range)):
+        parts = (value.start, value.stop, value.step)
+    elif isinstance(value, (int, np.integer)):
+        parts = (value, value + 1, None)
+    elif isinstance(value, (tuple, list)) and len(value) in (2, 3):
+        parts = (*value, None)[:3]
+    else:
+        raise ValueError(f"{name} is {short(value)}; allowed are a slice, (begin, end), (begin, end, step) or one index")
+    begin, end, step = (None if part is None else whole(f"{name}.{what}", part, 0, 2 ** 32 - 1) for what, part in zip(("begin", "end", "step"), parts))
+    if end is not None and end <= (begin or 0):
+        raise ValueError(f"{name} is from {begin or 0} to {end}, which is nothing; allowed is an end above the begin (None: to the last one)")
+    return t.IndexRange(begin=begin or 0, end=end or 0, step=step or 0)
 
 
+@builder(t.TomographyPreparation)
 def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = None, phase: Optional[dict] = None,
                 stitching: Optional[dict] = None, **fields) -> t.TomographyPreparation:
     """From counts to sinograms: fields of octavo.v1.TomographyPreparation.
 
-    rings      names of RINGS, or dict(method="sorting", sorting_window=21, ...)
+    rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (TomoPy's names and tomopy-cli's "vo-all", "fw" too), one
+               or several, or dict(method="sorting", sorting_window=21, ...)
     outliers   dict(window=3, difference=100);  phase  dict(pixel_size_um=, distance_mm=, energy_kev=, delta_beta=)
     stitching  dict(axis_right=, overlap=): a scan over 360 degrees with the axis at one side
     """
-    message = t.TomographyPreparation(**fields)
-    for ring in [rings] if isinstance(rings, (str, dict)) else rings:
-        one = dict(method=ring) if isinstance(ring, str) else dict(ring)
-        if isinstance(one.get("method"), str):
-            one["method"] = RINGS[one["method"]]
-        message.rings.add(**one)
-    if outliers is not None:
-        message.outliers.CopyFrom(t.TomographyPreparation.Outliers(**outliers))
-    if phase is not None:
-        message.phase.CopyFrom(t.TomographyPreparation.Phase(**phase))
-    if stitching is not None:
-        message.stitching.CopyFrom(t.TomographyPreparation.Stitching(**stitching))
-    return message
+    rings = [rings] if isinstance(rings, (str, dict)) else rings
+    return message(t.TomographyPreparation, dict(rings=[dict(method=RINGS.pick("rings", one)) if isinstance(one, str) else one for one in rings],
+                                                 outliers=outliers, phase=phase, stitching=stitching, **fields))
 
 
-def tomography(input: Input, *, algorithm: str = "fbp", iterations: int = 1, center: Union[None, str, float, Sequence[float]] = None,
+@builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"},
+         covered=("padding_set", "mask_ratio_set", "min_value_set", "max_value_set"))
+def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: int = 1, center: Union[None, str, float, Sequence[float]] = None,
                center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, try_centers: Optional[Sequence[float]] = None,
-               angles=None, projections=None, rows=None, columns=None, prepare: Optional[t.TomographyPreparation] = None, form: str = "corrected",
-               interpolation: str = "", filter: str = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
-               padding: Optional[int] = None, initial: str = "", batch: int = 0, place: str = "", pixel_size_um: float = 0.0,
+               angles=None, projections=None, rows=None, columns=None, prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
+               interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
+               padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
                **fields) -> t.TomographyJob:
     """A reconstruction, for Client.submit_job: parallel-beam projections in, a held volume [slice, y, x] out.
 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
-    algorithm    "fbp", "sirt", "mlem", "cgls";  form  "corrected", "tomopy";  interpolation  "nearest", "linear", "cubic"
+    algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter;  form  "corrected", "tomopy"
+    interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice, or how to find it:
                  "auto", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`
     try_centers  (begin, end, step): one row with many axes instead of a volume
@@ -77,59 +122,98 @@ def tomography(input: Input, *, algorithm: str = "fbp", iterations: int = 1, cen
     place        "device", "disk": where the result is held;  initial  a held volume or a buffer to start from
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, ...
     """
-    job = t.TomographyJob(projections=_range(projections), rows=_range(rows), columns=_range(columns), preparation=prepare,
-                          initial_volume=initial, slices_per_batch=batch, place=PLACES[place], pixel_size_um=pixel_size_um)
-    if isinstance(input, str):
-        job.file.path = input
-    elif isinstance(input, dict):
-        job.file.CopyFrom(t.ProjectionFile(**input))
-    else:
-        getattr(job, {t.ProjectionFile: "file", t.ProjectionArrays: "arrays", source_pb2.PushedProjections: "push"}[type(input)]).CopyFrom(input)
+    job = message(t.TomographyJob, dict(
+        projections=_range("projections", projections), rows=_range("rows", rows), columns=_range("columns", columns), preparation=prepare,
+        initial_volume=initial, slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um),
+        called={"preparation": "prepare", "initial_volume": "initial", "slices_per_batch": "batch"})
+    _set_input(job, input)
     if angles is not None:
-        job.angles_rad.extend(np.asarray(angles, np.float64).ravel().tolist())
+        job.angles_rad.extend(array("angles", angles, np.float64).ravel().tolist())
     if isinstance(center, str):
-        job.center.method = CENTERS[center]
+        job.center.method = CENTERS.pick("center", center)
     elif center is not None:
-        job.center.pixels.extend(np.atleast_1d(np.asarray(center, np.float64)).tolist())
-    if center_row is not None:
-        job.center.row, job.center.row_set = center_row, True
+        job.center.pixels.extend(np.atleast_1d(array("center", center, np.float64)).tolist())
+    row = {} if center_row is None else dict(row=whole("center_row", center_row, 0, 2 ** 32 - 1), row_set=True)
+    if row and try_centers is None:
+        job.center.MergeFrom(t.RotationCenter(**row))
     if search is not None:
-        job.center.search_begin, job.center.search_end = search
+        job.center.search_begin, job.center.search_end = several("search", search, "begin, end")
     if try_centers is not None:
-        job.try_centers.begin, job.try_centers.end, job.try_centers.step = try_centers
-        if center_row is not None:
-            job.try_centers.row, job.try_centers.row_set = center_row, True
-            job.center.ClearField("row")
-            job.center.ClearField("row_set")
-    options = job.reconstruction
-    options.CopyFrom(_OPTIONS(algorithm=ALGORITHMS[algorithm], form=FORMS[form], iterations=iterations, **fields))
-    if interpolation:
-        options.interpolation = INTERPOLATIONS[interpolation]
-    if filter:
-        options.filter = FILTERS[filter]
-    for name, value in (("min_value", min), ("max_value", max), ("mask_ratio", mask), ("padding", padding)):
-        if value is not None:
-            setattr(options, name, value)
-            setattr(options, name + "_set", True)
+        begin, end, step = several("try_centers", try_centers, "begin, end, step")
+        job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
+    if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
+        filter = filter or "shepp-logan"  # TomoPy's
+    bounds = dict(min_value=min, max_value=max, mask_ratio=mask, padding=padding)
+    job.reconstruction.CopyFrom(message(
+        _OPTIONS, dict(algorithm=algorithm, form=form, iterations=iterations, interpolation=interpolation or None, filter=filter or None,
+                       **bounds, **{f"{name}_set": True for name, value in bounds.items() if value is not None}, **fields),
+        called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"}))
     return job
+
+
+def _set_input(job: t.TomographyJob, input) -> None:
+    for name, kind in (("file", t.ProjectionFile), ("arrays", t.ProjectionArrays), ("push", source_pb2.PushedProjections)):
+        if isinstance(input, kind):
+            getattr(job, name).CopyFrom(input)
+            return
+    if isinstance(input, dict):
+        job.file.CopyFrom(message(t.ProjectionFile, input, "input."))
+    elif isinstance(input, (str, os.PathLike)):
+        job.file.path = os.fspath(input)
+    else:
+        raise ValueError(f"input is {short(input)}; allowed are a path, a dict of ProjectionFile's fields, octavo.ProjectionFile(), "
+                         "octavo.ProjectionArrays(), octavo.PushedProjections(); arrays of this process: octavo.recon()")
 
 
 # -- tomopy.recon
 
-_TOMOPY_INTERPOLATIONS = {"nn": "nearest", "linear": "linear", "cubic": "cubic", "0": "nearest", "1": "linear", "2": "cubic"}
-_TOMOPY_FILTERS = {"shepp": "shepp-logan", "cosine": "cosine", "hann": "hann", "hamming": "hamming", "ramlak": "ramp", "parzen": "parzen",
-                   "butterworth": "butterworth"}
-_REFUSED = {"art": "ray by ray; sirt and cgls solve the same equations", "bart": "is sirt with blocks: algorithm='sirt', num_block=...",
-            "osem": "is mlem with blocks: algorithm='mlem', num_block=...", "ospml_hybrid": "has no counterpart", "ospml_quad": "has no counterpart",
-            "pml_hybrid": "has no counterpart", "pml_quad": "has no counterpart", "tv": "has no counterpart", "grad": "has no counterpart",
-            "tikh": "has no counterpart", "vector": "has no counterpart"}
+_TOMOPY_INTERPOLATIONS = Names({"NN": 0, "LINEAR": 1, "CUBIC": 2}, aliases={"nearest": "NN"})
+_TOMOPY_FILTERS = Names({"shepp": 0, "cosine": 1, "hann": 2, "hamming": 3, "ramlak": 4, "parzen": 5, "butterworth": 6},
+                        aliases={"shepp-logan": "shepp", "hanning": "hann", "ramp": "ramlak", "ram-lak": "ramlak"}, refused=FILTERS.refused)
 
 
+def _algorithm(algorithm) -> str:
+    """As TomoPy names it, "gridrec" by default."""
+    name = "gridrec" if algorithm is None else algorithm
+    if callable(name):
+        raise ValueError("algorithm is a function; allowed are the names fbp, gridrec, sirt, mlem, cgls")
+    return "gridrec" if name == "gridrec" else ALGORITHMS.name("algorithm", name)
+
+
+def _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par) -> dict:
+    for argument, value in (("filter_name", filter_name), ("filter_par", filter_par)):
+        if value is not None:
+            raise ValueError(f"{argument} is {short(value)} with an iterative algorithm; allowed are num_iter, num_block, interpolation; filters are for "
+                             "fbp and gridrec")
+    options = dict(iterations=whole("num_iter", 1 if num_iter is None else num_iter, 1, 2 ** 32 - 1),
+                   subsets=whole("num_block", 1 if num_block is None else num_block, 1, 2 ** 32 - 1))
+    if interpolation is not None:
+        number = _TOMOPY_INTERPOLATIONS.pick("interpolation", interpolation)
+        options["interpolation"] = ("nearest", "linear", "cubic")[whole("interpolation", number, 0, 2)]
+    return options
+
+
+def _direct_options(algorithm: str, num_iter, num_block, interpolation, filter_name, filter_par) -> dict:
+    for argument, value in (("num_iter", num_iter), ("num_block", num_block), ("interpolation", interpolation)):
+        if value is not None:
+            raise ValueError(f"{argument} is {short(value)} with {algorithm}, which does not iterate; allowed are filter_name, filter_par, or "
+                             "algorithm='sirt', 'mlem', 'cgls'")
+    name = _TOMOPY_FILTERS.name("filter_name", filter_name or ("shepp" if algorithm == "gridrec" else "ramlak"))
+    options = dict(filter=FILTERS.name("filter_name", name))
+    if filter_par is not None:
+        cutoff, order = [*np.atleast_1d(array("filter_par", filter_par, np.float64)).tolist(), 0.0][:2]
+        options.update(filter_cutoff=cutoff, filter_order=order)
+    return options
+
+
+@explained(tomography, covered=("input", "angles", "prepare", "initial", "batch", "image_size", "iterations", "subsets", "filter", "filter_cutoff",
+                                "filter_order", "center_row", "search", "try_centers", "projections", "rows", "columns", "pixel_size_um"))
 def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Optional[str] = None, init_recon=None, ncore: Optional[int] = None,
-          nchunk: Optional[int] = None, *, num_iter: int = 1, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
-          num_block: int = 1, ind_block=None, reg_par=None, filter_name: Optional[str] = None, filter_par=None, accelerated: Optional[bool] = None,
-          pool_size: int = 0, interpolation: Union[None, str, int] = None, device: Union[None, str, int] = None, grid_size=None, block_size=None,
-          form: str = "corrected", client: Optional[Client] = None, progress: Optional[Callable] = None, **fields) -> np.ndarray:
+          nchunk: Optional[int] = None, *, num_iter: Optional[int] = None, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
+          num_block: Optional[int] = None, ind_block=None, reg_par=None, filter_name: Optional[str] = None, filter_par=None,
+          accelerated: Optional[bool] = None, pool_size: int = 0, interpolation: Union[None, str, int] = None, device: Union[None, str, int] = None,
+          grid_size=None, block_size=None, form: Union[str, int] = "corrected", client: Optional[Client] = None, progress: Optional[Callable] = None,
+          **fields) -> np.ndarray:
     """Reconstructs as tomopy.recon does, on the server: the same argument names, the same axes, [slice, y, x] float32.
 
     tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm;  theta  radians, [angle]
@@ -139,70 +223,58 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ...
     What the other arguments mean here is a table in TOMOGRAPHY.md beside this package. Raises ValueError for what has no counterpart.
     """
-    name = "gridrec" if algorithm is None else algorithm
-    if not isinstance(name, str):
-        raise ValueError("algorithm is a function; allowed are the names fbp, gridrec, sirt, mlem, cgls")
-    if name in _REFUSED:
-        raise ValueError(f"algorithm '{name}' {_REFUSED[name]}")
-    if name == "gridrec":
-        name = "fbp"  # the direct method of this server; same filters
-    if name not in ALGORITHMS:
-        raise ValueError(f"algorithm is '{algorithm}'; allowed are fbp, gridrec, sirt, mlem, cgls")
-    iterative = name != "fbp"
-    tomo = np.asarray(tomo, np.float32)
-    if tomo.ndim != 3:
-        raise ValueError(f"tomo has {tomo.ndim} axes; allowed are 3")
-    theta = np.asarray(theta, np.float64).ravel()
+    called = _algorithm(algorithm)
+    name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
+    tomo = array("tomo", tomo, np.float32, "[slice, angle, column]" if sinogram_order else "[angle, slice, column]")
+    theta = array("theta", theta, np.float64).ravel()
     slices, columns = tomo.shape[0 if sinogram_order else 1], tomo.shape[2]
     if len(theta) != tomo.shape[1 if sinogram_order else 0]:
-        raise ValueError(f"theta has {len(theta)} angles, tomo {tomo.shape[1 if sinogram_order else 0]}")
+        raise ValueError(f"theta has {len(theta)} angles, tomo {tomo.shape[1 if sinogram_order else 0]}; allowed is one for each")
     if num_gridx != num_gridy and None not in (num_gridx, num_gridy):
-        raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square here")
+        raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square here, so allowed is the same for both")
     size = num_gridx or num_gridy or columns
     for argument, value in (("ind_block", ind_block), ("reg_par", reg_par)):
         if value is not None:
             raise ValueError(f"{argument} has no counterpart: blocks are chosen for even angles (num_block), and there is no regularisation")
     if accelerated and name not in ("sirt", "mlem"):
-        raise ValueError(f"accelerated is for sirt and mlem, not {algorithm}")  # as TomoPy
-    if int(num_iter) != num_iter or num_iter < 1:
-        raise ValueError(f"num_iter is {num_iter}; allowed are whole numbers from 1 on")
-    options = dict(fields)
-    if iterative:
-        options.update(iterations=int(num_iter), subsets=num_block)
-        if interpolation is not None:
-            if str(interpolation).lower() not in _TOMOPY_INTERPOLATIONS:
-                raise ValueError(f"interpolation is {interpolation!r}; allowed are NN, LINEAR, CUBIC")
-            options["interpolation"] = _TOMOPY_INTERPOLATIONS[str(interpolation).lower()]
+        raise ValueError(f"accelerated is {accelerated} with {called}; allowed with sirt and mlem")  # as TomoPy
+    if name == "fbp":
+        options = _direct_options(called, num_iter, num_block, interpolation, filter_name, filter_par)
     else:
-        if filter_name not in (None, "none") and filter_name not in _TOMOPY_FILTERS:
-            raise ValueError(f"filter_name is '{filter_name}'; allowed are {', '.join(_TOMOPY_FILTERS)}")
-        if filter_name == "none":
-            raise ValueError("filter_name is 'none': an unfiltered back projection has no counterpart")
-        options["filter"] = _TOMOPY_FILTERS[filter_name or ("shepp" if algorithm in (None, "gridrec") else "ramlak")]
-        if filter_par is not None:
-            options["filter_cutoff"], options["filter_order"] = np.atleast_1d(filter_par)[:2].tolist() if np.size(filter_par) > 1 else (float(np.atleast_1d(filter_par)[0]), 0)
+        options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
     if center is not None and not isinstance(center, str):
-        center = np.atleast_1d(np.asarray(center, np.float64)) - 0.5
+        center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):
             raise ValueError(f"center has {len(center)} values; allowed are 1 or {slices}, one per slice")
-        if form == "tomopy":
+        if FORMS.pick("form", form) == _OPTIONS.TOMOPY:
             center = None  # ignored there too
+    if init_recon is not None:
+        init_recon = array("init_recon", init_recon, np.float32)
+        if init_recon.shape != (slices, size, size):
+            raise ValueError(f"init_recon has the shape {init_recon.shape}; allowed is {(slices, size, size)}")
+    work = dict(algorithm=name, form=form, center=center, angles=theta, prepare=preparation(already_sinograms=True), batch=nchunk or 0, image_size=size,
+                **options, **fields)
+    tomography("", **work)  # what is wrong with them is told before anything is sent
     own = client is None
     client = client or Client()
+    try:
+        return _recon(client, tomo, init_recon, sinogram_order, work, _device(client, device), progress)
+    finally:
+        if own:
+            client.close()
+
+
+def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], sinogram_order: bool, work: dict, device: str,
+           progress: Optional[Callable]) -> np.ndarray:
     made = []
     try:
-        data = client.buffers.put(np.ascontiguousarray(tomo))
-        made.append(data.name)
+        made.append(client.buffers.put(tomo).name)
         initial = ""
         if init_recon is not None:
-            start = np.asarray(init_recon, np.float32)
-            if start.shape != (slices, size, size):
-                raise ValueError(f"init_recon has the shape {start.shape}; allowed is {(slices, size, size)}")
-            initial = client.buffers.put(np.ascontiguousarray(_to_server(start, form))).name
+            initial = client.buffers.put(init_recon).name
             made.append(initial)
-        work = tomography(t.ProjectionArrays(projections=data.name, sinogram_order=sinogram_order), algorithm=name, form=form, center=center,
-                          angles=theta, prepare=preparation(already_sinograms=True), initial=initial, batch=nchunk or 0, image_size=size, **options)
-        job = client.submit_job(work, device=_device(client, device))
+        arrays = t.ProjectionArrays(projections=made[0], sinogram_order=sinogram_order)
+        job = client.submit_job(tomography(arrays, initial=initial, **work), device=device)
         try:
             for job in client.watch_job(job.name):
                 if progress:
@@ -213,23 +285,12 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
         if job.state != job_pb2.JOB_DONE:
             client.wait_job(job.name)  # raises what it failed of
         try:
-            result = client.read(job.volumes[0])
+            return client.read(job.volumes[0])
         finally:
             client.discard(job.volumes[0])
-        return _to_tomopy(result, form)
     finally:
         for buffer in made:
             client.buffers.destroy(buffer)
-        if own:
-            client.close()
-
-
-def _to_tomopy(volume: np.ndarray, form: str) -> np.ndarray:
-    return volume
-
-
-def _to_server(volume: np.ndarray, form: str) -> np.ndarray:
-    return volume
 
 
 def _device(client: Client, device) -> str:
@@ -238,7 +299,7 @@ def _device(client: Client, device) -> str:
         return str(device or "")
     backend = {"gpu": "cuda", "1": "cuda", "cpu": "host", "0": "host"}.get(str(device).lower())
     if backend is None:
-        raise ValueError(f"device is {device!r}; allowed are gpu, cpu, auto, devices/<n>")
+        raise ValueError(f"device is {device!r}; allowed are gpu, cpu, auto, devices/<n>{closest(str(device), ('gpu', 'cpu', 'auto'))}")
     found = [one.name for one in client.devices() if one.backend == backend]
     if not found:
         raise ValueError(f"device is {device!r}, but the server has none of it: {', '.join(one.backend for one in client.devices())}")

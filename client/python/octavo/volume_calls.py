@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
 from octavo import buffers, errors, formats
+from octavo.arguments import explained, explained_methods, message
 from octavo.frames import NUMPY
+from octavo.names import Names
 from octavo.paging import pages
 from octavo.session import Lease
-from octavo.v1 import types_pb2, volume_pb2
+from octavo.v1 import operation_pb2, types_pb2, volume_pb2
 
-TIERS = {"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}
+TIERS = Names({"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}, of=types_pb2.Tier)
+
+
+def _operation(operation) -> volume_pb2.Operation:
+    """An operation on a volume: one of its own, or on the array."""
+    if isinstance(operation, volume_pb2.Operation):
+        return operation
+    if isinstance(operation, operation_pb2.ArrayOperation):
+        return volume_pb2.Operation(array=operation)
+    name, fields = buffers.one_operation(operation, volume_pb2.Operation, operation_pb2.ArrayOperation)
+    if name == "array":
+        return volume_pb2.Operation(array=buffers.array_operation(fields))
+    if name in volume_pb2.Operation.DESCRIPTOR.fields_by_name:
+        return message(volume_pb2.Operation, {name: fields})
+    return volume_pb2.Operation(array=buffers.array_operation(operation))
 
 
 def _token(lease: Optional[Lease]) -> str:
     return lease.token if lease is not None else ""
 
 
+@explained_methods
 class VolumeCalls:
     """What octavo.Client does with volumes."""
 
-    def volumes(self, scan: str = "", states: Sequence[int] = ()) -> List[volume_pb2.Volume]:
-        """Volumes in device memory (or in `states`), oldest first."""
-        return pages(lambda token: self._call(self._volumes.ListVolumes, volume_pb2.ListVolumesRequest(
-            scan=scan, states=states, page_size=1000, page_token=token)), "volumes")
+    def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
+        """Volumes in memory (or in `states`: "held", "committed", "discarded", ...), oldest first."""
+        return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
+            scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
 
     def volume(self, name: str) -> volume_pb2.Volume:
         return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name))
@@ -36,8 +53,8 @@ class VolumeCalls:
         """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
         array = flat = None
         done = 0
-        with errors.raising():
-            for part in self._volumes.ReadVolume(volume_pb2.ReadVolumeRequest(name=name, start=start, count=count)):
+        with errors.raising(self.address):
+            for part in self._volumes.ReadVolume(message(volume_pb2.ReadVolumeRequest, dict(name=name, start=start, count=count))):
                 if array is None:
                     array = np.empty(tuple(part.shape), NUMPY[part.volume.dtype])
                     flat = memoryview(array).cast("B")
@@ -53,17 +70,18 @@ class VolumeCalls:
         """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
         return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease)))
 
-    def spill(self, name: str, tier: str = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+    def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
-        request = volume_pb2.SpillVolumeRequest(name=name, tier=TIERS[tier], lease_token=_token(lease))
-        with errors.raising():
+        request = message(volume_pb2.SpillVolumeRequest, dict(name=name, tier=tier, lease_token=_token(lease)))
+        with errors.raising(self.address):
             return self._volumes.SpillVolume(request)  # as long as it takes
 
     def restore(self, name: str) -> volume_pb2.Volume:
         """Moves them back to its device."""
-        with errors.raising():
+        with errors.raising(self.address):
             return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
 
+    @explained(formats.commit_options)
     def commit(self, name: str, destination: str, format: str = "zarr", progress: Optional[Callable] = None, request_id: str = "",
                lease: Optional[Lease] = None, **options) -> volume_pb2.CommitResult:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
@@ -80,12 +98,17 @@ class VolumeCalls:
                 result = step.result
         return result
 
+    @explained(formats.commit_options)
     def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", lease: Optional[Lease] = None,
                     **options) -> Iterator[volume_pb2.CommitProgress]:
+        """The same, step by step: leaving the loop cancels the commit."""
         request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
                                                  options=formats.commit_options(destination, format, **options))
+        return self._commit(request, lease)
+
+    def _commit(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[volume_pb2.CommitProgress]:
         call = self._volumes.CommitVolume(request)
-        with errors.raising():
+        with errors.raising(self.address):
             try:
                 for step in call:
                     if lease is not None and step.HasField("result"):
@@ -99,18 +122,14 @@ class VolumeCalls:
         {"doppler": {...}} with the fields of those messages, or operations on the array [y, x, z]: {"mip": {"axis": 2}},
         {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). asynchronous: returns when the work is planned;
         wait_volume() waits for it."""
-        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous)
-        for operation in operations:
-            if not operation or set(operation) & {"cartesian", "angiography", "doppler", "reprocess", "array"}:
-                request.operations.add(**operation)
-            else:
-                request.operations.add(array=buffers.array_operation(operation))
-        with errors.raising():
+        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous,
+                                                 operations=[_operation(one) for one in operations])
+        with errors.raising(self.address):
             return self._volumes.DeriveVolume(request)  # as long as it takes
 
     def wait_volume(self, name: str) -> volume_pb2.Volume:
         """Waits until a volume is complete (HELD, or whatever became of it)."""
-        with errors.raising():
+        with errors.raising(self.address):
             return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name))
 
     def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:

@@ -1,0 +1,224 @@
+"""What callers give, checked where they give it: an argument or a value that is not allowed is an error that names it and says what is."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import os
+from typing import Callable, Dict, List, Mapping, Optional
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.message import Message
+
+from octavo.names import Names, closest, short
+
+_WHOLE = {Field.CPPTYPE_INT32: (-2 ** 31, 2 ** 31 - 1), Field.CPPTYPE_UINT32: (0, 2 ** 32 - 1), Field.CPPTYPE_INT64: (-2 ** 63, 2 ** 63 - 1),
+          Field.CPPTYPE_UINT64: (0, 2 ** 64 - 1)}
+_REAL = (Field.CPPTYPE_DOUBLE, Field.CPPTYPE_FLOAT)
+
+
+# -- values
+
+def whole(field: str, value, lo: int, hi: int) -> int:
+    """A whole number from lo to hi."""
+    number = value.item() if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0 else value
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if not isinstance(number, numbers.Integral) or not lo <= number <= hi:
+        raise ValueError(f"{field} is {short(value)}; allowed are whole numbers from {lo} to {hi}")
+    return int(number)
+
+
+def real(field: str, value) -> float:
+    """A number; what is finite enough says the server."""
+    if isinstance(value, str) or isinstance(value, bool):
+        raise ValueError(f"{field} is {short(value)}; allowed are numbers")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{field} is {short(value)}; allowed are numbers") from None
+
+
+def several(field: str, value, what: str) -> tuple:
+    """As many numbers as `what` has words: several("radius", (0, 3), "begin, end")."""
+    count = len(what.split(","))
+    try:
+        values = tuple(value) if not isinstance(value, str) else ()
+    except TypeError:
+        values = ()
+    if len(values) != count:
+        raise ValueError(f"{field} is {short(value)}; allowed are {count} numbers: ({what})")
+    return tuple(real(field, one) for one in values)
+
+
+def array(field: str, value, dtype, axes: str = "") -> np.ndarray:
+    """An array of numbers. axes: those that it must have, "[row, column]"; several where "or" stands between them."""
+    try:
+        made = np.asarray(value, dtype)
+    except (TypeError, ValueError):
+        raise ValueError(f"{field} is {short(value)}; allowed is an array of numbers{' ' + axes if axes else ''}") from None
+    if axes and made.ndim not in [one.count(",") + 1 for one in axes.split(" or ")]:
+        raise ValueError(f"{field} has the shape {made.shape}; allowed is {axes}")
+    return made
+
+
+# -- messages
+
+def message(kind, fields: Mapping[str, object], where: str = "", called: Optional[Mapping[str, str]] = None,
+            names: Optional[Mapping[str, Names]] = None):
+    """A message of `kind`. Values may be texts for enums, dicts for messages, None for what is not set.
+
+    where   what goes before the names of fields in errors: "retention."
+    called  what the caller knows a field as, if not by its name
+    names   for fields whose enum has more names than they take
+    """
+    made = kind()
+    by_name = kind.DESCRIPTOR.fields_by_name
+    for name, value in fields.items():
+        if name not in by_name:
+            raise TypeError(f"{where}{name} is no field; allowed are {', '.join(where + one for one in by_name)}{closest(name, by_name)}")
+        if value is not None:
+            _set(made, by_name[name], where + (called or {}).get(name, name), value, (names or {}).get(name))
+    return made
+
+
+def _set(made, field, label: str, value, names: Optional[Names]) -> None:
+    if field.label == Field.LABEL_REPEATED:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            _set_map(getattr(made, field.name), field.message_type.fields_by_name, label, value)
+        else:
+            getattr(made, field.name).extend(_list(field, label, value, names))
+    elif field.message_type is not None:
+        getattr(made, field.name).SetInParent()
+        getattr(made, field.name).CopyFrom(_message(field, label, value))
+    else:
+        setattr(made, field.name, _scalar(field, label, value, names))
+
+
+def _set_map(entries, of, label: str, value) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{label} is {short(value)}; allowed is a dict")
+    for key, one in value.items():
+        entries[_scalar(of["key"], f"a key of {label}", key, None)] = _scalar(of["value"], f"{label}[{key!r}]", one, None)
+
+
+def _list(field, label: str, value, names: Optional[Names]) -> list:
+    if isinstance(value, (str, bytes, Mapping, Message)) or not hasattr(value, "__iter__"):
+        raise ValueError(f"{label} is {short(value)}; allowed is a list")
+    if field.message_type is not None:
+        return [_message(field, f"{label}[{i}]", one) for i, one in enumerate(value)]
+    if isinstance(value, np.ndarray) and value.ndim == 1 and field.cpp_type in _REAL and value.dtype.kind in "iuf":
+        return value.tolist()  # checked by their type: there may be many
+    return [_scalar(field, f"{label}[{i}]", one, names) for i, one in enumerate(value)]
+
+
+def _message(field, label: str, value):
+    kind = field.message_type._concrete_class
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, Mapping):
+        return message(kind, value, label + ".")
+    raise ValueError(f"{label} is {short(value)}; allowed is {kind.DESCRIPTOR.full_name}, or a dict of its fields: "
+                     f"{', '.join(kind.DESCRIPTOR.fields_by_name)}")
+
+
+def _scalar(field, label: str, value, names: Optional[Names]):
+    if field.enum_type is not None:
+        return (names if names is not None else Names.of_enum(field.enum_type)).pick(label, value)
+    if field.cpp_type in _WHOLE:
+        return whole(label, value, *_WHOLE[field.cpp_type])
+    if field.cpp_type in _REAL:
+        return real(label, value)
+    if field.cpp_type == Field.CPPTYPE_BOOL:
+        if isinstance(value, (bool, np.bool_)) or (isinstance(value, numbers.Integral) and value in (0, 1)):
+            return bool(value)
+        raise ValueError(f"{label} is {short(value)}; allowed are True and False")
+    if field.type == Field.TYPE_BYTES:
+        return bytes(value)
+    return text(label, value)
+
+
+def text(label: str, value) -> str:
+    """A text, a path, or the name of what is called so: of a Scan, a Volume, a Job …"""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Message) and "name" in value.DESCRIPTOR.fields_by_name:
+        return value.name
+    raise ValueError(f"{label} is {short(value)}; allowed is text")
+
+
+# -- arguments
+
+def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable:
+    """For functions that people call: an argument that there is not is a TypeError that says which there are, and which is near; where text is
+    wanted (annotated `str`), a message that has a name stands for it.
+
+    takes    what **fields are: messages' classes, whose fields they are, or functions that they go on to
+    called   fields of those that are arguments here by another name (field → argument); they are taken by both
+    covered  fields of those that must not be given, because others make them
+    """
+    called = dict(called or {})
+
+    def decorate(function: Callable) -> Callable:
+        parameters = list(inspect.signature(function).parameters.values())
+        plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        own = [p.name for p in plain if p.name != "self"]
+        texts = {p.name for p in plain if p.annotation in ("str", "Optional[str]", str)}
+        text_places = [(i, p.name) for i, p in enumerate(plain) if p.name in texts and p.kind != p.KEYWORD_ONLY]
+        allowed = list(own)
+        for one in takes:
+            fields = one.allowed if callable(getattr(one, "explain", None)) else list(one.DESCRIPTOR.fields_by_name)
+            allowed += [name for name in fields if name not in allowed and name not in called and name not in covered]
+        known = set(allowed)
+
+        def explain(name: str) -> str:
+            what = f"{function.__name__}() has no argument '{name}'"
+            others = [other for other, names in _BUILDERS.items() if name in names and other != function.__name__]
+            taken = f"; octavo.{others[0]}() takes it" if others else ""
+            return f"{what}{taken}; allowed are {', '.join(allowed)}{'' if others else closest(name, allowed)}"
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            if not kwargs.keys() <= known:
+                kwargs = {called.get(name, name): value for name, value in kwargs.items()}
+                for name in kwargs:
+                    if name not in known:
+                        raise TypeError(explain(name))
+            for place, name in text_places:
+                if place < len(args) and not isinstance(args[place], str) and args[place] is not None:
+                    args = (*args[:place], text(name, args[place]), *args[place + 1:])
+            for name in texts & kwargs.keys():
+                if not isinstance(kwargs[name], str) and kwargs[name] is not None:
+                    kwargs[name] = text(name, kwargs[name])
+            return function(*args, **kwargs)
+
+        call.allowed, call.explain = allowed, explain
+        return call
+
+    return decorate
+
+
+_BUILDERS: Dict[str, List[str]] = {}
+
+
+def builder(*takes, **options) -> Callable:
+    """As explained, for a function whose result is given to another: that one's errors know that this takes an argument."""
+
+    def decorate(function: Callable) -> Callable:
+        made = explained(*takes, **options)(function)
+        _BUILDERS[function.__name__] = made.allowed
+        return made
+
+    return decorate
+
+
+def explained_methods(kind):
+    """All public methods of a class that are not explained yet."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__") and not hasattr(method, "explain"):
+            setattr(kind, name, explained()(method))
+    return kind

@@ -1,0 +1,138 @@
+"""Names that people write for the numbers of an enum. What is not one of them is an error that says which are."""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from typing import Dict, Iterable, Mapping, Optional
+
+import numpy as np
+
+
+def folded(text: str) -> str:
+    """How names are compared: in any case, with "-" and " " as "_"."""
+    return text.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def closest(text: str, allowed: Iterable[str]) -> str:
+    """"; did you mean '…'?", or nothing where none is near."""
+    by_fold = {folded(name): name for name in allowed}
+    found = difflib.get_close_matches(folded(text), by_fold, n=1)
+    return f"; did you mean '{by_fold[found[0]]}'?" if found else ""
+
+
+def short(value) -> str:
+    """A value as an error shows it."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} {value.shape}"
+    if isinstance(value, (str, numbers.Number, type(None))):
+        text = repr(value)
+    else:
+        text = f"{value!r} ({type(value).__name__})"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+_OF: Dict[str, "Names"] = {}  # by the full name of the enum
+
+
+class Names(dict):
+    """Name → number.
+
+    of       the enum (scan_pb2.Format) whose fields take these names wherever they are
+    aliases  other words for the same, as other packages have them: word → name
+    refused  other packages' words that nothing here stands for: word → what to do instead
+    also     what is allowed besides names
+    """
+
+    def __init__(self, numbers_of: Mapping[str, int], aliases: Optional[Mapping[str, str]] = None, refused: Optional[Mapping[str, str]] = None,
+                 also: str = "", of=None):
+        super().__init__(numbers_of)
+        self.aliases = {folded(word): name for word, name in (aliases or {}).items()}
+        self.refused = {folded(word): why for word, why in (refused or {}).items()}
+        self.also = also
+        self._known = {**self.aliases, **{folded(name): name for name in numbers_of}}
+        if of is not None:
+            _OF[of.DESCRIPTOR.full_name] = self
+            self._know_protos(of.DESCRIPTOR)
+
+    def _know_protos(self, enum) -> None:
+        """What the protos call them, too."""
+        by_number = {number: name for name, number in self.items()}
+        for value in enum.values:
+            if value.number in by_number:
+                self._known.setdefault(folded(value.name), by_number[value.number])
+
+    @classmethod
+    def of_enum(cls, enum) -> "Names":
+        """Those of an enum's descriptor: its own, else those of the proto in small letters, without what all of them begin with."""
+        if enum.full_name not in _OF:
+            _OF[enum.full_name] = cls._of_proto(enum)
+        return _OF[enum.full_name]
+
+    @classmethod
+    def _of_proto(cls, enum) -> "Names":
+        values = {value.name: value.number for value in enum.values if not value.name.endswith("_UNSPECIFIED")}
+        parts = [name.split("_") for name in values]
+        common = 0
+        while len(parts) > 1 and all(len(p) > common + 1 and p[common] == parts[0][common] for p in parts):
+            common += 1
+        names = cls({"_".join(name.split("_")[common:]).lower(): number for name, number in values.items()})
+        names._know_protos(enum)
+        return names
+
+    def name_of(self, word: str) -> Optional[str]:
+        """The name that a word stands for; None if it is none."""
+        return self._known.get(folded(word))
+
+    def name(self, field: str, value: str) -> str:
+        """The same. ValueError names `field`, the word and what is allowed."""
+        name = self.name_of(value) if isinstance(value, str) else None
+        if name is None:
+            raise ValueError(self._why_not(field, value))
+        return name
+
+    def pick(self, field: str, value) -> int:
+        """The number of a name. Numbers are passed on: the server, which may be newer, says which it knows. ValueError as of name()."""
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return int(value)
+        return self[self.name(field, value)]
+
+    def _why_not(self, field: str, value) -> str:
+        allowed = f"allowed are {', '.join(self)}" + (f", {self.also}" if self.also else "")
+        if not isinstance(value, str):
+            return f"{field} is {short(value)}; {allowed}"
+        if folded(value) in self.refused:
+            return f"{field} is {value!r}: {self.refused[folded(value)]}; {allowed}"
+        return f"{field} is {value!r}; {allowed}{closest(value, self._suggested())}"
+
+    def _suggested(self) -> Iterable[str]:
+        return [*self, *self.aliases]
+
+
+class Types(Names):
+    """Element types: names of the table, NumPy's ("uint16", "<u2"), and its types themselves (np.uint16, np.dtype("u2"))."""
+
+    ALIASES = {"uint8": "u8", "int8": "i8", "uint16": "u16", "int16": "i16", "uint32": "u32", "int32": "i32", "uint64": "u64", "int64": "i64",
+               "float16": "f16", "half": "f16", "float32": "f32", "single": "f32", "float64": "f64", "double": "f64", "complex64": "c64",
+               "complex128": "c128"}
+    _BY_KIND = {"u1": "u8", "i1": "i8", "u2": "u16", "i2": "i16", "u4": "u32", "i4": "i32", "u8": "u64", "i8": "i64", "f2": "f16", "f4": "f32",
+                "f8": "f64", "c8": "c64", "c16": "c128"}
+
+    def __init__(self, numbers_of: Mapping[str, int], aliases: Optional[Mapping[str, str]] = None, of=None):
+        own = {word: name for word, name in self.ALIASES.items() if name in numbers_of}
+        super().__init__(numbers_of, {**own, **(aliases or {})}, also="NumPy's names and types for these (little-endian)", of=of)
+
+    def _suggested(self) -> Iterable[str]:
+        return self  # "int8" is near "int32", and something else
+
+    def pick(self, field: str, value) -> int:
+        if isinstance(value, numbers.Integral) or (isinstance(value, str) and self.name_of(value) is not None):
+            return super().pick(field, value)
+        try:
+            dtype = np.dtype(value)
+        except TypeError:
+            raise ValueError(self._why_not(field, value)) from None
+        name = self._BY_KIND.get(dtype.str[1:])
+        if value is None or name not in self or dtype.str[0] == ">":
+            raise ValueError(self._why_not(field, value))
+        return self[name]

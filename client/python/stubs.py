@@ -1,0 +1,39 @@
+"""Makes octavo/v1 from the protos: with Debian's protoc and grpc_python_plugin, or with the Python package grpcio-tools."""
+
+import glob
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# In the repository; in a source distribution, which brings a copy.
+PROTOS = next((folder for folder in (os.path.join(HERE, "..", "..", "proto"), os.path.join(HERE, "proto"))
+               if os.path.isdir(os.path.join(folder, "octavo", "v1"))), None)
+
+
+def files():
+    """Paths of the protos below PROTOS."""
+    if PROTOS is None:
+        raise SystemExit("octavo: the protos are missing (proto/octavo/v1, in the repository two folders up); install from a whole copy of the repository")
+    return sorted(os.path.relpath(path, PROTOS) for path in glob.glob(os.path.join(PROTOS, "octavo", "v1", "*.proto")))
+
+
+def has_protoc():
+    return shutil.which("protoc") is not None and shutil.which("grpc_python_plugin") is not None
+
+
+def generate(target):
+    """Writes octavo/v1 below `target`."""
+    if has_protoc():
+        command = ["protoc", f"--plugin=protoc-gen-grpc={shutil.which('grpc_python_plugin')}", f"--grpc_out={target}"]
+    elif importlib.util.find_spec("grpc_tools") is not None:
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"--grpc_python_out={target}"]
+    else:
+        raise SystemExit("octavo: neither protoc with grpc_python_plugin (Debian: protobuf-compiler, protobuf-compiler-grpc) nor the Python package "
+                         "grpcio-tools is there; one of them is needed to build octavo")
+    os.makedirs(os.path.join(target, "octavo", "v1"), exist_ok=True)
+    subprocess.run([*command, "-I", PROTOS or "", f"--python_out={target}", *files()], check=True)
+    with open(os.path.join(target, "octavo", "v1", "__init__.py"), "w"):
+        pass

@@ -1,0 +1,219 @@
+"""Mistakes that people make with octavo from Python: each is an error that names the argument and its value and says what is allowed, at once, and
+changes nothing. Row: the call, the kind of error, words that it must have. And the words of other packages that mean the same."""
+
+import os
+import unittest
+
+import numpy as np
+
+from harness import DaemonTest, octavo
+from octavo.v1 import scan_pb2
+
+SOURCE, SHAPE = octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1)
+TOMO, THETA = np.ones((8, 2, 16), np.float32), np.linspace(0, np.pi, 8, endpoint=False)
+PICTURE = np.arange(12.0).reshape(3, 4)
+
+
+def spec(**fields):
+    return octavo.scan_spec(SOURCE, SHAPE, **fields)
+
+
+def files(**fields):
+    return octavo.tomography("scan.h5", **fields)
+
+
+# `c` is a client, `v` a held volume u16 [8, 16, 128], `j` a tomography job that waits for pushed frames (u16 [2, 16]), `s` a scan that waits for
+# records (u16, 64 samples).
+MISTAKES = [
+    # -- names
+    ("window", lambda c, **_: octavo.processing(window="kaiser"), ValueError, ["window is 'kaiser'", "rect, hann, hamming, gauss, blackman, flat_top", "array [N]"]),
+    ("window, misspelt", lambda c, **_: octavo.processing(window="haming"), ValueError, ["'haming'", "did you mean 'hamming'"]),
+    ("dtype", lambda c, **_: octavo.processing(dtype="int64"), ValueError, ["dtype is 'int64'", "u8, i8, u16, f16, f32, c64", "NumPy"]),
+    ("dtype, big-endian", lambda c, **_: octavo.processing(dtype=">u2"), ValueError, ["'>u2'", "little-endian"]),
+    ("dtype, no type", lambda c, **_: octavo.processing(dtype=3.5), ValueError, ["dtype is 3.5", "u8, i8, u16"]),
+    ("raw_type", lambda c, **_: spec(raw_type="uint32"), ValueError, ["raw_type is 'uint32'", "u8, u16, i16, f32, u12p, u12_packed"]),
+    ("background", lambda c, **_: octavo.processing(background="static"), ValueError, ["background is 'static'", "give the spectrum itself", "none, rolling, bscan"]),
+    ("k", lambda c, **_: octavo.processing(k="wavelength"), ValueError, ["k is 'wavelength'", "wavelength_nm=", "none, source"]),
+    ("k twice", lambda c, **_: octavo.processing(k="none", polynomial=[0, 1]), ValueError, ["k and polynomial are given", "allowed is one of"]),
+    ("interpolation", lambda c, **_: octavo.processing(interpolation="spline"), ValueError, ["interpolation is 'spline'", "linear, cubic, lanczos"]),
+    ("value", lambda c, **_: octavo.processing(value="log"), ValueError, ["value is 'log'", "db, magnitude, power, real, complex"]),
+    ("levels", lambda c, **_: octavo.processing(levels=60), ValueError, ["levels is 60", "(lo, hi)"]),
+    ("fixed pattern noise", lambda c, **_: octavo.processing(fixed_pattern_noise="median"), ValueError, ["'median'", "keep, mean, quiet_segment"]),
+    ("flyback", lambda c, **_: octavo.pattern(SHAPE, flyback="fast"), ValueError, ["flyback is 'fast'", "fixed, fixed_linear, minimum_time"]),
+    ("marker", lambda c, **_: octavo.marker("m", "line"), ValueError, ["at is 'line'", "volume, bscan, record"]),
+    ("retention", lambda c, **_: spec(retention=dict(on_full="spill")), ValueError,
+     ["retention.on_full is 'spill'", "stop_at_volume, drop_new, spill_host, spill_disk"]),
+    ("insert", lambda c, **_: spec(queue="q", insert="first"), ValueError, ["insert is 'first'", "append, interrupt_at_volume, interrupt_now"]),
+    ("insert without queue", lambda c, **_: spec(insert="append"), ValueError, ["insert is 'append' without a queue", "queue="]),
+    ("algorithm", lambda c, **_: files(algorithm="fpb"), ValueError, ["algorithm is 'fpb'", "fbp, sirt, mlem, cgls", "did you mean 'fbp'"]),
+    ("algorithm of TomoPy", lambda c, **_: files(algorithm="osem"), ValueError, ["'osem'", "mlem with blocks", "fbp, sirt, mlem, cgls"]),
+    ("filter", lambda c, **_: files(filter="gaussian"), ValueError, ["filter is 'gaussian'", "ramp, shepp-logan, cosine, hann"]),
+    ("rings of tomopy-cli", lambda c, **_: octavo.preparation(rings="ti"), ValueError, ["rings is 'ti'", "no counterpart", "sorting, large_stripe"]),
+    ("rings, smoothing", lambda c, **_: octavo.preparation(rings=["sorting", "sf"]), ValueError, ["rings is 'sf'", "no counterpart", "sorting, large_stripe"]),
+    ("rings, misspelt", lambda c, **_: octavo.preparation(rings=["vo-al"]), ValueError, ["'vo-al'", "all_stripe", "did you mean 'vo_all'"]),
+    ("center", lambda c, **_: files(center="automatic"), ValueError, ["center is 'automatic'", "auto, vo, entropy, phase_correlation", "the column itself"]),
+    ("place", lambda c, **_: files(place="host"), ValueError, ["place is 'host'", "device, disk"]),
+    ("angle unit", lambda c, **_: octavo.ProjectionFile(path="a", angle_unit="grad"), ValueError, ["angle_unit is 'grad'", "degrees, radians"]),
+    ("format", lambda c, v, **_: c.commit(v, "x", format="dicom"), ValueError, ["format is 'dicom'", "zarr, npy, nrrd, nifti, tiff, mat, hdf5, bin"]),
+    ("codec", lambda c, v, **_: c.commit(v, "x", codec="lz4"), ValueError, ["codec is 'lz4'", "zstd, gzip, blosc-zstd, blosc-lz4"]),
+    ("tier", lambda c, v, **_: c.spill(v, "ram"), ValueError, ["tier is 'ram'", "device, host, disk"]),
+    ("states", lambda c, **_: c.volumes(states=["keeping"]), ValueError, ["states[0] is 'keeping'", "acquiring, held, committing"]),
+    ("states of jobs", lambda c, **_: c.jobs(states="done"), ValueError, ["states is 'done'", "a list"]),
+    ("product", lambda c, **_: c.subscribe("", ["mipp"]), ValueError, ["products[0] is 'mipp'", "mip, aip, bscan, volume, event, angiogram"]),
+    ("axis", lambda c, **_: c.subscribe("", axis="depth"), ValueError, ["axis is 'depth'", "x, y, z"]),
+    ("delivery", lambda c, **_: c.subscribe("", delivery="newest"), ValueError, ["delivery is 'newest'", "latest, drop_oldest, lossless"]),
+    ("encoding", lambda c, **_: c.subscribe("", encoding="tiff"), ValueError, ["encoding is 'tiff'", "raw, png, jpeg"]),
+    ("colours", lambda c, **_: c.subscribe("", encoding="png", image=dict(colour_map="jet")), ValueError, ["image.colour_map is 'jet'", "gray, gray_inverted, viridis"]),
+    ("kind of frame", lambda c, j, **_: c.push_projections(j, [octavo.ProjectionFrame(0, np.zeros((2, 16), "<u2"), "flats")]), ValueError,
+     ["kind of frame 0 is 'flats'", "projection, flat, dark"]),
+    ("type of a buffer", lambda c, **_: c.buffers.create((4, 4), "float8"), ValueError, ["dtype is 'float8'", "u8, i8, u16"]),
+    ("array of a type that there is not", lambda c, **_: c.buffers.put(np.array(["a", "b"])), ValueError, ["dtype is", "u8, i8, u16"]),
+    ("operation", lambda c, v, **_: c.derive(v, {"mipp": {"axis": 2}}), ValueError, ["'mipp'", "cartesian, angiography", "mip, aip", "did you mean 'mip'"]),
+    ("kind of a reduction", lambda c, v, **_: c.derive(v, {"reduce": {"kind": "median"}}), ValueError, ["reduce.kind is 'median'", "sum, min, max, mean, std"]),
+    # -- arguments that there are not
+    ("argument", lambda c, **_: octavo.raster(16, 8, volums=3), TypeError, ["raster() has no argument 'volums'", "volumes", "did you mean 'volumes'"]),
+    ("argument of another", lambda c, **_: c.submit_scan(SOURCE, SHAPE, window="hann"), TypeError, ["submit_scan() has no argument 'window'", "octavo.processing() takes it"]),
+    ("argument of another job", lambda c, **_: c.submit_job(files(), algorithm="sirt"), TypeError, ["submit_job() has no argument 'algorithm'", "octavo.tomography() takes it"]),
+    ("field of a dict", lambda c, **_: spec(retention=dict(hold_slot=3)), TypeError, ["retention.hold_slot is no field", "retention.hold_slots", "did you mean"]),
+    ("field of an operation", lambda c, v, **_: c.derive(v, {"mip": {"axes": 2}}), TypeError, ["mip.axes is no field", "mip.axis"]),
+    ("argument of replay", lambda c, **_: octavo.replay("a.raw", loop=3), TypeError, ["'loop'", "loops", "did you mean 'loops'"]),
+    ("argument of commit", lambda c, v, **_: c.commit(v, "x", compresion=3), TypeError, ["commit() has no argument 'compresion'", "codec"]),
+    ("argument of recon", lambda c, **_: octavo.recon(TOMO, THETA, iterations=5, client=c), TypeError, ["recon() has no argument 'iterations'", "num_iter"]),
+    ("argument of preparation", lambda c, **_: octavo.preparation(ring="sorting"), TypeError, ["'ring'", "did you mean 'rings'"]),
+    ("argument of the client", lambda c, **_: octavo.Client(adress="localhost:50051"), TypeError, ["'adress'", "did you mean 'address'"]),
+    # -- values
+    ("no pattern", lambda c, **_: c.submit_scan(SOURCE), ValueError, ["pattern is None", "octavo.raster()"]),
+    ("source as text", lambda c, **_: c.submit_scan("simulated", SHAPE), ValueError, ["source is 'simulated'", "octavo.simulated()"]),
+    ("source and pattern swapped", lambda c, **_: c.submit_scan(SHAPE, SOURCE), ValueError, ["source is", "octavo.simulated()"]),
+    ("whole spec and more", lambda c, **_: c.submit_scan(scan_pb2.ScanSpec(), title="a"), ValueError, ["source is a whole ScanSpec", "title"]),
+    ("negative number", lambda c, **_: octavo.raster(-16, 8), ValueError, ["ascans is -16", "whole numbers from 0"]),
+    ("text for a number", lambda c, **_: octavo.raster("16", 8), ValueError, ["ascans is '16'", "whole numbers"]),
+    ("half a number", lambda c, **_: octavo.simulated(seed=1.5), ValueError, ["seed is 1.5", "whole numbers"]),
+    ("seed below zero", lambda c, **_: octavo.simulated(seed=-1), ValueError, ["seed is -1", "whole numbers from 0"]),
+    ("one radius", lambda c, **_: octavo.radial(16, 8, radius=3), ValueError, ["radius is 3", "(begin, end)"]),
+    ("three radii", lambda c, **_: octavo.spiral(16, 8, radius=(0, 1, 2)), ValueError, ["radius is (0, 1, 2)", "2 numbers: (inner, outer)"]),
+    ("points", lambda c, **_: octavo.freeform([[1, 2, 3]]), ValueError, ["points has the shape (1, 3)", "x and y"]),
+    ("a name that is a number", lambda c, **_: c.volume(7), ValueError, ["name is 7", "text"]),
+    ("a spectrum of words", lambda c, **_: octavo.processing(background=["a"]), ValueError, ["background is ['a']", "array of numbers"]),
+    ("chains", lambda c, **_: spec(chains={"mip": {"mip": {"axis": 2}}}), ValueError, ["chains['mip']", "a list of operations"]),
+    ("operation as text", lambda c, v, **_: c.derive(v, "mip"), ValueError, ["an operation is 'mip'", "{'mip': {'axis': 2}}"]),
+    ("operation without fields", lambda c, v, **_: c.derive(v, {"mip": 2}), ValueError, ["mip is 2", "axis, keep_dims"]),
+    ("two operations in one", lambda c, v, **_: c.derive(v, {"mip": {}, "crop": {}}), ValueError, ["a dict of one name"]),
+    ("labels", lambda c, **_: spec(labels={"eye": 1}), ValueError, ["labels['eye'] is 1", "text"]),
+    ("work", lambda c, **_: c.submit_job("scan.h5"), ValueError, ["work is 'scan.h5'", "octavo.tomography()"]),
+    ("input of tomography", lambda c, **_: octavo.tomography(TOMO), ValueError, ["input is an array", "octavo.recon()"]),
+    ("range as text", lambda c, **_: files(rows="3:5"), ValueError, ["rows is '3:5'", "(begin, end)"]),
+    ("range of nothing", lambda c, **_: files(rows=(5, 3)), ValueError, ["rows is from 5 to 3", "an end above the begin"]),
+    ("range from behind", lambda c, **_: files(projections=slice(-5, None)), ValueError, ["projections.begin is -5", "whole numbers from 0"]),
+    ("range of four", lambda c, **_: files(rows=(0, 8, 2, 1)), ValueError, ["rows is (0, 8, 2, 1)", "(begin, end, step)"]),
+    ("try_centers", lambda c, **_: files(try_centers=(290, 300)), ValueError, ["try_centers is (290, 300)", "(begin, end, step)"]),
+    ("search", lambda c, **_: files(search=295), ValueError, ["search is 295", "(begin, end)"]),
+    ("filter of an iterative algorithm", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="sirt", filter_name="hann", client=c), ValueError,
+     ["filter_name is 'hann'", "num_iter, num_block, interpolation"]),
+    ("iterations of a direct one", lambda c, **_: octavo.recon(TOMO, THETA, num_iter=50, client=c), ValueError, ["num_iter is 50 with gridrec", "filter_name, filter_par"]),
+    ("angles", lambda c, **_: octavo.recon(TOMO, THETA[:-1], client=c), ValueError, ["theta has 7 angles, tomo 8", "one for each"]),
+    ("two axes", lambda c, **_: octavo.recon(TOMO[:, 0], THETA, client=c), ValueError, ["tomo has the shape (8, 16)", "[angle, slice, column]"]),
+    ("degrees", lambda c, **_: octavo.recon(TOMO, np.rad2deg(THETA), client=c), octavo.OctavoError, ["tomography.angles_rad", "degrees"]),
+    ("angles of pushed frames", lambda c, **_: octavo.projection_frames(TOMO, THETA[:-1]), ValueError, ["angles_rad has 7 values", "allowed is 8"]),
+    ("one flat field", lambda c, **_: octavo.projection_frames(TOMO, THETA, flats=TOMO[0]), ValueError, ["flats has the shape (2, 16)", "[frame, row, column]"]),
+    ("arrays as frames", lambda c, j, **_: c.push_projections(j, TOMO), ValueError, ["an array of float32 (2, 16)", "octavo.projection_frames()"]),
+    ("records of another type", lambda c, s, **_: c.push(s, [np.zeros((4, 32), "<f4")]), ValueError, ["float32 (4, 32)", "uint16 [records, 64]"]),
+    ("signed records", lambda c, s, **_: c.push(s, [np.zeros((4, 64), "<i2")]), ValueError, ["int16 (4, 64)", "uint16 [records, 64]"]),
+    ("image of three axes", lambda c, **_: octavo.write_png(os.devnull, np.zeros((2, 3, 4))), ValueError, ["image has the shape (2, 3, 4)", "[rows, columns]"]),
+    ("percentiles, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, percentiles=(99, 1)), ValueError, ["percentiles is (99.0, 1.0)", "0 <= lo < hi <= 100"]),
+    ("levels, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, lo=5, hi=2), ValueError, ["lo is 5 and hi is 2", "lo < hi"]),
+    ("image of a subscription", lambda c, **_: c.subscribe("", encoding="png", image="viridis"), ValueError, ["image is 'viridis'", "colour_map"]),
+    # -- servers
+    ("address with a scheme", lambda c, **_: octavo.Client("http://localhost:50051"), ValueError, ["address is 'http://localhost:50051'", "host:port and unix:/path"]),
+    ("address without a port", lambda c, **_: octavo.Client("localhost"), ValueError, ["address is 'localhost' without a port", "50051"]),
+    ("no server", lambda c, **_: octavo.Client("127.0.0.1:1").info(), octavo.OctavoError, ["no octavod answers at 127.0.0.1:1", "OCTAVO_ADDRESS"]),
+    ("no such volume", lambda c, **_: c.read("volumes/none"), octavo.OctavoError, ["no volume volumes/none"]),
+]
+
+# Other words for the same: the message that comes out is that of the word here.
+SAME = [
+    (lambda: octavo.processing(window="hanning"), lambda: octavo.processing(window="hann")),
+    (lambda: octavo.processing(window="boxcar"), lambda: octavo.processing(window="rect")),
+    (lambda: octavo.processing(window="flattop"), lambda: octavo.processing(window="flat_top")),
+    (lambda: octavo.processing(window="HANN"), lambda: octavo.processing(window=scan_pb2.HANN)),
+    (lambda: octavo.processing(dtype="uint8"), lambda: octavo.processing(dtype="u8")),
+    (lambda: octavo.processing(dtype=np.float32), lambda: octavo.processing(dtype="f32")),
+    (lambda: octavo.processing(dtype=np.dtype("<u2")), lambda: octavo.processing(dtype="u16")),
+    (lambda: octavo.processing(value="dB"), lambda: octavo.processing(value="db")),
+    (lambda: spec(raw_type=np.uint16), lambda: spec(raw_type="u16")),
+    (lambda: spec(raw_type="Mono12p"), lambda: spec(raw_type="u12p")),
+    (lambda: spec(retention=dict(on_full="spill_disk", orphan="discard")),
+     lambda: spec(retention=dict(on_full=scan_pb2.SPILL_DISK, orphan=scan_pb2.ORPHAN_DISCARD))),
+    (lambda: octavo.simulated(1, as_fast_as_possible=True), lambda: octavo.simulated(1, fast=True)),
+    (lambda: files(algorithm="gridrec"), lambda: files(algorithm="fbp", filter="shepp-logan")),
+    (lambda: files(algorithm="gridrec", filter="ramlak"), lambda: files(filter="ramp")),
+    (lambda: files(filter="shepp"), lambda: files(filter="shepp-logan")),
+    (lambda: files(center="find_center_pc"), lambda: files(center="phase_correlation")),
+    (lambda: files(rows=range(2, 9, 3)), lambda: files(rows=(2, 9, 3))),
+    (lambda: octavo.preparation(rings="vo-all"), lambda: octavo.preparation(rings=["all_stripe"])),
+    (lambda: octavo.preparation(rings=["fw", "remove_stripe_based_sorting"]), lambda: octavo.preparation(rings=["fourier_wavelet", "sorting"])),
+    (lambda: octavo.commit_options("x", "tif"), lambda: octavo.commit_options("x", "tiff")),
+    (lambda: octavo.PushedProjections(rows=2, columns=4, frames=3, dtype="float32"),
+     lambda: octavo.PushedProjections(rows=2, columns=4, frames=3, dtype="f32")),
+]
+
+
+class Mistakes(DaemonTest):
+    flags = ("--spill.host_bytes", str(16 << 20))
+
+    def setUp(self):
+        scan = self.client.wait(self.client.submit_scan(SOURCE, SHAPE, samples=256, processing=octavo.processing(dtype="u16")).name)
+        self.given = dict(v=scan.volumes[0], j=self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name,
+                          s=self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64).name)
+
+    def tearDown(self):
+        self.client.cancel_job(self.given["j"])
+        self.client.wait_job(self.given["j"], check=False)
+        super().tearDown()
+
+    def all(self):
+        """What there is."""
+        c = self.client
+        return ([s.name for s in c.scans()], [(j.name, j.state) for j in c.jobs()], [(v.name, v.state, v.tier) for v in c.volumes()],
+                [b.name for b in c.buffers.list()], sorted(os.listdir(self.daemon.root)))
+
+    def test_each_is_named_and_says_what_is_allowed(self):
+        before = self.all()
+        self.assertGreaterEqual(len(MISTAKES), 45)
+        for name, call, kind, words in MISTAKES:
+            with self.subTest(name):
+                try:
+                    call(self.client, **self.given)
+                except Exception as error:  # noqa: BLE001 — that it is of the right kind is what is looked at
+                    self.assertIs(type(error), kind, f"{type(error).__name__}: {error}")
+                    for word in words:
+                        self.assertIn(word, str(error))
+                else:
+                    self.fail("nothing was said")
+        self.assertEqual(self.all(), before)
+
+    def test_other_packages_words(self):
+        for i, (theirs, ours) in enumerate(SAME):
+            with self.subTest(i):
+                self.assertEqual(theirs(), ours())
+
+    def test_what_has_a_name_stands_for_it(self):
+        volume = self.client.volume(self.given["v"])
+        np.testing.assert_array_equal(self.client.read(volume), self.client.read(volume.name))
+        self.assertEqual(self.client.scan(self.client.scan(volume.scan)).name, volume.scan)
+        self.assertEqual([v.name for v in self.client.volumes(states=["held"])], [volume.name])
+
+    def test_arrays_of_the_other_byte_order_keep_their_values(self):
+        values = np.arange(6, dtype=">u2").reshape(2, 3)
+        np.testing.assert_array_equal(self.client.buffers.read(self.client.buffers.put(values)), values)
+        records = np.random.default_rng(1).integers(0, 4000, (128, 64))
+        read = []
+        for dtype in ("<u2", ">u2"):
+            scan = self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64)
+            self.client.push(scan, records.astype(dtype))  # one array is one block
+            read.append(self.client.read(self.client.wait(scan).volumes[0]))
+        np.testing.assert_array_equal(*read)
+
+
+if __name__ == "__main__":
+    unittest.main()

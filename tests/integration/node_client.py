@@ -1,0 +1,36 @@
+"""The Node client as its users have it: its files and the packages that it names, in a folder of the build."""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from harness import BUILD, SOURCE
+
+
+def install(test):
+    """(node, folder). Skips the test where there is no Node or the packages cannot be had."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        test.skipTest("no npm or no node")
+    client, work = os.path.join(SOURCE, "client", "node"), os.path.join(BUILD, "examples", "node")
+    os.makedirs(work, exist_ok=True)
+    for file in [*glob.glob(os.path.join(client, "*.mjs")), *(os.path.join(client, name) for name in ("package.json", ".npmrc"))]:
+        shutil.copy(file, work)
+    with open(os.path.join(work, "package.json")) as package:
+        wanted = json.load(package)["dependencies"]
+    test.assertTrue(all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values()), wanted)
+
+    def installed(name):
+        try:
+            with open(os.path.join(work, "node_modules", name, "package.json")) as package:
+                return json.load(package)["version"]
+        except FileNotFoundError:
+            return None
+
+    if {name: installed(name) for name in wanted} != wanted:
+        if subprocess.run([npm, "install", "--no-audit", "--no-fund"], cwd=work, capture_output=True, timeout=200).returncode != 0:
+            test.skipTest("npm install failed: @grpc/grpc-js cannot be had")
+    return node, work
