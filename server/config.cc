@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
+#include "gpu/base/spelling.h"
 #include "gpu/base/status.h"
 #include "server/config_text.h"
 #include "server/listen_address.h"
@@ -196,24 +197,10 @@ const std::vector<Key>& Keys() {
   return keys;
 }
 
-size_t Distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 absl::Status Unknown(const std::string& key, const std::string& where) {
-  const auto nearest =
-      std::min_element(Keys().begin(), Keys().end(), [&](const Key& a, const Key& b) { return Distance(a.name, key) < Distance(b.name, key); });
-  return InvalidField(key, absl::StrCat("is no configuration key", where, "; did you mean ", nearest->name, "?"));
+  Values names;
+  for (const Key& known : Keys()) names.push_back(known.name);
+  return InvalidField(key, absl::StrCat("is no configuration key", where, DidYouMean(key, names)));
 }
 
 const Key* Find(const std::string& name) {

@@ -19,20 +19,21 @@ ALLOWED = {
     "gpu": ({"gpu", "gpu/base", "gpu/math"}, CUDA + GRPC + PROMETHEUS),
     "gpu/host": ({"gpu", "gpu/base", "gpu/math", "gpu/host"}, CUDA + GRPC + PROMETHEUS),
     "gpu/cuda": ({"gpu", "gpu/base", "gpu/math", "gpu/cuda"}, GRPC + PROMETHEUS),
-    "server/storage": ({"gpu", "gpu/base", "server/storage"}, CUDA + GRPC + PROMETHEUS),
+    "server/storage": ({"gpu", "gpu/base", "gpu/math", "server/storage"}, CUDA + GRPC + PROMETHEUS),
     "server/handoff": ({"gpu/base", "server/handoff"}, CUDA + GRPC + PROMETHEUS),
     "server/engine/pattern": ({"gpu/base", "server/engine/pattern"}, CUDA + GRPC + PROMETHEUS),
     "server/engine": ({"gpu", "gpu/base", "gpu/math", "server/storage", "server/engine", "server/engine/pattern", "server/handoff"}, CUDA + GRPC + PROMETHEUS),
     "server/metrics": ({"gpu/base", "server/engine", "server/metrics"}, CUDA + GRPC),
     "server/rpc": ({"gpu", "gpu/base", "server/engine", "server/rpc"}, CUDA + PROMETHEUS),
     "server": ({"gpu", "gpu/base", "server", "server/storage", "server/engine", "server/handoff", "server/metrics", "server/rpc"}, CUDA + ("octavo/v1",)),
-    "client/cpp": ({"client/cpp"}, CUDA + PROMETHEUS),
+    "client/cpp": ({"gpu/base", "client/cpp"}, CUDA + PROMETHEUS),
     "client/cpp/liboctavo": ({"client/cpp/liboctavo"}, CUDA + PROMETHEUS),
 }
 # Headers that programs of others include: the standard library and nothing else.
 PUBLIC = ("client/cpp/liboctavo/octavo.h",)
-# The one file that knows which backends exist; the one command that needs no server.
-EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"gpu/base", "server/storage"}}
+# The one file that knows which backends exist; the one command that needs no server; the one that reads files of records for it.
+EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"server/storage"},
+              "client/cpp/file_push.cc": {"gpu", "gpu/math", "server/storage"}}
 OURS = ("gpu/", "server/", "client/", "tests/")
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
 

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "client/cpp/bench.h"
+#include "client/cpp/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -44,14 +45,14 @@ void AddBenchCommand(CLI::App& app, Session& session) {
                                    "what this machine gives: copies, the chain, latency, subscriptions, commits. Starts a daemon of its own, or with "
                                    "--address uses a running one");
   bench->add_option("what", flags->what, "chain | latency | subscribe | commit (default: all)")
-      ->check(CLI::IsMember({"chain", "latency", "subscribe", "commit"}));
+      ->check(OneOf({"chain", "latency", "subscribe", "commit"}));
   bench->add_option("--seconds", flags->seconds, "of each figure; 0.01 to 10")->check(CLI::Range(0.01, 10.0));
   bench->add_option("--samples", flags->samples, "of a record; 64 to 16384")->check(CLI::Range(64, 16384));
   bench->add_option("--ascans", flags->ascans, "of a B-scan")->check(CLI::Range(1, 65536));
   bench->add_option("--bscans", flags->bscans, "of a volume")->check(CLI::Range(1, 65536));
   bench->add_option("--rate", flags->rate_hz, "latency: A-scans per second; default half of what the machine can stream")
       ->check(CLI::Range(1.0, 1e9));
-  bench->add_option("--backend", flags->backend, "of its own daemon: auto | host | cuda")->check(CLI::IsMember({"auto", "host", "cuda"}));
+  bench->add_option("--backend", flags->backend, "of its own daemon: auto | host | cuda")->check(OneOf({"auto", "host", "cuda"}));
   bench
       ->add_option("--directory", flags->directory,
                    "its own daemon keeps its files here (what a commit is measured on); default: the temporary directory")

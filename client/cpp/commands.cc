@@ -22,6 +22,14 @@ std::unique_ptr<grpc::ClientContext> Session::Context() const {
   return context;
 }
 
+std::string ReasonOf(const grpc::Status& status) {
+  v1::RpcStatus rich;
+  rich.ParseFromString(status.error_details());
+  v1::ErrorDetail detail;
+  for (const auto& any : rich.details()) any.UnpackTo(&detail);
+  return detail.reason();
+}
+
 bool Check(Session& session, const grpc::Status& status) {
   if (status.ok()) return true;
   session.exit_code = status.error_code() == grpc::StatusCode::UNAVAILABLE ? kUnavailable : kFailed;

@@ -29,6 +29,9 @@ struct Session {
   std::unique_ptr<grpc::ClientContext> Context() const;
 };
 
+/// The reason that a failed call carries (ErrorDetail.reason); empty if none.
+std::string ReasonOf(const grpc::Status& status);
+
 /// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the exit code.
 /// Returns whether the call was fine.
 bool Check(Session& session, const grpc::Status& status);

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "client/cpp/words.h"
+
 namespace octavo::cli {
 namespace {
 
@@ -13,29 +15,21 @@ const std::map<std::string, v1::Shuffle> kShuffles = {{"none", v1::SHUFFLE_NONE}
 
 const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_BSCAN}, {"en-face", v1::TIFF_EN_FACE}};
 
-template <class Map>
-std::vector<std::string> Names(const Map& map) {
-  std::vector<std::string> out;
-  out.reserve(map.size());
-  for (const auto& [name, value] : map) out.push_back(name);
-  return out;
-}
-
 }  // namespace
 
 void FormatFlags::AddTo(CLI::App* app) {
   app->add_option("--format", format, "zarr (OME-Zarr 0.5) | npy | nrrd | nifti | tiff (OME) | mat (MATLAB v5) | hdf5 | bin")
-      ->check(CLI::IsMember(Names(kFormats)));
+      ->check(OneOf(KeysOf(kFormats)));
   app->add_option("--chunk", chunk, "zarr, hdf5: voxels along the volume's axes: y,x,z; tomograms z,y,x")->delimiter(',')->expected(3);
   app->add_option("--shard", shard, "zarr: the same of a shard")->delimiter(',')->expected(3);
   app->add_option("--pyramid", pyramid_levels, "zarr: arrays in all, each half as large as the one before");
-  app->add_option("--codec", codec, "zarr: zstd | gzip | blosc-zstd | blosc-lz4")->check(CLI::IsMember(Names(kCodecs)));
+  app->add_option("--codec", codec, "zarr: zstd | gzip | blosc-zstd | blosc-lz4")->check(OneOf(KeysOf(kCodecs)));
   app->add_option("--zstd", zstd_level, "level of zstd, 1 to 19");
   app->add_option("--level", level, "level of gzip and blosc, 1 to 9");
-  app->add_option("--shuffle", shuffle, "blosc, hdf5: none | byte | bit (blosc)")->check(CLI::IsMember(Names(kShuffles)));
+  app->add_option("--shuffle", shuffle, "blosc, hdf5: none | byte | bit (blosc)")->check(OneOf(KeysOf(kShuffles)));
   app->add_option("--nifti-version", nifti_version, "1 or 2 (default 1 where the volume fits)");
   app->add_option("--tiff-plane", tiff_plane, "tiff: a page for each y (bscan) or z (en-face); default: as the volume is stored")
-      ->check(CLI::IsMember(Names(kTiffPlanes)));
+      ->check(OneOf(KeysOf(kTiffPlanes)));
   app->add_flag("--tiff-stack", tiff_stack, "tiff: a folder with a file for each page");
   app->add_flag("--raw", raw, "no compression");
 }
@@ -56,10 +50,8 @@ void FormatFlags::Fill(v1::CommitOptions* options) const {
   options->set_uncompressed(raw);
 }
 
-v1::Format ParseFormat(const std::string& name, const std::string& flag) {
-  const auto it = kFormats.find(name);
-  if (it == kFormats.end()) throw CLI::ValidationError(flag, "does not know '" + name + "'");
-  return it->second;
-}
+std::vector<std::string> FormatNames() { return KeysOf(kFormats); }
+
+v1::Format ParseFormat(const std::string& name) { return kFormats.at(name); }
 
 }  // namespace octavo::cli

@@ -26,7 +26,9 @@ struct FormatFlags {
   void Fill(v1::CommitOptions* options) const;
 };
 
-/// The format of a name ("zarr", "npy", ...); CLI::ValidationError for `flag` if there is none of it.
-v1::Format ParseFormat(const std::string& name, const std::string& flag);
+/// The names of the formats: "zarr", "npy", ...
+std::vector<std::string> FormatNames();
+/// The format of one of them.
+v1::Format ParseFormat(const std::string& name);
 
 }  // namespace octavo::cli

@@ -1,4 +1,4 @@
-// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server.
+// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130 interrupted, and what was begun is ended.
 
 #include <cstdlib>
 

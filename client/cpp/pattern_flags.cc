@@ -1,6 +1,9 @@
 #include "client/cpp/pattern_flags.h"
 
 #include <fstream>
+#include <sstream>
+
+#include "client/cpp/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -65,15 +68,45 @@ void ReadPoints(const std::string& path, v1::Freeform* form) {
   }
 }
 
-void Unusable(const char* flag, const v1::Pattern& p) {
-  throw CLI::ValidationError(flag, "does not belong to this pattern (" + std::to_string(p.pattern_case()) + ")");
+const std::vector<std::string> kPatterns = {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "lissajous", "freeform"};
+
+// The flags that only some patterns have.
+const std::vector<FlagOf> kOfPatterns = {
+    {"--bidirectional", {"raster", "repeated-raster", "radial", "repeated-radial", "freeform"}},
+    {"--bidirectional-volumes", {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "freeform"}},
+    {"--flyback", {"raster", "repeated-raster", "radial", "repeated-radial", "freeform"}},
+    {"--bscans", {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "lissajous"}},
+    {"--extent-x", {"raster", "repeated-raster", "lissajous"}},
+    {"--extent-y", {"raster", "repeated-raster", "lissajous"}},
+    {"--radius", {"radial", "repeated-radial", "spiral"}},
+    {"--angle", {"radial", "repeated-radial"}},
+    {"--repeats", {"repeated-raster", "repeated-radial"}},
+    {"--repeat-period", {"repeated-raster", "repeated-radial"}},
+    {"--repeat-order", {"repeated-raster", "repeated-radial"}},
+    {"--repeat-average", {"repeated-raster", "repeated-radial"}},
+    {"--sampling", {"spiral"}},
+    {"--cycles", {"lissajous"}},
+    {"--phase", {"lissajous"}},
+    {"--points", {"freeform"}}};
+
+std::string NameOf(const v1::Pattern& p) {
+  switch (p.pattern_case()) {
+    case v1::Pattern::kRaster: return "raster";
+    case v1::Pattern::kRepeatedRaster: return "repeated-raster";
+    case v1::Pattern::kRadial: return "radial";
+    case v1::Pattern::kRepeatedRadial: return "repeated-radial";
+    case v1::Pattern::kSpiral: return "spiral";
+    case v1::Pattern::kLissajous: return "lissajous";
+    case v1::Pattern::kFreeform: return "freeform";
+    case v1::Pattern::PATTERN_NOT_SET: break;
+  }
+  return "";
 }
 
 }  // namespace
 
 void AddPatternFlags(CLI::App* app, PatternFlags& f) {
-  app->add_option("--pattern", f.kind, "raster | repeated-raster | radial | repeated-radial | spiral | lissajous | freeform")
-      ->check(CLI::IsMember({"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "lissajous", "freeform"}));
+  app->add_option("--pattern", f.kind, Listed(kPatterns) + "; default raster")->check(OneOf(kPatterns));
   app->add_option("--ascans", f.ascans, "A-scans per B-scan (x); spiral: per turn; Lissajous: per row");
   app->add_option("--bscans", f.bscans, "B-scans per volume (y); radial: segments; spiral: turns; Lissajous: rows");
   app->add_option("--volumes", f.volumes, "volumes; 0 = until stopped");
@@ -82,7 +115,7 @@ void AddPatternFlags(CLI::App* app, PatternFlags& f) {
   app->add_option("--flyback", f.flyback, "records dropped after each B-scan");
   app->add_option("--volume-flyback", f.volume_flyback, "records dropped after each volume, in addition");
   app->add_option("--flyback-policy", f.flyback_policy, "fixed | fixed-linear | minimum-time (needs --max-velocity, --max-acceleration)")
-      ->check(CLI::IsMember({"fixed", "fixed-linear", "minimum-time"}));
+      ->check(OneOf({"fixed", "fixed-linear", "minimum-time"}));
   app->add_option("--extent-x", f.extent_x, "mm");
   app->add_option("--extent-y", f.extent_y, "mm");
   app->add_option("--repeats", f.repeats, "repeated patterns: passes over each segment (default 3)");
@@ -91,13 +124,13 @@ void AddPatternFlags(CLI::App* app, PatternFlags& f) {
   app->add_flag("--repeat-average", f.repeat_average, "repeated patterns: store the mean power of the repeats")->excludes("--repeat-order");
   app->add_option("--radius", f.radius, "begin,end in mm (spiral: inner,outer)")->delimiter(',')->expected(2);
   app->add_option("--angle", f.angle, "radial: begin,end in degrees")->delimiter(',')->expected(2);
-  app->add_option("--sampling", f.sampling, "spiral: angular | linear")->check(CLI::IsMember({"angular", "linear"}));
+  app->add_option("--sampling", f.sampling, "spiral: angular | linear")->check(OneOf({"angular", "linear"}));
   app->add_option("--cycles", f.cycles, "Lissajous: periods in x,y")->delimiter(',')->expected(2);
   app->add_option("--phase", f.phase, "Lissajous: degrees in x,y")->delimiter(',')->expected(2);
   app->add_option("--points", f.points, "freeform: a file with one \"x y\" in mm a line");
   app->add_option("--offset", f.offset, "x,y in mm")->delimiter(',')->expected(2);
   app->add_option("--rotation", f.rotation, "degrees, counter-clockwise");
-  app->add_option("--warp", f.warp, "none | angular | telecentric")->check(CLI::IsMember({"none", "angular", "telecentric"}));
+  app->add_option("--warp", f.warp, "none | angular | telecentric")->check(OneOf({"none", "angular", "telecentric"}));
   app->add_option("--warp-factor", f.warp_factor, "angular warp: mm per degree");
   app->add_option("--lens-spacing", f.lens_spacing, "telecentric warp: mm");
   app->add_option("--max-velocity", f.max_velocity, "scanner units per s, both axes");
@@ -105,10 +138,12 @@ void AddPatternFlags(CLI::App* app, PatternFlags& f) {
   app->add_option("--positions", f.positions, "least,largest scanner position, both axes")->delimiter(',')->expected(2);
 }
 
-void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1::Pattern* p) {
+void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
   const auto given = [&](const char* flag) { return app->count(flag) > 0; };
-  if (given("--pattern") || !from_file || p->pattern_case() == v1::Pattern::PATTERN_NOT_SET) Choose(f.kind, p);
-  const bool all = !from_file;  // defaults count too
+  const auto before = p->pattern_case();
+  if (given("--pattern") || before == v1::Pattern::PATTERN_NOT_SET) Choose(f.kind, p);
+  RefuseStrangers(*app, kOfPatterns, NameOf(*p), "the pattern is " + NameOf(*p));
+  const bool all = p->pattern_case() != before;  // nothing is known of it: defaults count too
   OnLines(p, [&](auto* lines) {
     if (all || given("--ascans")) lines->set_ascans_per_bscan(f.ascans);
     if (all || given("--bscans")) lines->set_bscans_per_volume(f.bscans);
@@ -131,6 +166,7 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
     if (f.phase.size() == 2) p->mutable_lissajous()->set_phase_x_deg(f.phase[0]), p->mutable_lissajous()->set_phase_y_deg(f.phase[1]);
   }
   if (p->has_freeform()) {
+    if (f.points.empty() && all) throw CLI::ValidationError("--points", "is not given; the pattern freeform needs a file");
     if (!f.points.empty()) ReadPoints(f.points, p->mutable_freeform());
     if (given("--ascans")) p->mutable_freeform()->set_ascans_per_bscan(f.ascans);
     if (all || given("--volumes")) p->mutable_freeform()->set_volumes(f.volumes);
@@ -140,7 +176,6 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
   if (f.flyback != 0) {
     OnLines(p, [&](auto* lines) { lines->set_flyback_records(f.flyback); });
     if (p->has_freeform()) p->mutable_freeform()->set_flyback_records(f.flyback);
-    if (p->has_spiral() || p->has_lissajous()) Unusable("--flyback", *p);
   }
   if (f.volume_flyback != 0) {
     OnLines(p, [&](auto* lines) { lines->set_volume_flyback_records(f.volume_flyback); });
@@ -150,7 +185,6 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
   }
   v1::Raster* raster = RasterOf(p);
   if (f.extent_x != 0 || f.extent_y != 0) {
-    if (raster == nullptr && !p->has_lissajous()) Unusable("--extent-x", *p);
     if (f.extent_x != 0) raster != nullptr ? raster->set_extent_x_mm(f.extent_x) : p->mutable_lissajous()->set_extent_x_mm(f.extent_x);
     if (f.extent_y != 0) raster != nullptr ? raster->set_extent_y_mm(f.extent_y) : p->mutable_lissajous()->set_extent_y_mm(f.extent_y);
   }
@@ -159,21 +193,17 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
     if (radial != nullptr) {
       radial->set_radius_begin_mm(f.radius[0]);
       radial->set_radius_end_mm(f.radius[1]);
-    } else if (p->has_spiral()) {
+    } else {
       p->mutable_spiral()->set_inner_radius_mm(f.radius[0]);
       p->mutable_spiral()->set_outer_radius_mm(f.radius[1]);
-    } else {
-      Unusable("--radius", *p);
     }
   }
   if (f.angle.size() == 2) {
-    if (radial == nullptr) Unusable("--angle", *p);
     radial->set_angle_begin_deg(f.angle[0]);
     radial->set_angle_end_deg(f.angle[1]);
   }
   if (f.repeats != 0 || f.repeat_period != 0 || f.repeat_order || f.repeat_average) {
     v1::Repeat* repeat = RepeatOf(p);
-    if (repeat == nullptr) Unusable("--repeats", *p);
     if (f.repeats != 0) repeat->set_count(f.repeats);
     if (f.repeat_period != 0) repeat->set_period(f.repeat_period);
     if (f.repeat_order) repeat->set_strategy(v1::Repeat::ORDER);
@@ -184,6 +214,11 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, bool from_file, v1
     p->set_offset_y_mm(f.offset[1]);
   }
   if (f.rotation != 0) p->set_rotation_deg(f.rotation);
+  if (given("--warp-factor") && !p->has_angular_warp() && f.warp != "angular") throw CLI::ValidationError("--warp-factor", "is for --warp angular");
+  if (given("--lens-spacing") && !p->has_telecentric_warp() && f.warp != "telecentric") {
+    throw CLI::ValidationError("--lens-spacing", "is for --warp telecentric");
+  }
+  if (f.warp == "none") p->clear_warp();
   if (f.warp == "angular") p->mutable_angular_warp()->set_factor(f.warp_factor);
   if (f.warp == "telecentric") p->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(f.lens_spacing);
   if (!f.flyback_policy.empty()) {

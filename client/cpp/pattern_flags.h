@@ -21,8 +21,9 @@ struct PatternFlags {
 };
 
 void AddPatternFlags(CLI::App* app, PatternFlags& flags);
-/// Puts the flags into `pattern`. `from_file`: it was read from a file, and only flags given change it.
-void BuildPattern(const PatternFlags& flags, const CLI::App* app, bool from_file, v1::Pattern* pattern);
+/// Puts the flags into `pattern`; of one that holds something already, only flags that were given change it. Throws CLI::ValidationError for
+/// flags that the pattern does not have.
+void BuildPattern(const PatternFlags& flags, const CLI::App* app, v1::Pattern* pattern);
 /// Volumes of a counted scan; 0 = continuous.
 uint32_t VolumesOf(const v1::Pattern& pattern);
 

@@ -17,6 +17,7 @@
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
 #include "client/cpp/job_flags.h"
+#include "client/cpp/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -46,14 +47,6 @@ const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::SORTING}
                                                      {"wavelet", Rings::FOURIER_WAVELET}};
 const std::map<std::string, std::string> kEndings = {{".zarr", "zarr"}, {".npy", "npy"}, {".nrrd", "nrrd"}, {".nii", "nifti"}, {".tif", "tiff"},
                                                      {".tiff", "tiff"}, {".mat", "mat"}, {".h5", "hdf5"},   {".hdf5", "hdf5"}, {".bin", "bin"}};
-
-template <class Map>
-CLI::IsMember NamesOf(const Map& map) {
-  std::vector<std::string> names;
-  names.reserve(map.size());
-  for (const auto& [name, value] : map) names.push_back(name);
-  return CLI::IsMember(names);
-}
 
 std::vector<double> Numbers(const std::string& flag, const std::string& text, char separator) {
   std::vector<double> numbers;
@@ -104,7 +97,7 @@ struct ReconFlags {
                     "commit the result as this, below a storage root; the ending says the format: .zarr .npy .nrrd .nii .tiff .mat .h5");
     app->add_option("--png", png, "write a slice as a picture");
     app->add_option("--slice", slice, "of --png; default: the middle one");
-    app->add_option("--algorithm", algorithm, "fbp (default) | sirt | mlem | cgls")->check(NamesOf(kAlgorithms));
+    app->add_option("--algorithm", algorithm, "fbp (default) | sirt | mlem | cgls")->check(OneOf(KeysOf(kAlgorithms)));
     app->add_option("--iterations", iterations, "default 1");
     app->add_option("--center", center, "column of the rotation axis (pixel index), or auto | vo | entropy | phase; default: the middle");
     app->add_option("--center-row", row, "row of the detector that the search looks at");
@@ -125,12 +118,12 @@ struct ReconFlags {
     app->add_option("--outliers", outliers, "WINDOW,DIFFERENCE: medians in place of bright spots")->delimiter(',')->expected(2);
     app->add_option("--bin", bin, "1 | 2 | 4, rows and columns");
     app->add_option("--phase", phase, "PIXEL_UM,DISTANCE_MM,ENERGY_KEV,DELTA_BETA: Paganin's phase retrieval")->delimiter(',')->expected(4);
-    app->add_option("--rings", rings, "sorting | large | dead | all | wavelet; may be repeated")->check(NamesOf(kRings));
+    app->add_option("--rings", rings, "sorting | large | dead | all | wavelet; may be repeated")->check(OneOf(KeysOf(kRings)));
     app->add_flag("--stitch-left", stitch_left, "360 degrees with the axis near the first column");
     app->add_flag("--stitch-right", stitch_right, "360 degrees with the axis near the last column");
     app->add_option("--overlap", overlap, "of stitching; default: found");
-    app->add_option("--interpolation", interpolation, "nearest | linear | cubic")->check(NamesOf(kInterpolations));
-    app->add_option("--filter", filter, "fbp: ramp | shepp-logan | cosine | hann | hamming | parzen | butterworth")->check(NamesOf(kFilters));
+    app->add_option("--interpolation", interpolation, "nearest | linear | cubic")->check(OneOf(KeysOf(kInterpolations)));
+    app->add_option("--filter", filter, "fbp: ramp | shepp-logan | cosine | hann | hamming | parzen | butterworth")->check(OneOf(KeysOf(kFilters)));
     app->add_flag("--extend-edges", extend, "fbp: for objects wider than the detector");
     app->add_flag("--tomopy", tomopy, "sirt, mlem as TomoPy's accelerated CPU code");
     app->add_option("--size", size, "rows and columns of a slice");
@@ -253,7 +246,7 @@ struct ReconFlags {
       const size_t dot = output.rfind('.');
       const auto ending = dot == std::string::npos ? kEndings.end() : kEndings.find(output.substr(dot));
       if (ending == kEndings.end()) throw CLI::ValidationError("--output", "'" + output + "' has no ending of a format; or say --format");
-      options.set_format(ParseFormat(ending->second, "--output"));
+      options.set_format(ParseFormat(ending->second));
     }
     return options;
   }

@@ -6,6 +6,7 @@
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
 #include "client/cpp/terminal.h"
+#include "client/cpp/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -181,7 +182,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto* spill = add_lease(volume->add_subcommand("spill", "move its bytes out of device memory; it stays held and can be read and committed"));
   auto tier = std::make_shared<std::string>("disk");
   spill->add_option("volume", *name, "volumes/...")->required();
-  spill->add_option("--tier", *tier, "host | disk (default)")->check(CLI::IsMember({"host", "disk"}));
+  spill->add_option("--tier", *tier, "host | disk (default)")->check(OneOf({"host", "disk"}));
   spill->callback([&session, name, tier, lease] {
     v1::SpillVolumeRequest request;
     request.set_name(*name);
@@ -207,9 +208,9 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto grid = std::make_shared<std::vector<uint32_t>>();
   derive->add_option("volume", *name, "volumes/...")->required();
   derive->add_option("--angiography", *contrast, "speckle-variance | amplitude-decorrelation: repeats become one")
-      ->check(CLI::IsMember({"speckle-variance", "amplitude-decorrelation"}));
+      ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
   derive->add_option("--doppler", *phases, "repeats | ascans: phase in rad from one to the next (complex volumes)")
-      ->check(CLI::IsMember({"repeats", "ascans"}));
+      ->check(OneOf({"repeats", "ascans"}));
   derive->add_option("--half-window", *half_window, "Doppler: depth samples to either side that are summed as well");
   derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")->delimiter(',')->expected(2);
   derive->callback([&session, name, contrast, phases, half_window, grid] {

@@ -12,6 +12,7 @@
 
 #include "client/cpp/commands.h"
 #include "client/cpp/terminal.h"
+#include "client/cpp/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -200,14 +201,14 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   auto flags = std::make_shared<WatchFlags>();
   auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
   watch->add_option("--scan", flags->scan, "scans/... (default: all)");
-  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(CLI::IsMember({"mip", "aip", "bscan", "angiogram"}));
-  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y, slices of a tomography job z)")->check(CLI::IsMember({"x", "y", "z"}));
+  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(OneOf({"mip", "aip", "bscan", "angiogram"}));
+  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y, slices of a tomography job z)")->check(OneOf({"x", "y", "z"}));
   watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");
   watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")->excludes(png);
   files->add_option("--colour-map", flags->colour_map, "gray | gray-inverted | viridis | magma | inferno | plasma | hot")
-      ->check(CLI::IsMember({"gray", "gray-inverted", "viridis", "magma", "inferno", "plasma", "hot"}));
+      ->check(OneOf({"gray", "gray-inverted", "viridis", "magma", "inferno", "plasma", "hot"}));
   auto* percentiles =
       watch->add_option("--percentiles", flags->percentiles, "LO HI: contrast from these percentiles of each picture (default 1 99.8)")->expected(2);
   auto* levels = watch->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")->expected(2)->excludes(percentiles);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/files.h"
@@ -13,8 +14,17 @@ namespace octavo::engine {
 using storage::IsInside;
 using storage::RealPath;
 
-absl::Status OutsideRoots(const std::string& field, const std::string& path) {
-  return InvalidField(field, absl::StrCat("'", path, "' lies outside the replay roots"));
+namespace {
+
+std::string Named(const std::vector<std::string>& roots) {
+  return absl::StrCat("the replay roots ", absl::StrJoin(roots, ", "), " (storage.replay_roots of the server's configuration)");
+}
+
+}  // namespace
+
+absl::Status OutsideRoots(const std::string& field, const std::string& path, const std::vector<std::string>& roots) {
+  return WithInfo(InvalidField(field, absl::StrCat("'", path, "' lies outside ", Named(roots))),
+                  {.reason = "OUTSIDE_ROOTS", .field = field, .numbers = {}});
 }
 
 absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what) {
@@ -46,9 +56,9 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vec
     }
     if (IsInside(real, real_root)) return ConfinedPath{real, real_root};
   }
-  if (!inside) return OutsideRoots(field, path);
+  if (!inside) return OutsideRoots(field, path, roots);
   if (denied) return NoAccess(field, path, "may not be read");
-  return WithInfo(absl::NotFoundError(absl::StrCat(field, ": no file '", path, "' under the replay roots")),
+  return WithInfo(absl::NotFoundError(absl::StrCat(field, ": no file '", path, "' under ", Named(roots))),
                   {.reason = "NO_FILE", .field = field, .numbers = {}});
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
@@ -496,12 +497,20 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   return scan;
 }
 
-std::string DescribeFile(const ResolvedScan& scan) {
-  if (scan.source.file_records == 0) return "";
-  const int64_t volumes = scan.spec.pattern.volumes, wanted = volumes * scan.volume_records * scan.spec.acquisition.record_average;
-  return absl::StrCat("file: holds ", scan.source.file_records, " records of ", scan.source.samples_per_record, " samples (",
-                      Info(scan.source.raw_type).name, scan.source.packing == math::Packing::kNone ? "" : ", 12 bits packed", "); the scan takes ",
-                      volumes == 0 ? "what comes" : absl::StrCat(wanted), "\n");
+std::string DescribeSource(const ResolvedScan& scan) {
+  std::string text = "source: ";
+  if (const auto* simulated = std::get_if<SimulatedSource>(&scan.spec.source)) absl::StrAppend(&text, "simulated with seed ", simulated->seed, ",");
+  if (const auto* replay = std::get_if<ReplaySource>(&scan.spec.source)) {
+    absl::StrAppend(&text, "replay of '", replay->path, "', which holds ", scan.source.file_records);
+  }
+  if (std::holds_alternative<PushSource>(scan.spec.source)) text += "push, a client sends";
+  if (const auto* camera = std::get_if<CameraSource>(&scan.spec.source)) absl::StrAppend(&text, "camera ", camera->id, ",");
+  if (std::holds_alternative<RingSource>(scan.spec.source)) text += "ring, a process on this host writes";
+  const double wanted =  // may be more than an integer holds
+      static_cast<double>(scan.spec.pattern.volumes) * static_cast<double>(scan.volume_records * scan.spec.acquisition.record_average);
+  return absl::StrCat(text, " records of ", scan.source.samples_per_record, " samples (", Info(scan.source.raw_type).name,
+                      scan.source.packing == math::Packing::kNone ? "" : ", 12 bits packed", "); the scan takes ",
+                      wanted == 0 ? "what comes" : absl::StrFormat("%.0f", wanted), "\n");
 }
 
 absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {

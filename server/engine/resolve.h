@@ -30,8 +30,8 @@ struct ResolvedScan {
 /// is allowed. Opens the source's files to look at them, reads no records.
 absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
 
-/// What a file holds and what the scan takes of it, in words, for the plan; "" for other sources.
-std::string DescribeFile(const ResolvedScan& scan);
+/// The source, what it holds as far as that is known, and how many records the scan takes, in words: the first line of the plan.
+std::string DescribeSource(const ResolvedScan& scan);
 
 /// Most records of one upload, and of a slot of the ring: a block, or as many whole blocks as make 2 MiB where a block is smaller,
 /// though no more than a volume needs.

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMostLinks = 16;       // on one path, as the library has it: more go round in a circle
 constexpr size_t kMostFiles = 1024;  // that belong to one input
-constexpr char kAllowed[] = "data in the file itself, or in HDF5 files under the configured roots";
+constexpr char kAllowed[] = "data in the file itself, or in HDF5 files under the configured roots (storage.replay_roots)";
 
 bool IsGroup(const Hdf5Place& at) {
   H5O_info_t info;

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using Roots = ZarrArrayReader::Roots;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
-constexpr char kAllowed[] = "data in the folder itself, or under the configured roots";
+constexpr char kAllowed[] = "data in the folder itself, or under the configured roots (storage.replay_roots)";
 
 /// Something outside of the roots is not there.
 bool HasArray(const std::string& path, const Roots& roots) {

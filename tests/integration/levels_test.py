@@ -118,7 +118,7 @@ class Levels(DaemonTest):
         self.assertRegex(shown, r"\d % clipped")
         self.assertIn("% clipped", self.command("volume", "show", volumes[0].name).stdout)
         self.assertIn("% clipped", self.command("volume", "list", "--scan", scan.name).stdout)
-        watched = self.command("scan", "submit", "--fast", "--ascans", "32", "--bscans", "4", "--volumes", "1", "--dtype", "u8", "--levels=0,5", "--watch").stdout
+        watched = self.command("scan", "submit", "--source", "simulated", "--fast", "--ascans", "32", "--bscans", "4", "--volumes", "1", "--dtype", "u8", "--levels=0,5", "--watch").stdout
         self.assertIn("warning: processing.levels 0 to 5 clip", watched)
         # It names levels that do not.
         words = scan.warnings[0].split("Levels ")[1].split()

@@ -135,7 +135,7 @@ class PatternTest(DaemonTest):
     def test_command_line(self):
         with tempfile.TemporaryDirectory() as folder:
             csv, png, points = (os.path.join(folder, name) for name in ("w.csv", "p.png", "points.txt"))
-            command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "scan", "plan", "--fast", "--samples", "64"]
+            command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "scan", "plan", "--source", "simulated", "--fast", "--samples", "64"]
             subprocess.run(command + ["--pattern", "repeated-radial", "--ascans", "50", "--bscans", "6", "--repeats", "2", "--repeat-period", "6", "--radius=-1,1",
                                       "--flyback-policy", "minimum-time", "--max-velocity", "5000", "--max-acceleration", "5e6", "--rate", "50000",
                                       "--waveform", csv, "--plot", png], check=True, capture_output=True)
@@ -148,13 +148,13 @@ class PatternTest(DaemonTest):
                 self.assertEqual(file.read(4), b"\x89PNG")
             with open(points, "w") as file:
                 file.write("# x y\n0 0\n0.1, 0.2\n0.3\t0.1\n")
-            subprocess.run([command[0], *command[1:3], "scan", "submit", "--fast", "--samples", "64", "--watch", "--pattern", "repeated-radial", "--ascans", "20",
+            subprocess.run([command[0], *command[1:3], "scan", "submit", "--source", "simulated", "--fast", "--samples", "64", "--watch", "--pattern", "repeated-radial", "--ascans", "20",
                             "--bscans", "4", "--angiography", "speckle-variance"], check=True, capture_output=True)
             held = self.client.volumes()[-1]
             derive = subprocess.run([command[0], *command[1:3], "volume", "derive", held.name, "--angiography", "speckle-variance", "--cartesian", "16,18"],
                                     check=True, capture_output=True, text=True).stdout
             self.assertIn("[16, 18, 32] F32", derive)
-            submit = [command[0], "--json", *command[1:3], "scan", "submit", "--fast", "--samples", "64", "--watch", "--pattern", "freeform", "--points", points]
+            submit = [command[0], "--json", *command[1:3], "scan", "submit", "--source", "simulated", "--fast", "--samples", "64", "--watch", "--pattern", "freeform", "--points", points]
             self.assertIn('"volumes_done":"1"', subprocess.run(submit, check=True, capture_output=True, text=True).stdout.replace(" ", ""))
 
     # -- resampling

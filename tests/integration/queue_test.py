@@ -181,7 +181,7 @@ class CommandLine(DaemonTest):
         return result.returncode, result.stdout.strip(), result.stderr
 
     def test_queues_and_marks(self):
-        geometry = ("--samples", str(SAMPLES), "--ascans", str(ASCANS), "--bscans", str(BSCANS), "--rate", "4000", "--hold-slots", "2")
+        geometry = ("--source", "simulated", "--samples", str(SAMPLES), "--ascans", str(ASCANS), "--bscans", str(BSCANS), "--rate", "4000", "--hold-slots", "2")
         code, running, _ = self.octavo("scan", "submit", *geometry, "--volumes", "0", "--queue", "q")
         self.assertEqual(code, 0)
         code, waiting, _ = self.octavo("scan", "submit", *geometry, "--volumes", "1", "--queue", "q")
@@ -197,8 +197,8 @@ class CommandLine(DaemonTest):
         self.assertEqual(code, 0)
         self.assertEqual(self.client.scan(running).reason_code, "INTERRUPTED")
         self.assertEqual(self.client.wait(waiting).reason_code, "COMPLETED")
-        self.assertEqual(self.octavo("scan", "submit", "--insert", "sometimes")[0], 2)
-        code, _, error = self.octavo("scan", "submit", "--queue", "No Queue")
+        self.assertEqual(self.octavo("scan", "submit", *geometry, "--insert", "sometimes")[0], 2)
+        code, _, error = self.octavo("scan", "submit", *geometry, "--queue", "No Queue")
         self.assertEqual(code, 1)
         self.assertIn("queue.name", error)
 

@@ -10,9 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "server/engine/npy_input.h"
+#include "gpu/base/status.h"
 #include "server/engine/resolve.h"
 #include "server/engine/source.h"
+#include "server/storage/npy_header.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -194,14 +195,14 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
 // Every truncation and every flipped byte of a header is an error or a header, never a crash (sanitizers watch).
 TEST_F(ReplayTest, DamagedNpyHeadersDoNoHarm) {
   const std::string good = Npy(1, "'<u2'", "False", "(6, 16)", "");
-  ASSERT_THAT(ParseNpyHeader(good), IsOk());
+  ASSERT_THAT(storage::ParseNpyHeader(good), IsOk());
   int errors = 0;
   for (size_t i = 0; i < good.size(); ++i) {
-    EXPECT_FALSE(ParseNpyHeader(good.substr(0, i)).ok());
+    EXPECT_FALSE(storage::ParseNpyHeader(good.substr(0, i)).ok());
     for (const int flip : {1, 4, 32, 128}) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ flip);
-      errors += !ParseNpyHeader(bad).ok();
+      errors += !storage::ParseNpyHeader(bad).ok();
     }
   }
   EXPECT_GT(errors, 50);
@@ -253,6 +254,10 @@ TEST_F(ReplayTest, PathsAreConfinedToTheRoots) {
   outside("/etc/there/is/no/such/file");  // the same answer: outside the roots nothing can be found out
   outside(folder_.path() + "x/a.raw");    // a longer name that begins like the root
   outside("..");
+  const absl::Status told = Inspect("/etc/passwd").status();
+  EXPECT_THAT(told, IsError(absl::StatusCode::kInvalidArgument, absl::StrCat("the replay roots ", folder_.path(), " (storage.replay_roots")));
+  EXPECT_EQ(InfoOf(told).reason, "OUTSIDE_ROOTS");
+  EXPECT_THAT(Inspect("missing.raw").status(), IsError(absl::StatusCode::kNotFound, absl::StrCat("under the replay roots ", folder_.path())));
   ExpectRefused("missing.raw", absl::StatusCode::kNotFound, "missing.raw");
   ExpectRefused("", absl::StatusCode::kInvalidArgument, "is empty");
   ExpectRefused(std::string("a.raw\0.npy", 10), absl::StatusCode::kInvalidArgument, "zero byte");

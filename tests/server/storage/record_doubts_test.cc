@@ -1,4 +1,4 @@
-#include "server/engine/record_doubts.h"
+#include "server/storage/record_doubts.h"
 
 #include <cmath>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 #include "tests/support/seed.h"
 
-namespace octavo::engine {
+namespace octavo::storage {
 namespace {
 
 using ::testing::ElementsAre;
@@ -111,4 +111,4 @@ TEST_F(RecordDoubtsTest, ALengthThatDividesTheFileByChanceIsDoubted) {
 }
 
 }  // namespace
-}  // namespace octavo::engine
+}  // namespace octavo::storage

@@ -10,7 +10,7 @@
 
 // A raw file does not say what it holds. A wrong type or length of records gives a volume without an error; the values at the beginning of
 // the file mostly show it, because neighbouring samples of a spectrum are alike and so are successive records.
-namespace octavo::engine {
+namespace octavo::storage {
 
 /// How raw records are to be read.
 struct RecordForm {
@@ -23,4 +23,4 @@ struct RecordForm {
 /// instead. Empty where nothing does, also where the data are too few or too noisy to tell.
 std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordForm& form);
 
-}  // namespace octavo::engine
+}  // namespace octavo::storage

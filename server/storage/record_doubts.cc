@@ -1,4 +1,4 @@
-#include "server/engine/record_doubts.h"
+#include "server/storage/record_doubts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace octavo::engine {
+namespace octavo::storage {
 namespace {
 
 constexpr size_t kLeastBytes = 256;
@@ -116,4 +116,4 @@ std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordF
   return doubts;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::storage

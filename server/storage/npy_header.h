@@ -8,7 +8,7 @@
 
 #include "gpu/dtype.h"
 
-namespace octavo::engine {
+namespace octavo::storage {
 
 /// What the header of a .npy file says.
 struct NpyHeader {
@@ -21,4 +21,4 @@ struct NpyHeader {
 /// type than u1, u2, i2, f4, Fortran order, big-endian or damaged headers.
 absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head);
 
-}  // namespace octavo::engine
+}  // namespace octavo::storage

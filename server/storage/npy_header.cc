@@ -1,4 +1,4 @@
-#include "server/engine/npy_input.h"
+#include "server/storage/npy_header.h"
 
 #include <cstdlib>
 
@@ -10,7 +10,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::storage {
 namespace {
 
 absl::Status Bad(absl::string_view what) { return InvalidField("replay.path", absl::StrCat("is no .npy file that can be replayed: ", what)); }
@@ -64,4 +64,4 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head) {
   return header;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::storage

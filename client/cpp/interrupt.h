@@ -1,0 +1,32 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace octavo::cli {
+
+constexpr int kInterrupted = 130;  // exit code, as shells have it
+
+/// While it lives, SIGINT and SIGTERM do not end the program: the first one calls `act` on a thread of its own, so that what was begun on the
+/// server can be ended there. A second one ends the program at once. One at a time.
+class OnInterrupt {
+ public:
+  explicit OnInterrupt(std::function<void()> act);
+  ~OnInterrupt();
+  OnInterrupt(const OnInterrupt&) = delete;
+  OnInterrupt& operator=(const OnInterrupt&) = delete;
+
+  bool came() const { return came_; }
+
+ private:
+  void Wait();
+
+  const std::function<void()> act_;
+  std::atomic<bool> came_{false}, over_{false};
+  void (*before_int_)(int);
+  void (*before_term_)(int);
+  std::thread thread_;
+};
+
+}  // namespace octavo::cli

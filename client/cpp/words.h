@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "google/protobuf/generated_enum_reflection.h"
+
+// Words that flags take, and which flags go with which.
+namespace octavo::cli {
+
+/// A check of a flag's value: one of these words. Another one is refused with all that are allowed and the one that was probably meant.
+CLI::Validator OneOf(const std::vector<std::string>& words);
+
+/// "a | b | c", as help texts list them.
+std::string Listed(const std::vector<std::string>& words);
+
+/// The words for the values of an enum of the contract but the first, which stands for "choose": "auto-commit" for AUTO_COMMIT, with the
+/// prefix "RAW_" "u8" for RAW_U8.
+std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix);
+/// The number of the value that `word`, one of WordsOf, stands for.
+int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix, const std::string& word);
+
+template <class Enum>
+std::vector<std::string> WordsOf(const std::string& prefix = "") {
+  return WordsOf(*google::protobuf::GetEnumDescriptor<Enum>(), prefix);
+}
+template <class Enum>
+Enum ValueOf(const std::string& word, const std::string& prefix = "") {
+  return static_cast<Enum>(NumberOf(*google::protobuf::GetEnumDescriptor<Enum>(), prefix, word));
+}
+
+/// The keys of a map from words.
+template <class Map>
+std::vector<std::string> KeysOf(const Map& map) {
+  std::vector<std::string> keys;
+  keys.reserve(map.size());
+  for (const auto& [key, value] : map) keys.push_back(key);
+  return keys;
+}
+
+/// A flag that says nothing unless one of these kinds is chosen.
+struct FlagOf {
+  const char* flag;
+  std::vector<std::string> kinds;
+};
+/// Refuses the flags that were given and do not go with `kind`; `chosen` says in words what it is and why: "the source is replay (--path)".
+void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind, const std::string& chosen);
+
+}  // namespace octavo::cli

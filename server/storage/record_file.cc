@@ -1,0 +1,110 @@
+#include "server/storage/record_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/storage/npy_header.h"
+#include "server/storage/record_doubts.h"
+
+namespace octavo::storage {
+namespace {
+
+constexpr char kField[] = "replay.path";
+constexpr int64_t kLeastSamples = 16, kMostSamples = 65536;
+
+absl::Status CannotRead(const std::string& name, int error) {
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(kField, ": '", name, "' cannot be read: errno ", error)),
+                  {.reason = "NO_ACCESS", .field = kField, .numbers = {}});
+}
+
+// As many bytes from `offset` as the file has, up to `bytes`.
+absl::StatusOr<std::string> ReadFrom(const RecordFile& file, int64_t offset, int64_t bytes) {
+  std::string text(static_cast<size_t>(bytes), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::pread(file.fd.get(), text.data() + done, text.size() - done, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return CannotRead(file.name, errno);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+// Samples of a record from the last axes of an .npy file: [S], with channels [S, C] or [S x C]; packed the bytes of a record.
+absl::StatusOr<int64_t> SamplesOf(const NpyHeader& header, const AskedRecords& asked) {
+  const int64_t last = header.shape.back(), channels = asked.channels;
+  if (asked.packing != math::Packing::kNone) {
+    if (header.dtype != DType::kU8)
+      return InvalidField("acquisition.raw_type", absl::StrCat("is packed; the file has ", Info(header.dtype).name, ", not bytes"));
+    const int64_t samples = asked.samples != 0 ? asked.samples : last * 2 / 3 / channels;
+    if (math::PackedBytes(asked.packing, samples * channels, 2) == last) return samples;
+    return InvalidField("acquisition.samples_per_record",
+                        absl::StrCat("is ", asked.samples, " in ", channels, " channels; the file's records have ", last, " bytes"));
+  }
+  if (channels == 1) return last;
+  if (last == channels && header.shape.size() > 1) return header.shape[header.shape.size() - 2];
+  if (last % channels == 0) return last / channels;
+  return InvalidField("acquisition.channels", absl::StrCat("is ", channels, "; the file's last axis is ", last));
+}
+
+// Takes over what the header says, and sees that it agrees with the request and the file's size.
+absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* file) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::string head, ReadFrom(*file, 0, std::min<int64_t>(size, 65536 + 12)));
+  OCTAVO_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(head));
+  OCTAVO_ASSIGN_OR_RETURN(file->samples, SamplesOf(header, asked));
+  file->raw_type = asked.packing != math::Packing::kNone ? DType::kU16 : header.dtype;
+  file->data_offset = header.data_offset;
+  if (asked.samples != 0 && asked.samples != file->samples) {
+    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", asked.samples, "; the file has ", file->samples));
+  }
+  if (asked.raw_type_given && asked.raw_type != file->raw_type) {
+    return InvalidField("acquisition.raw_type", absl::StrCat("is ", Info(asked.raw_type).name, "; the file has ", Info(file->raw_type).name));
+  }
+  int64_t elements = 1;
+  for (const int64_t extent : header.shape) elements *= extent;
+  if (size - file->data_offset == elements * SizeOf(header.dtype)) return absl::OkStatus();
+  return InvalidField(kField, absl::StrCat("'", file->name, "' holds ", size - file->data_offset, " bytes of data; its header says ",
+                                           elements * SizeOf(header.dtype)));
+}
+
+}  // namespace
+
+absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, bool is_npy, const AskedRecords& asked) {
+  RecordFile file{.fd = std::move(fd), .name = name, .is_npy = is_npy, .channels = asked.channels, .packing = asked.packing};
+  struct stat info {};
+  if (::fstat(file.fd.get(), &info) != 0) return CannotRead(name, errno);
+  if (!S_ISREG(info.st_mode)) return InvalidField(kField, absl::StrCat("'", name, "' is no regular file"));
+  if (file.is_npy) {
+    OCTAVO_RETURN_IF_ERROR(TakeHeader(asked, info.st_size, &file));
+  } else {
+    if (asked.samples < kLeastSamples || asked.samples > kMostSamples) {
+      return InvalidField("acquisition.samples_per_record",
+                          absl::StrCat("is ", asked.samples, "; a raw file needs it, ", kLeastSamples, " to ", kMostSamples));
+    }
+    file.samples = asked.samples;
+    file.raw_type = asked.raw_type;
+  }
+  file.record_bytes = math::PackedBytes(file.packing, file.samples * file.channels, SizeOf(file.raw_type));
+  const int64_t bytes = info.st_size - file.data_offset;
+  if (bytes <= 0 || bytes % file.record_bytes != 0) {
+    return InvalidField(kField, absl::StrCat("'", name, "' holds ", bytes, " bytes, no whole number of records of ", file.record_bytes));
+  }
+  file.records = bytes / file.record_bytes;
+  return file;
+}
+
+absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file) {
+  constexpr int64_t kEnough = 1 << 20;
+  if (file.is_npy || file.packing != math::Packing::kNone) return std::vector<std::string>();
+  OCTAVO_ASSIGN_OR_RETURN(const std::string beginning, ReadFrom(file, file.data_offset, std::min(file.records * file.record_bytes, kEnough)));
+  return FindRecordDoubts(beginning, {.raw_type = file.raw_type, .samples = file.samples * file.channels, .channels = file.channels});
+}
+
+}  // namespace octavo::storage
