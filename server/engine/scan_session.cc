@@ -246,7 +246,7 @@ absl::Status ScanSession::Update(const ResolvedScan& updated) {
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
-  status_.plan = DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeMemory(updated, VolumeSlots(updated));
+  status_.plan = DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeSpacing(updated) + DescribeMemory(updated, VolumeSlots(updated));
   return absl::OkStatus();
 }
 
