@@ -41,10 +41,10 @@ struct RingRemoval {
 /// length), edges going on with their end values. The minus logarithm after it is μ·thickness. λ = 12.398419843 Å / energy.
 struct PhaseRetrieval {
   bool enabled = false;
-  double pixel_size_um = 0;  // of raw columns and rows, before binning, > 0
-  double distance_mm = 0;    // object to detector, > 0
-  double energy_kev = 0;     // > 0
-  double delta_beta = 0;     // δ/β, > 0
+  double pixel_size_um = 0;  // of raw columns and rows, before binning, 0.001 ... 1000
+  double distance_mm = 0;    // object to detector, 0.001 ... 1e6
+  double energy_kev = 0;     // 1 ... 1000
+  double delta_beta = 0;     // δ/β, 0.01 ... 1e6
 };
 
 /// Replaces what differs from the median of its surroundings within its frame (square, edges mirrored: c b a | a b c) by that median.
@@ -114,6 +114,8 @@ struct PreparedShape {
   int64_t elements() const { return slices * angles * detectors; }
 };
 
+/// InvalidArgument naming the field ("phase.energy_kev").
+absl::Status CheckPhase(const PhaseRetrieval& phase);
 /// InvalidArgument naming the field ("crop_rows", "rings[1].snr").
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& config);
 /// Rows beyond the crop on either side that change what is in it: outliers' windows and the reach of phase retrieval (to 1e-3).

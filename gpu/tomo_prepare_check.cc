@@ -69,19 +69,24 @@ absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_
   return InvalidField(absl::StrCat("crop_", axis, "s"), absl::StrCat("leaves ", kept, " binned ", axis, "s; allowed from ", least));
 }
 
-absl::Status CheckPhase(const PrepareConfig& c) {
-  const PhaseRetrieval& p = c.phase;
+// What instruments have: a value in another unit, as eV for keV, is a thousand times as much and would smooth the image away, or not at all.
+absl::Status Plausible(absl::string_view field, double value, double lo, double hi, absl::string_view unit) {
+  if (value >= lo && value <= hi) return absl::OkStatus();  // not NaN
+  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi, unit));
+}
+
+}  // namespace
+
+absl::Status CheckPhase(const PhaseRetrieval& p) {
   if (!p.enabled) return absl::OkStatus();
-  OCTAVO_RETURN_IF_ERROR(Positive("phase.pixel_size_um", p.pixel_size_um));
-  OCTAVO_RETURN_IF_ERROR(Positive("phase.distance_mm", p.distance_mm));
-  OCTAVO_RETURN_IF_ERROR(Positive("phase.energy_kev", p.energy_kev));
-  OCTAVO_RETURN_IF_ERROR(Positive("phase.delta_beta", p.delta_beta));
+  OCTAVO_RETURN_IF_ERROR(Plausible("phase.pixel_size_um", p.pixel_size_um, 0.001, 1000, " (micrometres: 1.3 mm is 1300)"));
+  OCTAVO_RETURN_IF_ERROR(Plausible("phase.distance_mm", p.distance_mm, 0.001, 1e6, " (millimetres: 2 m is 2000)"));
+  OCTAVO_RETURN_IF_ERROR(Plausible("phase.energy_kev", p.energy_kev, 1, 1000, " (keV: 20000 eV is 20)"));
+  OCTAVO_RETURN_IF_ERROR(Plausible("phase.delta_beta", p.delta_beta, 0.01, 1e6, " (delta / beta)"));
   const double reach = kReach * PhaseLengthPixels(p);
   if (reach <= 8192) return absl::OkStatus();
   return InvalidField("phase", absl::StrCat("smooths over ", reach, " pixels (7 sqrt(delta_beta λ distance / 4π) / pixel size); allowed up to 8192"));
 }
-
-}  // namespace
 
 double PhaseLengthPixels(const PhaseRetrieval& p) {
   const double wavelength = kWavelengthOfKevM / p.energy_kev;
@@ -151,7 +156,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     }
     OCTAVO_RETURN_IF_ERROR(Positive("outliers.difference", c.outliers.difference));
   }
-  OCTAVO_RETURN_IF_ERROR(CheckPhase(c));
+  OCTAVO_RETURN_IF_ERROR(CheckPhase(c.phase));
   OCTAVO_RETURN_IF_ERROR(Positive("log_floor", c.log_floor));
   if (!std::isfinite(c.not_finite_value))
     return InvalidField("not_finite_value", absl::StrCat("is ", c.not_finite_value, "; allowed are finite values"));

@@ -28,9 +28,13 @@ namespace {
 
 constexpr int64_t kMessageBytes = 2 << 20;  // the size at which gRPC is fastest
 
-storage::AskedRecords AskedOf(const v1::Acquisition& a) {
-  storage::AskedRecords asked{
-      .samples = a.samples_per_record(), .channels = std::max<int64_t>(a.channels(), 1), .raw_type_given = a.raw_type() != v1::RAW_TYPE_UNSPECIFIED};
+storage::AskedRecords AskedOf(const v1::ReplayFile& replay, const v1::Acquisition& a) {
+  storage::AskedRecords asked{.samples = a.samples_per_record(),
+                              .channels = std::max<int64_t>(a.channels(), 1),
+                              .raw_type_given = a.raw_type() != v1::RAW_TYPE_UNSPECIFIED,
+                              .adc_bits = a.adc_bits(),
+                              .header_bytes = replay.header_bytes(),
+                              .allow_partial = replay.allow_partial()};
   switch (a.raw_type()) {
     case v1::RAW_U8: asked.raw_type = DType::kU8; break;
     case v1::RAW_I16: asked.raw_type = DType::kI16; break;
@@ -103,7 +107,7 @@ std::unique_ptr<FilePush> FilePush::Open(v1::ScanSpec* spec, std::string* error)
     if (errno != ENOENT && errno != ENOTDIR) *error = absl::StrCat(replay.path(), " cannot be opened here: ", std::strerror(errno));
     return nullptr;
   }
-  auto file = storage::OpenRecords(std::move(fd), replay.path(), absl::EndsWith(replay.path(), ".npy"), AskedOf(spec->acquisition()));
+  auto file = storage::OpenRecords(std::move(fd), replay.path(), absl::EndsWith(replay.path(), ".npy"), AskedOf(replay, spec->acquisition()));
   auto doubts = file.ok() ? storage::DoubtsOf(*file) : file.status();
   if (!doubts.ok()) {
     *error = std::string(doubts.status().message());

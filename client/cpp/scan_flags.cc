@@ -17,9 +17,10 @@ const std::vector<std::string> kSources = {"simulated", "replay", "push", "camer
 const std::vector<std::string> kDTypes = {"u8", "i8", "u16", "f16", "f32", "c64"};
 constexpr char kRaw[] = "RAW_";
 
-const std::vector<FlagOf> kOfSources = {
-    {"--seed", {"simulated"}},      {"--fast", {"simulated"}}, {"--path", {"replay"}},     {"--loops", {"replay"}},      {"--camera", {"camera"}},
-    {"--pixel-format", {"camera"}}, {"--height", {"camera"}},  {"--exposure", {"camera"}}, {"--frame-rate", {"camera"}}, {"--trigger", {"camera"}}};
+const std::vector<FlagOf> kOfSources = {{"--seed", {"simulated"}},  {"--fast", {"simulated"}},      {"--path", {"replay"}},
+                                        {"--loops", {"replay"}},    {"--header-bytes", {"replay"}}, {"--allow-partial", {"replay"}},
+                                        {"--camera", {"camera"}},   {"--pixel-format", {"camera"}}, {"--height", {"camera"}},
+                                        {"--exposure", {"camera"}}, {"--frame-rate", {"camera"}},   {"--trigger", {"camera"}}};
 
 std::string NameOf(v1::ScanSpec::SourceCase source) {
   switch (source) {
@@ -75,6 +76,8 @@ void ScanFlags::AddTo(CLI::App* app) {
   AddWord<v1::Queue::Insert>(app, "--insert", insert_, "into the queue: ");
   app->add_option("--path", path_, "replay: file under a replay root of the server, or any here, which is pushed (.npy or raw)");
   app->add_option("--loops", loops_, "replay: how often (default 1); 0 = until the scan has its volumes");
+  app->add_option("--header-bytes", header_bytes_, "replay of a raw file: what lies before its first record");
+  app->add_flag("--allow-partial", allow_partial_, "replay: leave the last record of a file that was cut off out, instead of refusing it");
   app->add_option("--seed", seed_, "simulated: seed");
   app->add_flag("--fast", fast_, "simulated: as fast as possible");
   app->add_option("--samples", samples_,
@@ -151,6 +154,8 @@ void ScanFlags::SetSource(v1::ScanSpec* spec) const {
     if (Given("--path")) to->set_path(path_);
     if (!begun || Given("--loops")) to->set_loops(loops_);
     if (Given("--rate")) to->set_rate_hz(rate_);
+    if (Given("--header-bytes")) to->set_header_bytes(header_bytes_);
+    if (allow_partial_) to->set_allow_partial(true);
     if (to->path().empty()) throw CLI::ValidationError("--path", "is not given; the source replay needs a file");
   } else if (source == "push") {
     spec->mutable_push();

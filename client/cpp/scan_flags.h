@@ -39,8 +39,8 @@ class ScanFlags {
   PatternFlags pattern_;
   uint32_t samples_ = 0, hold_slots_ = 0, keep_last_ = 0, depth_ = 0, fft_length_ = 0, loops_ = 1, block_ = 0, channels_ = 0, channel_ = 0,
            record_average_ = 0, adc_bits_ = 0, camera_height_ = 0, group_records_ = 0, window_records_ = 0;
-  uint64_t seed_ = 0;
-  bool fast_ = false, aip_ = false;
+  uint64_t seed_ = 0, header_bytes_ = 0;
+  bool fast_ = false, aip_ = false, allow_partial_ = false;
   double rate_ = 0, ttl_ = 0, a2_ = 0, a3_ = 0, exposure_ = 0, frame_rate_ = 0;
 };
 

@@ -56,7 +56,9 @@ absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
-  if (plan != nullptr) *plan = absl::StrCat(DescribeSource(scan), DescribeChain(scan.chain), DescribeMemory(scan, ScanSession::VolumeSlots(scan)));
+  if (plan != nullptr)
+    *plan =
+        absl::StrCat(DescribeSource(scan), DescribeChain(scan.chain), DescribeSpacing(scan), DescribeMemory(scan, ScanSession::VolumeSlots(scan)));
   if (plan != nullptr && std::holds_alternative<RingSource>(scan.spec.source)) *plan += DescribeRing(scan.spec);
   if (warnings != nullptr) *warnings = std::move(scan.warnings);
   return report;

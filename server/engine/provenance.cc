@@ -23,7 +23,12 @@ json SourceJson(const ScanSpec& spec) {
             {"adc_bits", sim->adc_bits}};
   }
   if (const auto* replay = std::get_if<ReplaySource>(&spec.source)) {
-    return {{"kind", "replay"}, {"path", replay->path}, {"rate_hz", replay->rate_hz}, {"loops", replay->loops}};
+    return {{"kind", "replay"},
+            {"path", replay->path},
+            {"rate_hz", replay->rate_hz},
+            {"loops", replay->loops},
+            {"header_bytes", replay->header_bytes},
+            {"allow_partial", replay->allow_partial}};
   }
   if (std::holds_alternative<PushSource>(spec.source)) return {{"kind", "push"}};
   if (std::holds_alternative<RingSource>(spec.source)) return {{"kind", "ring"}};

@@ -44,6 +44,7 @@ void PushPort::OnProgress(int64_t connection, std::function<void()> notify) {
 }
 
 absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
+  bool surplus = false;
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
@@ -64,9 +65,14 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
            .numbers = {{"credit", absl::StrCat(received_)}, {"next_record", absl::StrCat(next_record_)}, {"retryable", "true"}}});
     }
     ++received_;
+    surplus = HasSurplus(block);
     Accept(std::move(block));
   }
   Notify();
+  if (surplus) {
+    MutexLock lock(surplus_mutex_);
+    if (surplus_) surplus_();
+  }
   return absl::OkStatus();
 }
 
@@ -98,6 +104,10 @@ absl::Status PushPort::CheckMarks(const PushBlock& block) const {
                     {.reason = "MARKERS_WAITING", .field = "markers", .numbers = {{"waiting", absl::StrCat(marks_.size())}}});
   }
   return absl::OkStatus();
+}
+
+bool PushPort::HasSurplus(const PushBlock& block) const {
+  return total_records_ > 0 && block.first_record + static_cast<uint64_t>(block.records) > static_cast<uint64_t>(total_records_);
 }
 
 // Of the block, what follows on from what is known.
@@ -158,6 +168,11 @@ void PushPort::Disconnect(int64_t connection) {
 void PushPort::OnNews(std::function<void(const std::string&)> tell) {
   MutexLock lock(news_mutex_);
   news_ = std::move(tell);
+}
+
+void PushPort::OnSurplus(std::function<void()> tell) {
+  MutexLock lock(surplus_mutex_);
+  surplus_ = std::move(tell);
 }
 
 void PushPort::Tell(const std::string& news) {

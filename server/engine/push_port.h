@@ -73,6 +73,8 @@ class PushPort {
   // -- the source's side
   void Want(int64_t total_records);
   void OnNews(std::function<void(const std::string&)> tell);
+  /// `tell` is called when records beyond the end of the scan come, by whichever thread brings them, also after Close; null: no more from here on.
+  void OnSurplus(std::function<void()> tell);
   /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) when nothing came for too long.
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
@@ -89,6 +91,8 @@ class PushPort {
   absl::Status CheckConnection(int64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckMarks(const PushBlock& block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t RecordLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Whether there are records beyond the end of the scan in it.
+  bool HasSurplus(const PushBlock& block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept(PushBlock block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForRecords(MutexLock& lock, const std::stop_token& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Copy(Waiting& waiting, char* slot, int64_t records) const;
@@ -111,6 +115,8 @@ class PushPort {
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
+  Mutex surplus_mutex_;  // held while surplus_ runs
+  std::function<void()> surplus_ ABSL_GUARDED_BY(surplus_mutex_);
 };
 
 }  // namespace octavo::engine

@@ -172,6 +172,28 @@ void CompareWithFile(ResolvedScan* scan) {
   }
 }
 
+// Which distances of A-scans and B-scans nobody says.
+void NoteAssumed(const Pattern& given, ResolvedScan* scan) {
+  const bool extents = IsRaster(given) || given.kind == PatternKind::kLissajous;
+  const bool radii =
+      (IsRadial(given) && given.radius_begin_mm == 0 && given.radius_end_mm == 0) || (given.kind == PatternKind::kSpiral && given.radius_end_mm == 0);
+  scan->spacing_assumed[0] = radii || (extents && given.extent_y_mm == 0);
+  scan->spacing_assumed[1] = radii || (extents && given.extent_x_mm == 0);
+}
+
+// No scanner goes so far: mostly micrometres that were given as millimetres.
+void DoubtExtents(ResolvedScan* scan) {
+  constexpr double kMostMm = 100;
+  const Pattern& p = scan->spec.pattern;
+  const bool extents = IsRaster(p) || p.kind == PatternKind::kLissajous;
+  for (const auto& [axis, value] : {std::pair{"x", p.extent_x_mm}, std::pair{"y", p.extent_y_mm}}) {
+    if (value <= kMostMm) continue;
+    const std::string what = extents ? absl::StrCat(FieldsOf(p.kind), "extent_", axis, "_mm is ", value)
+                                     : absl::StrCat("The pattern goes over ", value, " mm along ", axis);
+    scan->warnings.push_back(absl::StrCat(what, ", ", value / 1000, " m. If micrometres are meant: in mm they are a thousandth."));
+  }
+}
+
 // What looks at a B-scan as a whole needs enough of it.
 absl::Status ResolveBscans(ResolvedScan& scan) {
   SpectralConfig& c = scan.chain;
@@ -300,7 +322,8 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   if (p.refractive_index == 0) p.refractive_index = 1;
   OCTAVO_RETURN_IF_ERROR(InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
   double axial = p.axial_spacing_um;
-  if (axial == 0 && wavelength_nm.empty()) axial = 1;
+  scan.spacing_assumed[2] = axial == 0 && wavelength_nm.empty();
+  if (scan.spacing_assumed[2]) axial = 1;
   if (axial == 0) axial = AxialSpacingUm(wavelength_nm, p.fft_length, p.refractive_index);
   scan.spacing_um[2] = axial;
 
@@ -488,6 +511,8 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (std::holds_alternative<RingSource>(scan.spec.source)) OCTAVO_RETURN_IF_ERROR(ResolveRing(&scan.spec, scan.volume_records));
   scan.warnings.insert(scan.warnings.end(), scan.source.warnings.begin(), scan.source.warnings.end());
   CompareWithFile(&scan);
+  NoteAssumed(spec.pattern, &scan);
+  DoubtExtents(&scan);
   OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
@@ -511,6 +536,21 @@ std::string DescribeSource(const ResolvedScan& scan) {
   return absl::StrCat(text, " records of ", scan.source.samples_per_record, " samples (", Info(scan.source.raw_type).name,
                       scan.source.packing == math::Packing::kNone ? "" : ", 12 bits packed", "); the scan takes ",
                       wanted == 0 ? "what comes" : absl::StrFormat("%.0f", wanted), "\n");
+}
+
+std::string DescribeSpacing(const ResolvedScan& scan) {
+  static constexpr const char* kAxes[] = {"y", "x", "z"};
+  std::string text = "spacing:", assumed;
+  for (int i = 0; i < 3; ++i) {
+    absl::StrAppend(&text, i == 0 ? " " : ", ", kAxes[i], " ", absl::StrFormat("%.4g", scan.spacing_um[i]), " um");
+    if (scan.spacing_assumed[i]) absl::StrAppend(&assumed, assumed.empty() ? "" : ", ", kAxes[i]);
+  }
+  const bool lateral = scan.spacing_assumed[0] || scan.spacing_assumed[1];
+  if (!assumed.empty()) {
+    absl::StrAppend(&text, " (", assumed, ": assumed, the request does not say ", lateral ? "the extent" : "",
+                    lateral && scan.spacing_assumed[2] ? ", " : "", scan.spacing_assumed[2] ? "the wavelengths or axial_spacing_um" : "", ")");
+  }
+  return text + "\n";
 }
 
 absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {

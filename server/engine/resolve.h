@@ -20,6 +20,7 @@ struct ResolvedScan {
   int64_t volume_records = 0;    // per volume, flyback included
   int64_t shape[3] = {0, 0, 0};  // [y, x, z]
   double spacing_um[3] = {1, 1, 1};
+  bool spacing_assumed[3] = {false, false, false};  // nobody said it: 1 um
   int64_t volume_bytes = 0;
   int64_t stripe_devices = 0;             // > 1: volumes are striped over so many (spec.spread.striped)
   double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white
@@ -32,6 +33,9 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
 
 /// The source, what it holds as far as that is known, and how many records the scan takes, in words: the first line of the plan.
 std::string DescribeSource(const ResolvedScan& scan);
+
+/// How far apart the voxels are, in words: a line of the plan.
+std::string DescribeSpacing(const ResolvedScan& scan);
 
 /// Most records of one upload, and of a slot of the ring: a block, or as many whole blocks as make 2 MiB where a block is smaller,
 /// though no more than a volume needs.

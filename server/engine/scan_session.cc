@@ -9,6 +9,7 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/engine/names.h"
+#include "server/engine/push_port.h"
 #include "server/engine/scan_session_parts.h"
 #include "server/engine/stored_form.h"
 
@@ -58,6 +59,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
   OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
+  if (session->push_ != nullptr) session->push_->OnSurplus([s = session.get()] { s->WarnOfSurplus(); });
   (void)held.Keep();
   return session;
 }
@@ -98,6 +100,7 @@ void ScanSession::Begin() {
 }
 
 ScanSession::~ScanSession() {
+  if (push_ != nullptr) push_->OnSurplus(nullptr);
   if (!allocated_) OpenGate(Gate::kNever);
   if (!ended_ && allocated_) Cancel();
   if (compute_thread_.joinable()) compute_thread_.join();
@@ -159,7 +162,11 @@ ScanStatus ScanSession::Status() {
 
 SourceCounts ScanSession::SourceCountsNow() {
   MutexLock lock(source_mutex_);
-  return source_gone_ ? last_counts_ : source_->Counts();
+  if (!source_gone_) return source_->Counts();
+  if (push_ == nullptr) return last_counts_;
+  SourceCounts counts = push_->Counts();  // clients may still send what the scan does not take
+  counts.connected = false;
+  return counts;
 }
 
 int64_t ScanSession::ListedBytes() {
@@ -246,7 +253,8 @@ absl::Status ScanSession::Update(const ResolvedScan& updated) {
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
-  status_.plan = DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeMemory(updated, VolumeSlots(updated));
+  status_.plan =
+      DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeSpacing(updated) + DescribeMemory(updated, VolumeSlots(updated));
   return absl::OkStatus();
 }
 

@@ -339,7 +339,7 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
   source_->OnNews([this](const std::string& text) { Emit({.kind = EventKind::kSource, .text = text, .record = next_record_}); });
   {
     MutexLock lock(status_mutex_);
-    status_.plan = DescribeSource(scan_) + processor_->Describe() + "\n" + DescribeMemory(scan_, VolumeSlots(scan_));
+    status_.plan = DescribeSource(scan_) + processor_->Describe() + "\n" + DescribeSpacing(scan_) + DescribeMemory(scan_, VolumeSlots(scan_));
   }
   (void)Failpoint("scan_allocated");
   context_.publisher->ScanStarted(name_, scan_.spec.labels,

@@ -46,6 +46,8 @@ struct ReplaySource {
   std::string path;
   double rate_hz = 0;  // 0 = as fast as possible
   uint32_t loops = 0;  // 0 = until the scan has its volumes
+  uint64_t header_bytes = 0;
+  bool allow_partial = false;
 };
 
 struct PushSource {

@@ -31,7 +31,10 @@ absl::StatusOr<storage::RecordFile> Open(const ScanSpec& spec, const ReplaySourc
                                .channels = std::max<int64_t>(a.channels, 1),
                                .raw_type = a.raw_type,
                                .raw_type_given = a.raw_type_given,
-                               .packing = a.packing});
+                               .packing = a.packing,
+                               .adc_bits = a.adc_bits,
+                               .header_bytes = replay.header_bytes,
+                               .allow_partial = replay.allow_partial});
 }
 
 constexpr int64_t kReadBytes = 32 << 20;  // of one read, between looks at the stop token

@@ -210,6 +210,9 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec
   if (!spec.initial_volume.empty()) OCTAVO_RETURN_IF_ERROR(CheckInitial(spec, layout, environment.buffers));
   Implausible doubts = FindImplausible(spec, info);
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
+  if (input != nullptr) {
+    if (const auto exchanged = FindExchangedFields(spec, *input)) return *exchanged;
+  }
   // Last, when nothing else can fail: it takes host memory.
   if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(port, ProjectionPort::Create(*push, environment.projection_memory, environment.clock));

@@ -86,6 +86,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
   if (l.stitched() && overlap > 0) p.stitching.overlap = overlap;
   l.overlap_unknown_ = l.stitched() && p.stitching.overlap == 0;
   if (l.overlap_unknown_) p.stitching.overlap = kLeastOverlap;
+  if (const absl::Status phase = CheckPhase(p.phase); !phase.ok()) return AtField("tomography.preparation.", phase);  // the margin follows from it
   p.rows = l.rows_.count();  // for the margin, which does not depend on it
   l.margin_ = PrepareMargin(p);
   if (l.rows_.step > 1 && (l.margin_ > 0 || p.bin_rows > 1)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <optional>
 
@@ -52,19 +53,31 @@ HalfTurn HalfTurnOf(std::vector<double> angles) {
   return {.widest_gap = widest, .even_gap = kPi / static_cast<double>(std::max<size_t>(directions, 1))};
 }
 
+// The angles of those projections that are used.
+std::vector<double> SelectedAngles(const TomographySpec& spec, const storage::ProjectionInfo& info) {
+  const auto all = std::ssize(info.angles_rad);
+  const int64_t end = spec.projections.end == 0 ? all : std::min(spec.projections.end, all);
+  std::vector<double> angles;
+  for (int64_t i = spec.projections.begin; i < end; i += std::max<int64_t>(spec.projections.step, 1)) {
+    angles.push_back(info.angles_rad[static_cast<size_t>(i)]);
+  }
+  return angles;
+}
+
 void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const char* const field = !spec.angles_rad.empty()                                 ? "tomography.angles_rad"
                             : std::holds_alternative<ProjectionFileSpec>(spec.input) ? "tomography.file.angle_unit"
                                                                                      : "tomography.push";
-  const std::vector<double>& angles = info.angles_rad;
-  if (angles.size() < 2) return;
-  const Span span = SpanOf(angles);
-  if (span.width() <= 0) {
+  const std::vector<double> used = SelectedAngles(spec, info);
+  if (used.size() < 2) return;
+  if (const Span span = SpanOf(used); span.width() <= 0) {
     out->refusals.push_back(
-        InvalidField(field, absl::StrCat("comes with ", angles.size(), " angles, all ", span.least, " rad; a reconstruction needs different ones")));
+        InvalidField(field, absl::StrCat("comes with ", used.size(), " angles, all ", span.least, " rad; a reconstruction needs different ones")));
     return;
   }
-  if (angles.size() >= kFewAngles) {
+  // All that there are tell their unit best.
+  if (const std::vector<double>& angles = info.angles_rad; angles.size() >= kFewAngles) {
+    const Span span = SpanOf(angles);
     // Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of 180 / 75 is another one.
     const bool golden = std::abs(span.step - kPi * (3 - std::sqrt(5.0))) < 1e-5;
     if (!golden && (span.Covers(180) || span.Covers(360))) {
@@ -92,7 +105,7 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
       return;
     }
   }
-  const HalfTurn half = HalfTurnOf(angles);
+  const HalfTurn half = HalfTurnOf(used);
   if (half.widest_gap > kWideGap && half.widest_gap > 3 * half.even_gap) {
     out->warnings.push_back(
         absl::StrFormat("The angles leave a gap of %.1f degrees in the half turn that a complete reconstruction needs.", half.widest_gap / kDegree));
@@ -101,9 +114,10 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
 
 void LookAtBins(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const auto bin = static_cast<size_t>(std::max<int64_t>(spec.preparation.config.bin_angles, 1));
+  const std::vector<double> angles = SelectedAngles(spec, info);
   double widest = 0;
-  for (size_t i = 0; i + bin <= info.angles_rad.size(); i += bin) {
-    for (size_t k = 1; k < bin; ++k) widest = std::max(widest, std::abs(std::remainder(info.angles_rad[i + k] - info.angles_rad[i], 2 * kPi)));
+  for (size_t i = 0; i + bin <= angles.size(); i += bin) {
+    for (size_t k = 1; k < bin; ++k) widest = std::max(widest, std::abs(std::remainder(angles[i + k] - angles[i], 2 * kPi)));
   }
   if (widest > kWideBin) {
     out->warnings.push_back(
@@ -117,14 +131,8 @@ void LookAtBins(const TomographySpec& spec, const storage::ProjectionInfo& info,
 void LookAtStitching(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   PrepareConfig unjoined = spec.preparation.config;
   if (!unjoined.stitching.enabled) return;
-  const auto count = static_cast<int64_t>(info.angles_rad.size());
-  std::vector<double> used;
-  for (int64_t i = spec.projections.begin; i < (spec.projections.end == 0 ? count : std::min(spec.projections.end, count));
-       i += std::max<int64_t>(spec.projections.step, 1)) {
-    used.push_back(info.angles_rad[static_cast<size_t>(i)]);
-  }
   unjoined.stitching.enabled = false;
-  const std::vector<double> angles = PreparedAngles(unjoined, used);
+  const std::vector<double> angles = PreparedAngles(unjoined, SelectedAngles(spec, info));
   const int64_t given = spec.preparation.config.stitching.half_turn, half = given == 0 ? std::ssize(angles) / 2 : given;
   if (half < 1 || 2 * half > std::ssize(angles)) return;  // the layout says so
   double apart = kPi;
@@ -142,15 +150,17 @@ void LookAtStitching(const TomographySpec& spec, const storage::ProjectionInfo& 
           half, apart / kDegree, allowed / kDegree)));
 }
 
-// Half a column beyond either end, the axis is beside the detector.
-std::optional<absl::Status> BesideDetector(const char* field, double axis, int64_t columns) {
-  if (axis >= -0.5 && axis <= static_cast<double>(columns) - 0.5) return std::nullopt;
-  return InvalidField(field, absl::StrCat("is ", axis, "; allowed -0.5 to ", static_cast<double>(columns) - 0.5, ", the columns of the detector"));
-}
-
 void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  const int64_t begin = spec.columns.begin, end = spec.columns.end == 0 ? info.columns : spec.columns.end;
+  const double least = static_cast<double>(begin) - 0.5, most = static_cast<double>(end) - 0.5;  // half a column beyond either end
+  const bool all = begin == 0 && end == info.columns;
   const auto look = [&](const char* field, double axis) {
-    if (auto beside = BesideDetector(field, axis, info.columns)) out->refusals.push_back(*std::move(beside));
+    if (axis >= least && axis <= most) return;
+    out->refusals.push_back(
+        InvalidField(field, absl::StrCat("is ", axis, "; allowed ", least, " to ", most,
+                                         all ? ", the columns of the detector"
+                                             : absl::StrCat(", the columns that are chosen (", begin, " to ", end - 1,
+                                                            "): they and the axis count on the whole detector, 0 to ", info.columns - 1))));
   };
   for (const double axis : spec.center.pixels) look("tomography.center.pixels", axis);
   if (spec.try_centers.has_value()) {
@@ -161,6 +171,9 @@ void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info,
 
 void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const PreparationSpec& p = spec.preparation;
+  if (!p.ignore_fields && info.flats > 0 && info.darks == 0) {
+    out->warnings.push_back("The input has flat fields but no dark ones: what the detector counts without light is taken as 0.");
+  }
   if (!p.config.minus_log || p.ignore_fields || info.flats > 0) return;
   if (info.dtype == DType::kF32) {
     out->warnings.push_back("The input has no flat fields: its values are taken as transmissions, 0 to 1, before the logarithm.");
@@ -173,6 +186,36 @@ void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info
                    "flat fields in the input, already_sinograms, no_logarithm, or ignore_fields, which takes the counts as transmissions")));
 }
 
+/// The mean of what the middle rows of some frames of a kind show; nothing where they cannot be read: the job will say so.
+std::optional<double> MeanOf(const TomographySpec& spec, storage::ProjectionInput& input, storage::FrameKind kind) {
+  constexpr int64_t kRows = 16, kFrames = 4;
+  const storage::ProjectionInfo& info = input.info();
+  const int64_t begin = spec.rows.begin, end = spec.rows.end == 0 ? info.rows : spec.rows.end, frames = info.frames(kind);
+  const int64_t rows = std::min(kRows, end - begin), first_row = begin + (end - begin - rows) / 2, step = (frames + kFrames - 1) / kFrames;
+  double sum = 0, count = 0;
+  std::vector<char> bytes(static_cast<size_t>(rows * info.columns * SizeOf(info.dtype)));
+  const auto add = [&]<typename T>(T value) {
+    for (size_t at = 0; at < bytes.size(); at += sizeof value) {
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      if (!std::isfinite(static_cast<double>(value))) continue;
+      sum += static_cast<double>(value);
+      ++count;
+    }
+  };
+  for (int64_t frame = 0; frame < frames; frame += step) {
+    const storage::ProjectionBox box = {
+        .kind = kind, .first_frame = frame, .frames = 1, .first_row = first_row, .rows = rows, .first_column = 0, .columns = info.columns};
+    if (!input.Read(box, bytes.data()).ok()) return std::nullopt;
+    switch (info.dtype) {
+      case DType::kU8: add(uint8_t{}); break;
+      case DType::kU16: add(uint16_t{}); break;
+      case DType::kI16: add(int16_t{}); break;
+      default: add(float{}); break;
+    }
+  }
+  return count > 0 ? std::optional(sum / count) : std::nullopt;
+}
+
 }  // namespace
 
 Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info) {
@@ -183,6 +226,18 @@ Implausible FindImplausible(const TomographySpec& spec, const storage::Projectio
   LookAtStitching(spec, info, &out);
   LookAtFlats(spec, info, &out);
   return out;
+}
+
+std::optional<absl::Status> FindExchangedFields(const TomographySpec& spec, storage::ProjectionInput& input) {
+  if (spec.preparation.ignore_fields || input.info().flats == 0 || input.info().darks == 0) return std::nullopt;
+  const auto flat = MeanOf(spec, input, storage::FrameKind::kFlat), dark = MeanOf(spec, input, storage::FrameKind::kDark);
+  if (!flat.has_value() || !dark.has_value() || *flat >= *dark) return std::nullopt;
+  const char* const field = std::holds_alternative<ProjectionFileSpec>(spec.input)     ? "tomography.file.flats"
+                            : std::holds_alternative<ProjectionArraysSpec>(spec.input) ? "tomography.arrays.flats"
+                                                                                       : "tomography.push";
+  return InvalidField(field, absl::StrFormat("has flat fields of %.6g in the mean, and dark fields of %.6g; flat fields are brighter: are they "
+                                             "exchanged? Allowed are brighter flat fields, or ignore_fields",
+                                             *flat, *dark));
 }
 
 }  // namespace octavo::engine

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,8 @@
 #include "server/engine/tomography_spec.h"
 #include "server/storage/projection_input.h"
 
-// Mistakes that give a reconstruction without an error: degrees given as radians, an axis beside the detector, counts without flat fields.
+// Mistakes that give a reconstruction without an error: degrees given as radians, an axis beside the detector, counts without flat fields,
+// flat and dark fields that are exchanged.
 namespace octavo::engine {
 
 /// What speaks against an input and the way it is to be reconstructed.
@@ -20,5 +22,7 @@ struct Implausible {
 
 /// Looks at the specification and at what the input says of itself; reads no frames.
 Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info);
+/// Reads a little of the flat and dark fields: where the flat ones are darker, what is to be said about it.
+std::optional<absl::Status> FindExchangedFields(const TomographySpec& spec, storage::ProjectionInput& input);
 
 }  // namespace octavo::engine

@@ -29,6 +29,10 @@ absl::Status TomographyRunner::Run() {
     run_.Log(absl::StrCat("preparation: ", report_.outliers, " outliers, ", report_.not_finite, " values that were not finite, ", report_.floored,
                           " transmissions below the floor"));
   }
+  if (report_.not_finite > 0) {
+    run_.Warn(absl::StrCat(report_.not_finite, " values of the input were not finite (NaN or infinite), or became so: they count as ",
+                           spec_.preparation.config.not_finite_value, " (preparation.not_finite_value)."));
+  }
   if (report_.unlit > 0) {
     run_.Warn(absl::StrCat("The flat field is not brighter than the dark field where ", report_.unlit,
                            " transmissions were made: they were divided by denominator_floor and tell nothing. Dead pixels, or flat and dark "

@@ -39,6 +39,7 @@ absl::Status TomographyRunner::Collect() {
   const Implausible doubts = FindImplausible(spec_, info);
   for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
+  if (const auto exchanged = FindExchangedFields(spec_, *input_)) run_.Warn(std::string(exchanged->message()));
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec_, info, 0));
   const int64_t fields = layout_.FieldBytes(layout_.RowsOf(0, 1)), planned = task_.layout->FieldBytes(task_.layout->RowsOf(0, 1));
   if (fields > planned) {

@@ -204,7 +204,11 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
     OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeSimulated(in.simulated()));
   } else if (in.has_replay()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("replay.rate_hz", in.replay().rate_hz()));
-    out.source = engine::ReplaySource{.path = in.replay().path(), .rate_hz = in.replay().rate_hz(), .loops = in.replay().loops()};
+    out.source = engine::ReplaySource{.path = in.replay().path(),
+                                      .rate_hz = in.replay().rate_hz(),
+                                      .loops = in.replay().loops(),
+                                      .header_bytes = in.replay().header_bytes(),
+                                      .allow_partial = in.replay().allow_partial()};
   } else if (in.has_push()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("push.idle_timeout_s", in.push().idle_timeout_s()));
     out.source = engine::PushSource{.credit_blocks = in.push().credit_blocks(), .idle_timeout_s = in.push().idle_timeout_s()};
@@ -267,6 +271,8 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_replay()->set_path(replay->path);
     out->mutable_replay()->set_rate_hz(replay->rate_hz);
     out->mutable_replay()->set_loops(replay->loops);
+    out->mutable_replay()->set_header_bytes(replay->header_bytes);
+    out->mutable_replay()->set_allow_partial(replay->allow_partial);
   }
   if (const auto* push = std::get_if<engine::PushSource>(&in.source)) {
     out->mutable_push()->set_credit_blocks(static_cast<uint32_t>(push->credit_blocks));

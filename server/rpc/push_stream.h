@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
+#include "grpcpp/alarm.h"
 #include "grpcpp/grpcpp.h"
 
 #include "gpu/base/failpoint.h"
@@ -13,7 +15,8 @@
 namespace octavo::rpc {
 
 /// A stream on which a client pushes and is told, whenever there is news, how far it is. One message is read and one answer is
-/// written at a time; answers that were not written yet give way to the newest. Keeps itself alive until OnDone.
+/// written at a time; answers that were not written yet give way to the newest. After the last answer it reads on until the client has said all,
+/// or for a moment: what is under way is counted, too. Keeps itself alive until OnDone.
 class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStreamBase> {
  public:
   template <class Stream, class... Args>
@@ -71,7 +74,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   virtual void Disconnected() = 0;
   struct Answer {
     grpc::Status status;  // not OK: the stream ends with it, nothing is written
-    bool last = false;    // the stream ends when it is written
+    bool last = false;    // nothing more is wanted
     grpc::ByteBuffer message;
   };
   virtual Answer NextAnswer() = 0;
@@ -136,7 +139,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     Answer answer;
     const absl::Status told = Guarded([&] { return answer = NextAnswer(), absl::OkStatus(); });
     if (!told.ok()) answer.status = ToGrpc(told);
-    if (!answer.status.ok() || answer.last) {
+    if (!answer.status.ok()) {
       MutexLock lock(mutex_);
       if (!ending_) final_ = answer.status;
       ending_ = true;
@@ -147,15 +150,34 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     }
     outgoing_ = answer.message;
     StartWrite(&outgoing_);
+    if (answer.last) EndSoon();
+  }
+
+  // A client that says that it has sent all ends the stream before.
+  void EndSoon() {
+    constexpr auto kGrace = std::chrono::milliseconds(200);
+    {
+      MutexLock lock(mutex_);
+      if (ending_ || parting_) return;
+      parting_ = true;
+    }
+    const absl::Status set = Guarded([&] {
+      parting_alarm_.Set(std::chrono::system_clock::now() + kGrace, [weak = weak_from_this()](bool) {
+        if (auto self = weak.lock()) self->End(grpc::Status::OK);
+      });
+      return absl::OkStatus();
+    });
+    if (!set.ok()) End(grpc::Status::OK);
   }
 
   std::shared_ptr<PushStreamBase> self_;
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;
   bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
-              finished_ ABSL_GUARDED_BY(mutex_) = false;
+              finished_ ABSL_GUARDED_BY(mutex_) = false, parting_ ABSL_GUARDED_BY(mutex_) = false;
   int taking_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status final_;
+  grpc::Alarm parting_alarm_;
 };
 
 }  // namespace octavo::rpc

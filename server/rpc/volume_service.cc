@@ -49,6 +49,7 @@ class VolumeServiceImpl final : public Base {
       const bool in_memory =
           std::all_of(states.begin(), states.end(), [](int state) { return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING; });
       auto volumes = engine_->ListVolumes({.scan = request->scan(), .in_memory = in_memory});
+      if (volumes.empty() && !request->scan().empty()) OCTAVO_RETURN_IF_ERROR(CheckScan(request->scan()));
       std::erase_if(volumes, [&](const engine::VolumeStatus& volume) {
         return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) == states.end();
       });
@@ -57,6 +58,12 @@ class VolumeServiceImpl final : public Base {
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();
     });
+  }
+
+  /// NotFound for a scan that is not known and of which no volume is: a slip of the pen is no scan without volumes.
+  absl::Status CheckScan(const std::string& scan) {
+    if (engine_->GetScan(scan).ok() || !engine_->ListVolumes({.scan = scan, .in_memory = false}).empty()) return absl::OkStatus();
+    return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {

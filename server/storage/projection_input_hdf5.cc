@@ -77,7 +77,6 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(const std::sha
     parts.angles_dataset = options.angles.empty() ? "/exchange/theta" : options.angles;
     OCTAVO_ASSIGN_OR_RETURN(parts.angles, file->Numbers(parts.angles_dataset));
     parts.angle_unit = file->TextAttribute(parts.angles_dataset, "units");
-    if (parts.angle_unit.empty()) parts.notes.push_back(absl::StrCat(parts.angles_dataset, " declares no unit; taken as degrees"));
   }
   if (options.projections.empty()) {
     const std::string detector = "/measurement/instrument/detector/";
@@ -229,7 +228,6 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
     OCTAVO_RETURN_IF_ERROR(one_per_frame(entry.rotation_angle, angles.size()));
     for (const int64_t i : parts.index[kProjection]) parts.angles.push_back(angles[static_cast<size_t>(i)]);
     parts.angle_unit = file->TextAttribute(entry.rotation_angle, "units");
-    if (parts.angle_unit.empty()) parts.notes.push_back(absl::StrCat(entry.rotation_angle, " declares no unit; taken as degrees"));
   }
   FindPixelSize(*file, {entry.detector + "/x_pixel_size"}, &parts);
   if (const std::string name = entry.detector + "/x_rotation_axis_pixel_position"; file->Exists(name).value_or(false)) {

@@ -187,7 +187,6 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(const std::s
     if (options.angles.empty()) return BadProjections(path, "angles", "are not given", "a file of angles, or their values");
     parts.angles_dataset = BaseOf(options.angles);
     OCTAVO_ASSIGN_OR_RETURN(parts.angles, ReadNumbers(options.angles, options.roots));
-    if (options.angle_unit == AngleUnit::kDeclared) parts.notes.push_back(absl::StrCat(parts.angles_dataset, " declares no unit; taken as degrees"));
   }
   return AssembleProjections(std::move(parts), options);
 }

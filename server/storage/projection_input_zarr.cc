@@ -160,7 +160,6 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::
     parts.angles_dataset = name;
     const json& attributes = array->attributes();
     if (attributes.is_object() && attributes.contains("units") && attributes["units"].is_string()) parts.angle_unit = attributes["units"];
-    if (parts.angle_unit.empty()) parts.notes.push_back(absl::StrCat(name, " declares no unit; taken as degrees"));
   }
   return AssembleProjections(std::move(parts), options);
 }

@@ -76,6 +76,19 @@ std::optional<double> RadiansOf(absl::string_view unit) {
   return std::nullopt;
 }
 
+/// What unit the angles of the file are taken in, where that is not the one that it declares.
+void NoteUnit(const ProjectionOptions& options, ProjectionParts* parts) {
+  if (!options.angle_values.empty()) return;
+  const bool declared = !parts->angle_unit.empty();
+  const char* const asked = options.angle_unit == AngleUnit::kRadians ? "radians" : "degrees";
+  const std::string says = declared ? absl::StrCat(" declares the unit '", parts->angle_unit, "'") : " declares no unit";
+  if (options.angle_unit != AngleUnit::kDeclared) {
+    parts->notes.push_back(absl::StrCat(parts->angles_dataset, says, "; taken as ", asked, ", as the request says"));
+  } else if (!declared) {
+    parts->notes.push_back(absl::StrCat(parts->angles_dataset, says, "; taken as degrees"));
+  }
+}
+
 /// Arrays of a file, of which each kind takes its frames.
 class ArrayProjections final : public ProjectionInput {
  public:
@@ -227,6 +240,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionP
   info.flats = frames[1];
   info.darks = frames[2];
 
+  NoteUnit(options, &parts);
   std::string where = parts.angles_dataset;
   if (!options.angle_values.empty()) {
     parts.angles = options.angle_values;

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
+
+#include "server/storage/record_readings.h"
 
 namespace octavo::storage {
 namespace {
@@ -13,16 +14,17 @@ namespace {
 constexpr size_t kLeastBytes = 256;
 constexpr double kClear = 1.8;  // real spectra of a mirror, with its moving fringes, reach 2.3
 
-/// Mean distance of values `lag` apart; those from `first` on, every `stride`-th.
+/// Mean distance of values `lag` apart.
 template <typename T>
-double MeanStep(const std::vector<T>& values, size_t lag, size_t first = 0, size_t stride = 1) {
+double MeanStep(const std::vector<T>& values, size_t lag) {
   double sum = 0;
-  size_t count = 0;
-  for (size_t i = first; i + lag < values.size(); i += stride) {
-    sum += std::abs(static_cast<double>(values[i + lag]) - static_cast<double>(values[i]));
-    ++count;
-  }
-  return count == 0 ? 0 : sum / static_cast<double>(count);
+  for (size_t i = 0; i + lag < values.size(); ++i) sum += std::abs(static_cast<double>(values[i + lag]) - static_cast<double>(values[i]));
+  return values.size() <= lag ? 0 : sum / static_cast<double>(values.size() - lag);
+}
+
+bool IsOdd(float v) {
+  const float size = std::abs(v);
+  return !std::isfinite(v) || size > 1e12f || (size > 0 && size < 1e-12f);
 }
 
 template <typename T>
@@ -32,41 +34,37 @@ std::vector<T> ValuesOf(absl::string_view bytes) {
   return values;
 }
 
-uint16_t Swapped(uint16_t v) { return static_cast<uint16_t>(v << 8 | v >> 8); }
-
-// Low bytes of 16-bit samples jump, high bytes hardly move: so neighbouring bytes differ far more than high bytes do among themselves.
-void DoubtBytes(absl::string_view bytes, DType type, std::vector<std::string>* doubts) {
-  const std::vector<uint8_t> values = ValuesOf<uint8_t>(bytes);
-  const double neighbours = MeanStep(values, 1);
-  const double smoother = std::min(MeanStep(values, 2, 0, 2), MeanStep(values, 2, 1, 2));
-  if (type == DType::kU8 && neighbours > 4 * smoother + 4) {
-    doubts->push_back("acquisition.raw_type is u8, but every second byte of the file is much alike: it looks like u16.");
+void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std::string>* doubts) {
+  const Reading asked = ReadingOf(form.raw_type, form.packing);
+  if (const auto other = LooksLike(bytes, asked, form.channels); other.has_value()) {
+    doubts->push_back(absl::StrCat("acquisition.raw_type is ", NameOf(asked), ", but the file's samples look like ", NameOf(*other),
+                                   CanBeReplayed(*other) ? "." : ", which no raw_type reads."));
+    return;
   }
-  constexpr double kNoise = 20;  // where even equal places differ by so much, nothing can be told
-  if (type != DType::kU8 && smoother < kNoise && neighbours > 0 && neighbours < 1.5 * smoother + 1) {
-    doubts->push_back(
-        absl::StrCat("acquisition.raw_type is ", Info(type).name, ", but low and high bytes of the file's samples are alike: it looks like u8."));
-  }
-}
-
-void DoubtByteOrder(absl::string_view bytes, DType type, std::vector<std::string>* doubts) {
-  std::vector<uint16_t> values = ValuesOf<uint16_t>(bytes);
-  const double native = MeanStep(values, 1);
-  std::transform(values.begin(), values.end(), values.begin(), Swapped);
-  if (const double swapped = MeanStep(values, 1); native > 256 && swapped < native / 8) {
-    doubts->push_back(absl::StrCat("acquisition.raw_type is ", Info(type).name,
-                                   ", little-endian, but the file's samples are smooth only with their bytes swapped: it looks big-endian."));
-  }
-}
-
-void DoubtFloats(const std::vector<float>& values, std::vector<std::string>* doubts) {
-  const auto odd = std::count_if(values.begin(), values.end(), [](float v) {
-    const float size = std::abs(v);
-    return !std::isfinite(v) || size > 1e20f || (size > 0 && size < 1e-20f);
-  });
+  if (asked != Reading::kF32) return;
+  const std::vector<float> values = ValuesOf<float>(bytes);
+  const auto odd = std::count_if(values.begin(), values.end(), IsOdd);
   if (odd * 50 < std::ssize(values)) return;
   doubts->push_back(absl::StrCat("acquisition.raw_type is f32, but ", odd, " of the file's first ", values.size(),
-                                 " samples are not finite, or beyond any instrument's range: it looks like another type."));
+                                 " samples are not finite, or beyond any instrument's range: they look like another type."));
+}
+
+template <typename T>
+void DoubtBits(const std::vector<T>& values, const RecordForm& form, std::vector<std::string>* doubts) {
+  if (form.adc_bits <= 0 || form.adc_bits > 32) return;
+  const double top = std::exp2(static_cast<double>(form.adc_bits)) - 1,
+               bottom = form.raw_type == DType::kU8 || form.raw_type == DType::kU16 ? 0 : -top - 1;
+  double most = 0;
+  int64_t beyond = 0;
+  for (const T value : values) {
+    const auto v = static_cast<double>(value);
+    if (!(v < bottom || v > top)) continue;
+    ++beyond;
+    if (std::abs(v) > std::abs(most)) most = v;
+  }
+  if (beyond * 1000 < std::ssize(values) || beyond == 0) return;  // single ones may be broken
+  doubts->push_back(absl::StrCat("acquisition.adc_bits is ", form.adc_bits, ", which are samples of ", bottom, " to ", top, ", but ", beyond,
+                                 " of the file's first ", values.size(), " lie beyond, up to ", most, "."));
 }
 
 // Successive records resemble each other, so values one record apart are closer than values any other distance apart.
@@ -85,10 +83,12 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vect
     const size_t other = lag * r.times / r.over;
     if (other < 16 || other * 2 > values.size()) continue;
     const double there = apart(other);
-    // A third of a record further on, similar lengths must differ, or the data have no shape that could tell.
-    const double shape = apart(other + other / 3);
     const bool shorter = r.times == 1;  // a part of the given length: if it repeats, both do
-    if (shape > kClear * there && (shorter ? there < 1.2 * given : kClear * there < given)) {
+    if (shorter ? there >= 1.2 * given : kClear * there >= given) continue;
+    // A third of a record further on, similar lengths must differ, or the data have no shape that could tell. Even and odd pixels of a camera
+    // may differ in the dark: that is none.
+    const size_t further = other + other / 3;
+    if (std::min(apart(further), apart(further + 1)) > kClear * there) {
       doubts->push_back(absl::StrCat("acquisition.samples_per_record is ", form.samples / form.channels, ", but the file repeats every ",
                                      static_cast<int64_t>(other) / form.channels, " samples: its records look that long."));
       return;
@@ -96,22 +96,39 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vect
   }
 }
 
+// Records of an odd number of packed samples begin at whole bytes, not at whole pairs: they are looked at without their last samples.
+std::string WithoutTail(absl::string_view bytes, const RecordForm& form) {
+  const auto record = static_cast<size_t>(math::PackedBytes(form.packing, form.samples, 2));
+  std::string kept;
+  for (size_t at = 0; at + record <= bytes.size(); at += record) absl::StrAppend(&kept, bytes.substr(at, record - 2));
+  return kept;
+}
+RecordForm EvenForm(const RecordForm& form) {
+  RecordForm even = form;
+  --even.samples;
+  return even;
+}
+
 }  // namespace
 
 std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordForm& form) {
+  if (form.packing != math::Packing::kNone && form.samples % 2 == 1) return FindRecordDoubts(WithoutTail(bytes, form), EvenForm(form));
   std::vector<std::string> doubts;
   if (bytes.size() < kLeastBytes || form.samples < 1) return doubts;
-  const bool words = form.raw_type == DType::kU16 || form.raw_type == DType::kI16;
-  // Samples of different channels need not be alike.
-  if (form.channels <= 1 && (form.raw_type == DType::kU8 || words)) DoubtBytes(bytes, form.raw_type, &doubts);
-  if (form.channels <= 1 && words && doubts.empty()) DoubtByteOrder(bytes, form.raw_type, &doubts);
-  if (form.raw_type == DType::kF32) DoubtFloats(ValuesOf<float>(bytes), &doubts);
-  if (!doubts.empty()) return doubts;  // the length of what is read wrongly says nothing
-  switch (form.raw_type) {
-    case DType::kU8: DoubtLength(ValuesOf<uint8_t>(bytes), form, &doubts); break;
-    case DType::kI16: DoubtLength(ValuesOf<int16_t>(bytes), form, &doubts); break;
-    case DType::kF32: DoubtLength(ValuesOf<float>(bytes), form, &doubts); break;
-    default: DoubtLength(ValuesOf<uint16_t>(bytes), form, &doubts); break;
+  if (bytes.find_first_not_of('\0') == absl::string_view::npos) {
+    doubts.push_back(absl::StrCat("The file's first ", bytes.size(), " bytes are all 0: there is nothing to see in them."));
+    return doubts;
+  }
+  DoubtType(bytes, form, &doubts);
+  if (!doubts.empty()) return doubts;  // what is read wrongly says nothing else
+  const auto look = [&](const auto& values) {
+    DoubtBits(values, form, &doubts);
+    DoubtLength(values, form, &doubts);
+  };
+  if (form.raw_type == DType::kF32) {
+    look(ValuesOf<float>(bytes));
+  } else {
+    look(IntegersOf(bytes, ReadingOf(form.raw_type, form.packing)));
   }
   return doubts;
 }

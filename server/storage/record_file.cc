@@ -69,42 +69,86 @@ absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* fil
   }
   int64_t elements = 1;
   for (const int64_t extent : header.shape) elements *= extent;
-  if (size - file->data_offset == elements * SizeOf(header.dtype)) return absl::OkStatus();
-  return InvalidField(kField, absl::StrCat("'", file->name, "' holds ", size - file->data_offset, " bytes of data; its header says ",
-                                           elements * SizeOf(header.dtype)));
+  const int64_t holds = size - file->data_offset, said = elements * SizeOf(header.dtype);
+  if (holds == said || (holds < said && asked.allow_partial)) return absl::OkStatus();
+  return InvalidField(kField, absl::StrCat("'", file->name, "' holds ", holds, " bytes of data; its header says ", said,
+                                           holds < said ? " (replay.allow_partial takes the whole records of a file that was cut off)" : ""));
+}
+
+// Takes over what the request says of a raw file, which says nothing itself.
+absl::Status TakeRequest(const AskedRecords& asked, int64_t size, RecordFile* file) {
+  if (asked.samples < kLeastSamples || asked.samples > kMostSamples) {
+    return InvalidField("acquisition.samples_per_record",
+                        absl::StrCat("is ", asked.samples, "; a raw file needs it, ", kLeastSamples, " to ", kMostSamples));
+  }
+  if (asked.header_bytes > static_cast<uint64_t>(size)) {
+    return InvalidField("replay.header_bytes", absl::StrCat("is ", asked.header_bytes, "; '", file->name, "' has ", size, " bytes"));
+  }
+  file->samples = asked.samples;
+  file->raw_type = asked.raw_type;
+  file->data_offset = static_cast<int64_t>(asked.header_bytes);
+  return absl::OkStatus();
+}
+
+// "1400 bytes (700 samples of u16)"
+std::string RecordText(const RecordFile& file) {
+  return absl::StrCat(file.record_bytes, " bytes (", file.samples, " samples of ",
+                      file.packing == math::Packing::kNone ? Info(file.raw_type).name : "12 bits, packed",
+                      file.channels > 1 ? absl::StrCat(" in ", file.channels, " channels") : "", ")");
+}
+
+// How many records there are, and what is left over.
+absl::Status CountRecords(int64_t bytes, bool allow_partial, RecordFile* file) {
+  constexpr int64_t kLongestHeader = 1 << 20;
+  file->records = bytes / file->record_bytes;
+  file->partial_bytes = bytes % file->record_bytes;
+  const std::string holds = absl::StrCat("'", file->name, "' holds ", bytes, " bytes",
+                                         file->data_offset > 0 ? absl::StrCat(" behind its header of ", file->data_offset) : "");
+  if (file->records == 0) return InvalidField(kField, absl::StrCat(holds, "; a record has ", RecordText(*file)));
+  if (file->partial_bytes == 0 || allow_partial) return absl::OkStatus();
+  std::string why = ": is the type or the number of samples another one";
+  if (!file->is_npy && file->partial_bytes <= kLongestHeader) {
+    absl::StrAppend(&why, ", is there a header (replay.header_bytes = ", file->data_offset + file->partial_bytes, ")");
+  }
+  absl::StrAppend(&why, ", or was the file cut off (replay.allow_partial leaves the last record out)?");
+  return InvalidField(kField, absl::StrCat(holds, ": ", file->records, " records of ", RecordText(*file), " and ", file->partial_bytes,
+                                           " bytes more. Allowed are whole records", why));
 }
 
 }  // namespace
 
 absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, bool is_npy, const AskedRecords& asked) {
-  RecordFile file{.fd = std::move(fd), .name = name, .is_npy = is_npy, .channels = asked.channels, .packing = asked.packing};
+  RecordFile file{
+      .fd = std::move(fd), .name = name, .is_npy = is_npy, .channels = asked.channels, .packing = asked.packing, .adc_bits = asked.adc_bits};
   struct stat info {};
   if (::fstat(file.fd.get(), &info) != 0) return CannotRead(name, errno);
   if (!S_ISREG(info.st_mode)) return InvalidField(kField, absl::StrCat("'", name, "' is no regular file"));
-  if (file.is_npy) {
-    OCTAVO_RETURN_IF_ERROR(TakeHeader(asked, info.st_size, &file));
-  } else {
-    if (asked.samples < kLeastSamples || asked.samples > kMostSamples) {
-      return InvalidField("acquisition.samples_per_record",
-                          absl::StrCat("is ", asked.samples, "; a raw file needs it, ", kLeastSamples, " to ", kMostSamples));
-    }
-    file.samples = asked.samples;
-    file.raw_type = asked.raw_type;
+  if (file.is_npy && asked.header_bytes != 0) {
+    return InvalidField("replay.header_bytes",
+                        absl::StrCat("is ", asked.header_bytes, "; allowed is 0: an .npy file says itself where its records begin"));
   }
+  OCTAVO_RETURN_IF_ERROR(file.is_npy ? TakeHeader(asked, info.st_size, &file) : TakeRequest(asked, info.st_size, &file));
   file.record_bytes = math::PackedBytes(file.packing, file.samples * file.channels, SizeOf(file.raw_type));
-  const int64_t bytes = info.st_size - file.data_offset;
-  if (bytes <= 0 || bytes % file.record_bytes != 0) {
-    return InvalidField(kField, absl::StrCat("'", name, "' holds ", bytes, " bytes, no whole number of records of ", file.record_bytes));
-  }
-  file.records = bytes / file.record_bytes;
+  OCTAVO_RETURN_IF_ERROR(CountRecords(info.st_size - file.data_offset, asked.allow_partial, &file));
   return file;
 }
 
 absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file) {
   constexpr int64_t kEnough = 1 << 20;
-  if (file.is_npy || file.packing != math::Packing::kNone) return std::vector<std::string>();
+  std::vector<std::string> doubts;
+  if (file.partial_bytes > 0) {
+    doubts.push_back(absl::StrCat("The file's last record is not whole: ", file.partial_bytes, " bytes of ", file.record_bytes, " are left out."));
+  }
+  if (file.is_npy) return doubts;
   OCTAVO_ASSIGN_OR_RETURN(const std::string beginning, ReadFrom(file, file.data_offset, std::min(file.records * file.record_bytes, kEnough)));
-  return FindRecordDoubts(beginning, {.raw_type = file.raw_type, .samples = file.samples * file.channels, .channels = file.channels});
+  for (std::string& doubt : FindRecordDoubts(beginning, {.raw_type = file.raw_type,
+                                                        .packing = file.packing,
+                                                        .samples = file.samples * file.channels,
+                                                        .channels = file.channels,
+                                                        .adc_bits = file.adc_bits})) {
+    doubts.push_back(std::move(doubt));
+  }
+  return doubts;
 }
 
 }  // namespace octavo::storage

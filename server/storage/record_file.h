@@ -19,6 +19,9 @@ struct AskedRecords {
   DType raw_type = DType::kU16;
   bool raw_type_given = false;
   math::Packing packing = math::Packing::kNone;  // 12 bits packed: raw_type is kU16
+  int64_t adc_bits = 0;                          // 0 = not said
+  uint64_t header_bytes = 0;                     // of a raw file, before the first record
+  bool allow_partial = false;                    // a last record that is not whole is left out; else such a file is refused
 };
 
 /// A file of raw records: raw numbers, or .npy.
@@ -29,13 +32,16 @@ struct RecordFile {
   int64_t data_offset = 0, records = 0, samples = 0, channels = 1, record_bytes = 0;
   DType raw_type = DType::kU16;
   math::Packing packing = math::Packing::kNone;
+  int64_t adc_bits = 0;       // as the request says; 0 = it does not
+  int64_t partial_bytes = 0;  // of a last record that is not whole and left out
 };
 
 /// Looks at a file that is open. InvalidArgument names the field of the scan at fault ("replay.path", "acquisition.samples_per_record", ...),
 /// the value and what is allowed.
 absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, bool is_npy, const AskedRecords& asked);
 
-/// What the beginning of a raw file looks like instead of what it is said to be (record_doubts.h); an .npy file says what it holds.
+/// What is left out, and what the beginning of a raw file looks like instead of what it is said to be (record_doubts.h); an .npy file says what it
+/// holds.
 absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file);
 
 }  // namespace octavo::storage

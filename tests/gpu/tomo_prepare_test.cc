@@ -420,7 +420,16 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
   refuses("crop_columns", [](auto& c) { c.crop_columns = 33; });
   refuses("outliers.window", [](auto& c) { c.outliers.window = 4; });
   refuses("outliers.difference", [](auto& c) { c.outliers.window = 3; });
-  refuses("phase.energy_kev", [](auto& c) { c.phase = {.enabled = true, .pixel_size_um = 1, .distance_mm = 1}; });
+  // A unit that is mistaken, or no value at all.
+  const auto phase = [](double pixel, double distance, double energy, double delta_beta) {
+    return [=](auto& c) {
+      c.phase = {.enabled = true, .pixel_size_um = pixel, .distance_mm = distance, .energy_kev = energy, .delta_beta = delta_beta};
+    };
+  };
+  for (const double energy : {0.0, 0.02, 20'000.0, -20.0, std::nan("")}) refuses("phase.energy_kev", phase(1, 100, energy, 90));
+  for (const double pixel : {0.0, 1.3e-6, 2000.0}) refuses("phase.pixel_size_um", phase(pixel, 100, 20, 90));
+  for (const double distance : {0.0, -1.0, 1e8}) refuses("phase.distance_mm", phase(1, distance, 20, 90));
+  for (const double delta_beta : {0.0, -5.0, 1e9}) refuses("phase.delta_beta", phase(1, 100, 20, delta_beta));
   refuses("log_floor", [](auto& c) { c.log_floor = std::nan(""); });
   refuses("air_left", [](auto& c) { c.air_left = 33; });
   refuses("stitching.overlap", [](auto& c) { c.stitching = {.enabled = true, .overlap = 40}; });

@@ -1,5 +1,6 @@
 """Wrong uses that would give data without an error: what cannot be meant is refused, what might be a mistake is a warning."""
 
+import itertools
 import os
 import unittest
 import warnings
@@ -72,9 +73,123 @@ class Doubts(DaemonTest):
 
     def test_another_type(self):
         name = self.save("type.u16", spectra(2 * VOLUME).astype("<u2"))
-        self.assertIn("raw_type is u8", self.told(octavo.replay(name), raw_type="u8")[0])
+        self.assertIn("raw_type is u8, but the file's samples look like u16", self.told(octavo.replay(name), raw_type="u8")[0])
+        self.assertIn("adc_bits is 8", self.told(octavo.replay(name), adc_bits=8)[0])
         name = self.save("type.big", spectra(2 * VOLUME, full=65535).astype(">u2"))
-        self.assertIn("looks big-endian", self.told(octavo.replay(name))[0])
+        self.assertIn("look like big-endian u16, which no raw_type reads", self.told(octavo.replay(name))[0])
+        name = self.save("type.f32", spectra(3 * VOLUME).astype("<f4"))
+        for raw in ("u8", "u16", "i16", "u12p", "u12_packed"):
+            with self.subTest(raw):
+                self.assertIn("look like f32", self.told(octavo.replay(name), raw_type=raw)[0])
+        name = self.save("type.f64", spectra(2 * VOLUME).astype("<f8"))
+        self.assertIn("look like f64", self.told(octavo.replay(name))[0])
+        name = self.save("zeros.u16", np.zeros((2 * VOLUME, SAMPLES), "<u2"))
+        self.assertIn("are all 0", self.told(octavo.replay(name))[0])
+
+    def test_packed_samples_of_the_other_order(self):
+        counts = spectra(2 * VOLUME).astype(np.uint16).reshape(-1, 2)
+        low = np.stack([counts[:, 0], counts[:, 0] >> 8 | counts[:, 1] << 4 & 0xF0, counts[:, 1] >> 4], 1).astype("u1")
+        high = np.stack([counts[:, 0] >> 4, counts[:, 0] & 0xF | counts[:, 1] << 4 & 0xF0, counts[:, 1] >> 4], 1).astype("u1")
+        for right, other, packed in (("u12p", "u12_packed", low), ("u12_packed", "u12p", high)):
+            name = self.save(f"packed.{right}", packed)
+            self.assertEqual(self.told(octavo.replay(name), raw_type=right), [])
+            self.assertIn(f"look like {right.replace('_', '-')}", self.told(octavo.replay(name), raw_type=other)[0])
+
+    def test_a_header_and_a_file_that_was_cut_off(self):
+        data = spectra(2 * VOLUME).astype("<u2").tobytes()
+        for name, contents in (("header.raw", b"CAMERA 1".ljust(64, b"\0") + data), ("cut.raw", data[:-100]), ("plain.raw", data)):
+            with open(os.path.join(self.daemon.root, name), "wb") as file:
+                file.write(contents)
+        self.refused(lambda: self.submit(octavo.replay("header.raw")), "replay.path", "64 bytes more")
+        self.refused(lambda: self.submit(octavo.replay("header.raw")), "replay.path", "replay.header_bytes = 64")
+        self.assertEqual(self.told(octavo.replay("header.raw", header_bytes=64)), [])
+        self.assertEqual(self.client.scans()[0].spec.replay.header_bytes, 64)
+        self.refused(lambda: self.submit(octavo.replay("cut.raw")), "replay.path", "replay.allow_partial leaves the last record out")
+        told = self.told(octavo.replay("cut.raw", allow_partial=True))
+        self.assertEqual(told[0], f"The file's last record is not whole: {2 * SAMPLES - 100} bytes of {2 * SAMPLES} are left out.")
+        self.assertIn("it ends early", told[1])
+        made = []
+        for source in (octavo.replay("header.raw", header_bytes=64), octavo.replay("plain.raw")):
+            scan = self.client.wait(self.submit(source).name)
+            made.append([self.client.read(v.name) for v in self.client.volumes(scan.name)])
+        np.testing.assert_array_equal(*made)
+        size = ["--samples", str(SAMPLES), "--ascans", str(ASCANS), "--bscans", str(BSCANS), "--volumes", "2"]
+        result = self.command("scan", "plan", "--path", "header.raw", "--header-bytes", "64", *size)
+        self.assertNotIn("warning", result.stdout + result.stderr)
+        result = self.command("scan", "plan", "--path", "cut.raw", "--allow-partial", *size)
+        self.assertIn("warning: The file's last record is not whole", result.stdout + result.stderr)
+
+    def test_extents_of_metres(self):
+        source, fine = octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1, extent=(3, 3))
+        wide = octavo.raster(ASCANS, BSCANS, volumes=1, extent=(3, 3000))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            scan = self.submit(source, wide)
+            self.assertEqual(list(self.submit(source, fine).warnings), [])
+        self.assertEqual(len(caught), 1)
+        self.assertIn("pattern.raster.extent_y_mm is 3000, 3 m", str(caught[0].message))
+        self.assertIn("extent_y_mm is 3000", self.client.plan_scan(source, wide, samples=SAMPLES).warnings[0])
+        self.assertIn("spacing: y 3.75e+05 um, x 187.5 um", self.client.scan(scan.name).plan)
+        self.assertNotIn("assumed", self.client.plan_scan(source, fine, samples=SAMPLES).plan)
+        unsaid = self.client.plan_scan(source, octavo.raster(ASCANS, BSCANS, volumes=1), samples=SAMPLES).plan
+        self.assertIn("(y, x: assumed, the request does not say the extent)", unsaid)
+
+    def test_records_beyond_the_end_of_a_pushed_scan(self):
+        raw = spectra(VOLUME).astype("<u2")
+        for blocks in ([raw, raw, raw], [raw[:100]] * 7, itertools.chain([raw], itertools.repeat(raw[:10]))):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
+                result = self.client.push(scan.name, blocks)
+                end = self.client.wait(scan.name)
+            self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
+            self.assertEqual(end.out_of_range_records, result.sent - VOLUME)
+            self.assertEqual(len(end.warnings), 1, end.warnings)
+            self.assertIn(f"More records were pushed than the {VOLUME} that the scan takes", end.warnings[0])
+            self.assertEqual([str(w.message) for w in caught if w.category is octavo.OctavoWarning], [f"{scan.name}: {end.warnings[0]}"])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
+            self.client.push(scan.name, [raw])
+            end = self.client.wait(scan.name)
+        self.assertEqual((list(end.warnings), end.out_of_range_records, caught), ([], 0, []))
+
+    def test_arrays_of_another_type_are_not_pushed(self):
+        raw = spectra(VOLUME).astype("<u2")
+        scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=3))
+        # Only another order of bytes is the same numbers.
+        self.client.push(scan.name, [raw.astype(">u2"), raw, raw[:0]], end=False)
+        words, half = raw.astype("<i4")[:, :SAMPLES // 2], raw[:, :SAMPLES // 2]
+        wrong = [raw.astype(np.float16), half.astype("<f4"), raw.view("u1"), raw.view("u1").astype(bool), raw.astype("<i2"), -raw.astype("<i2"), words,
+                 raw[:, :SAMPLES // 4].astype(np.complex64), raw.view("S2"), half, raw[0], raw[None]]
+        for array in wrong:
+            with self.subTest(dtype=array.dtype, shape=array.shape), self.assertRaises(ValueError) as caught:
+                self.client.push(scan.name, iter([array]))
+            for said in (str(array.dtype), str(array.shape), f"records of {SAMPLES} samples, RAW_U16", f"uint16 [records, {SAMPLES}]"):
+                self.assertIn(said, str(caught.exception))
+        self.assertEqual(self.client.push(scan.name, [raw]).next_record, 3 * VOLUME)
+        self.assertEqual(self.client.wait(scan.name).reason_code, "COMPLETED")
+        first, *others = (self.client.read(v.name) for v in self.client.volumes(scan.name))
+        for other in others:
+            np.testing.assert_array_equal(first, other)
+
+    def test_volumes_of_a_scan_that_there_is_not(self):
+        def missing(call):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                call()
+            self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.NOT_FOUND, "NO_SCAN", "scan"))
+
+        missing(lambda: self.client.volumes("scans/typo"))
+        missing(lambda: self.client.volumes("typo", states=["held", "discarded"]))
+        result = self.command("volume", "list", "--scan", "scans/typo", check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no scan scans/typo", result.stderr)
+        waits = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
+        self.assertEqual(self.client.volumes(waits.name), [])
+        done = self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1))
+        self.client.wait(done.name)
+        self.client.discard(self.client.volumes(done.name)[0].name)
+        self.assertEqual(self.client.volumes(done.name), [], "it is known, and its volume is gone")
 
     def test_wavelengths_in_another_unit(self):
         lengths = np.linspace(0.80, 0.88, SAMPLES)
@@ -156,6 +271,83 @@ class Tomograms(DaemonTest):
         self.job(name, ["has no flat fields"])
         result = self.command("recon", name, "-o", "no_flats.npy")
         self.assertIn("warning: The input has no flat fields", result.stdout + result.stderr)
+
+    def test_flats_and_darks_exchanged(self):
+        degrees = np.arange(self.ANGLES) * 180 / self.ANGLES
+        name = self.scan("exchanged.h5", degrees)
+        with h5py.File(os.path.join(self.daemon.root, name), "a") as file:
+            file["exchange"].move("data_white", "kept")
+            file["exchange"].move("data_dark", "data_white")
+            file["exchange"].move("kept", "data_dark")
+        self.refused(name, "tomography.file.flats", "flat fields of 0 in the mean, and dark fields of 40000")
+        frames = np.full((self.ANGLES, self.ROWS, self.COLUMNS), 1000, np.uint16)
+        job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=self.ROWS, columns=self.COLUMNS, frames=self.ANGLES + 3)))
+        self.client.push_projections(job.name, octavo.projection_frames(frames, np.deg2rad(degrees), flats=frames[:2] // 10, darks=frames[:1] * 40))
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            end = self.client.wait_job(job.name)
+        self.assertEqual(len(end.volumes), 1)
+        self.assertTrue(any("flat fields of 100 in the mean, and dark fields of 40000" in text for text in end.warnings), end.warnings)
+
+    def test_flats_without_darks(self):
+        name = self.scan("no_darks.h5", np.arange(self.ANGLES) * 180 / self.ANGLES)
+        with h5py.File(os.path.join(self.daemon.root, name), "a") as file:
+            del file["exchange/data_dark"]
+        self.job(name, ["flat fields but no dark ones"])
+        self.job(name, prepare=octavo.preparation(ignore_fields=True, no_logarithm=True))
+
+    def test_a_selection_of_projections_that_leaves_a_wedge(self):
+        name = self.scan("selected.h5", np.arange(self.ANGLES) * 180 / self.ANGLES)
+        self.job(name, ["leave a gap of 10"], projections=(0, 26))
+        self.job(name, projections=slice(None, None, 2))
+
+    def test_axis_outside_of_the_chosen_columns(self):
+        name = self.scan("chosen.h5", np.arange(self.ANGLES) * 180 / self.ANGLES)
+        self.refused(name, "tomography.center.pixels", "allowed 39.5 to 59.5, the columns that are chosen (40 to 59)", columns=(40, 60), center=31.5)
+        self.job(name, columns=(20, 60), center=31.5)
+        result = self.command("recon", name, "--columns", "40:60", "--center", "31", "-o", "chosen.npy", check=False)
+        self.assertIn("on the whole detector, 0 to 63", result.stderr)
+
+    def test_phase_retrieval_in_other_units(self):
+        name = self.scan("phase.h5", np.arange(self.ANGLES) * 180 / self.ANGLES)
+        for field, value, allowed in (("energy_kev", 20000, "1 to 1000 (keV: 20000 eV is 20)"), ("delta_beta", -5, "0.01 to 1e+06"),
+                                      ("distance_mm", 1e9, "millimetres"), ("pixel_size_um", 1.3e-6, "micrometres")):
+            phase = {**dict(pixel_size_um=1, distance_mm=100, energy_kev=20, delta_beta=100), field: value}
+            self.refused(name, f"tomography.preparation.phase.{field}", allowed, prepare=octavo.preparation(phase=phase))
+        result = self.command("recon", name, "--phase", "1,100,20,-5", "-o", "phase.npy", check=False)
+        self.assertIn("tomography.preparation.phase.delta_beta: is -5", result.stderr)
+
+    def test_values_that_are_not_finite(self):
+        x = np.linspace(-1, 1, self.COLUMNS, dtype=np.float32)
+        tomo = np.broadcast_to(np.sqrt(np.maximum(0, 0.8 - x ** 2)), (self.ANGLES, self.ROWS, self.COLUMNS)).copy()
+        theta = np.arange(self.ANGLES) * np.pi / self.ANGLES
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            octavo.recon(tomo, theta, client=self.client)
+        self.assertEqual(caught, [])
+        tomo[3, 0, :5], tomo[7, 1, 9] = np.nan, np.inf
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            octavo.recon(tomo, theta, client=self.client)
+        self.assertEqual([w.category for w in caught], [octavo.OctavoWarning])
+        self.assertIn("6 values of the input were not finite", str(caught[0].message))
+        self.assertEqual(caught[0].filename, __file__)
+
+    def test_counts_given_to_recon(self):
+        tomo = np.full((self.ANGLES, self.ROWS, self.COLUMNS), 1000, np.uint16)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            octavo.recon(tomo, np.arange(self.ANGLES) * np.pi / self.ANGLES, client=self.client)
+        self.assertEqual([w.category for w in caught], [octavo.OctavoWarning])
+        self.assertIn("tomo is uint16: whole numbers, which are mostly counts", str(caught[0].message))
+        self.assertEqual(caught[0].filename, __file__)
+
+    def test_the_unit_that_is_used_is_told(self):
+        radians = np.arange(self.ANGLES) * np.pi / self.ANGLES
+        name = self.scan("unit.h5", radians)
+        job = self.client.wait_job(self.client.submit_job(octavo.tomography(dict(path=name, angle_unit="radians"))).name)
+        lines = [line.text for line in job.log]
+        self.assertTrue(any("declares no unit; taken as radians, as the request says" in line for line in lines), lines)
 
     def test_pushed_frames_are_kept_and_doubted(self):
         """A scan cannot be taken again: what would refuse a file is a warning here."""

@@ -106,6 +106,8 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_replay()->set_path(replay->path);
     out->mutable_replay()->set_rate_hz(replay->rate_hz);
     out->mutable_replay()->set_loops(replay->loops);
+    out->mutable_replay()->set_header_bytes(replay->header_bytes);
+    out->mutable_replay()->set_allow_partial(replay->allow_partial);
   }
   if (const Raster& raster = in.pattern; raster.ascans_per_bscan != 0 || raster.bscans_per_volume != 0) {
     auto* to = out->mutable_pattern()->mutable_raster();

@@ -88,8 +88,10 @@ struct Simulated {
 /// Raw records of a file under one of the server's replay roots.
 struct Replay {
   std::string path;
-  double rate_hz = 0;  // 0 = as fast as possible
-  uint32_t loops = 1;  // 0 = until the scan has its volumes
+  double rate_hz = 0;          // 0 = as fast as possible
+  uint32_t loops = 1;          // 0 = until the scan has its volumes
+  uint64_t header_bytes = 0;   // of a raw file, before its first record
+  bool allow_partial = false;  // the last record of a file that was cut off is left out, with a warning
 };
 /// A process on the server's host feeds the scan: client/cpp/octavo_ring.h, with a ticket of Client::OpenRing.
 struct Ring {

@@ -159,7 +159,8 @@ class Client(VolumeCalls, JobCalls):
 
     def push(self, scan: str, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
              progress: Optional[Callable] = None) -> push.PushResult:
-        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them.
+        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them. Records beyond the end
+        of the scan are left out, with a warning.
 
         blocks     arrays [records, S] of the scan's raw_type, which follow on from what the scan has; or (first_record, array) pairs: what lies
                    between is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
@@ -168,8 +169,10 @@ class Client(VolumeCalls, JobCalls):
         reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
         progress   called with each PushResponse
         """
-        dtype = push.raw_dtype(self.scan(scan).spec.acquisition.raw_type)
-        return push.push(self._sources.Push, scan, blocks, dtype, end=end, reconnect=reconnect, progress=progress)
+        acquisition = self.scan(scan).spec.acquisition
+        result = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress)
+        errors.tell(scan, self.scan(scan).warnings)
+        return result
 
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there

@@ -177,9 +177,9 @@ class _Pusher:
 
 
 class _RecordPusher(_Pusher):
-    def __init__(self, scan: str, blocks: Blocks, dtype: np.dtype, end: bool):
+    def __init__(self, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, end: bool):
         super().__init__(PushResult(), end)
-        self.scan, self.blocks, self.dtype = scan, blocks, dtype
+        self.scan, self.blocks, self.acquisition = scan, blocks, acquisition
 
     def hello(self):
         return source_pb2.PushRequest(scan=self.scan)
@@ -188,7 +188,7 @@ class _RecordPusher(_Pusher):
         return source_pb2.PushRequest(end=True)
 
     def split(self, answer):
-        return _split(self.blocks, self.dtype, answer)
+        return _split(self.blocks, self.acquisition, answer)
 
     def lacks(self, request, answer):
         return request.first_record + request.records > answer.next_record
@@ -278,21 +278,24 @@ class _ProjectionPusher(_Pusher):
 _RAW_TYPES = {scan_pb2.RAW_U8: "u1", scan_pb2.RAW_I16: "<i2", scan_pb2.RAW_F32: "<f4", scan_pb2.RAW_U12P: "u1", scan_pb2.RAW_U12_PACKED: "u1"}
 
 
-def raw_dtype(raw_type: int) -> np.dtype:
-    """What the records of a scan are made of; packed ones of bytes."""
-    return np.dtype(_RAW_TYPES.get(raw_type, "<u2"))
+def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes: int) -> np.ndarray:
+    """The array as a scan takes it: only the byte order may be another one. Packed samples are bytes."""
+    dtype = np.dtype(_RAW_TYPES.get(acquisition.raw_type, "<u2"))
+    array = np.ascontiguousarray(array)
+    if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != record_bytes:
+        channels = f" in {acquisition.channels} channels" if acquisition.channels > 1 else ""
+        raise ValueError(f"a block is {array.dtype} {array.shape}; the scan takes records of {acquisition.samples_per_record} samples{channels}, "
+                         f"{scan_pb2.RawType.Name(acquisition.raw_type)}: allowed is {dtype} [records, {record_bytes // dtype.itemsize}]")
+    return array.astype(dtype, copy=False)
 
 
-def _split(blocks: Blocks, dtype: np.dtype, answer: source_pb2.PushResponse) -> Iterator[source_pb2.PushRequest]:
+def _split(blocks: Blocks, acquisition: scan_pb2.Acquisition, answer: source_pb2.PushResponse) -> Iterator[source_pb2.PushRequest]:
     """Requests of at most the size that the server takes."""
     following = answer.next_record
     most = min(answer.max_block_records, max(1, MESSAGE_BYTES // answer.record_bytes))
     for block in blocks(following) if callable(blocks) else blocks:
         first, array, markers = (*block, [])[:3] if isinstance(block, tuple) else (following, block, [])
-        array = np.ascontiguousarray(array)
-        if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != answer.record_bytes:
-            raise ValueError(f"a block is {array.dtype} {array.shape}; the scan wants {dtype} [records, {answer.record_bytes // dtype.itemsize}]")
-        array = array.astype(dtype, copy=False)
+        array = _records(array, acquisition, answer.record_bytes)
         if len(array) == 0 and markers:
             raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
         starts = range(first, first + len(array), most)
@@ -305,10 +308,10 @@ def _split(blocks: Blocks, dtype: np.dtype, answer: source_pb2.PushResponse) -> 
         following = first + len(array)
 
 
-def push(method, scan: str, blocks: Blocks, dtype: np.dtype, *, end: bool, reconnect: float, progress: Optional[Callable]) -> PushResult:
+def push(method, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, *, end: bool, reconnect: float, progress: Optional[Callable]) -> PushResult:
     if isinstance(blocks, np.ndarray) and blocks.ndim == 2:
         blocks = [blocks]
-    return _run(method, _RecordPusher(scan, blocks, dtype, end), reconnect, progress)
+    return _run(method, _RecordPusher(scan, blocks, acquisition, end), reconnect, progress)
 
 
 def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable]) -> ProjectionPushResult:
@@ -326,13 +329,15 @@ def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable]
                 if progress:
                     progress(answer)
                 if over:
-                    break
+                    pusher.stop()  # and on to the end of the stream: the server counts what is still under way
             if pusher.error is not None:
                 raise pusher.error
             return pusher.result
         except grpc.RpcError as error:
             if pusher.error is not None:
                 raise pusher.error from None
+            if pusher.result.done:
+                return pusher.result
             if error.code() not in RETRY or time.monotonic() + pause > deadline:
                 raise errors.from_rpc_error(error) from None
         finally:

@@ -55,9 +55,10 @@ def simulated(seed: int = 0, *, fast: bool = False, layers: Sequence[dict] = (),
 
 
 @builder()
-def replay(path: str, *, loops: int = 1, rate_hz: float = 0.0) -> scan_pb2.ReplayFile:
-    """Raw records from a file under one of the server's replay roots."""
-    return message(scan_pb2.ReplayFile, dict(path=path, loops=loops, rate_hz=rate_hz))
+def replay(path: str, *, loops: int = 1, rate_hz: float = 0.0, header_bytes: int = 0, allow_partial: bool = False) -> scan_pb2.ReplayFile:
+    """Raw records from a file under one of the server's replay roots. header_bytes: what lies before the first record of a raw file;
+    allow_partial: the last record of a file that was cut off is left out, with a warning, instead of refusing the file."""
+    return message(scan_pb2.ReplayFile, dict(path=path, loops=loops, rate_hz=rate_hz, header_bytes=header_bytes, allow_partial=allow_partial))
 
 
 @builder()

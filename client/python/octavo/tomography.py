@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Callable, Optional, Sequence, Union
 
 import numpy as np
 
+from octavo import errors
 from octavo.arguments import array, builder, explained, message, several, short, whole
 from octavo.client import Client
 from octavo.names import Names, Types, closest
@@ -224,7 +226,8 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
           **fields) -> np.ndarray:
     """Reconstructs as tomopy.recon does, on the server: the same argument names, the same axes, [slice, y, x] float32.
 
-    tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm;  theta  radians, [angle]
+    tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm (of whole numbers, which are mostly
+           counts, an OctavoWarning says so; octavo.tomography takes counts with flat fields);  theta  radians, [angle]
     center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one);  progress  called with each octavo.v1.Job
@@ -232,6 +235,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     What the other arguments mean here is a table in TOMOGRAPHY.md beside this package. Raises ValueError for what has no counterpart.
     """
     called = _algorithm(algorithm)
+    _doubt_counts(tomo)
     name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
     tomo = array("tomo", tomo, np.float32, "[slice, angle, column]" if sinogram_order else "[angle, slice, column]")
     theta = array("theta", theta, np.float64).ravel()
@@ -272,6 +276,13 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             client.close()
 
 
+def _doubt_counts(tomo) -> None:
+    dtype = getattr(tomo, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "ui":
+        warnings.warn(f"tomo is {dtype}: whole numbers, which are mostly counts of a detector, are reconstructed as they are. Attenuation is "
+                      "-log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields", errors.OctavoWarning, stacklevel=4)
+
+
 def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], sinogram_order: bool, work: dict, device: str,
            progress: Optional[Callable]) -> np.ndarray:
     made = []
@@ -285,6 +296,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
         job = client.submit_job(tomography(arrays, initial=initial, **work), device=device)
         try:
             for job in client.watch_job(job.name):
+                errors.tell(job.name, job.warnings, stacklevel=5)
                 if progress:
                     progress(job)
         except BaseException:

@@ -25,8 +25,6 @@ absl::Status InRange(const std::string& field, double value, double lo, double h
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
 }
 
-bool IsRaster(const Pattern& p) { return p.kind == PatternKind::kRaster || p.kind == PatternKind::kRepeatedRaster; }
-bool IsRadial(const Pattern& p) { return p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial; }
 /// One path without inner ends.
 bool IsPath(const Pattern& p) { return p.kind == PatternKind::kSpiral || p.kind == PatternKind::kLissajous; }
 

@@ -59,6 +59,9 @@ absl::StatusOr<PatternWaveform> MakeWaveform(const Pattern& pattern, const Patte
 /// Row of the stored volume of pass `repeat` (in the order of time) over segment `bscan`.
 int64_t RepeatRow(const Pattern& pattern, int64_t bscan, int64_t repeat);
 
+inline bool IsRaster(const Pattern& p) { return p.kind == PatternKind::kRaster || p.kind == PatternKind::kRepeatedRaster; }
+inline bool IsRadial(const Pattern& p) { return p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial; }
+
 /// What errors call the fields of this kind of pattern: "pattern.raster.".
 std::string FieldsOf(PatternKind kind);
 const char* Name(PatternKind kind);  // "repeated_raster"

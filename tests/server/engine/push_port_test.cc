@@ -115,6 +115,25 @@ TEST_F(PushPortTest, NumbersDecideWhatIsUsed) {
   EXPECT_EQ(Progress(c).credit, 8 + 3) << "what was not used costs nothing";
 }
 
+TEST_F(PushPortTest, RecordsBeyondTheEndAreToldAndCountedAlsoAfterTheScanHasAll) {
+  port_.Want(60);
+  int told = 0;
+  port_.OnSurplus([&] { ++told; });
+  const int64_t c = port_.Connect();
+  EXPECT_THAT(port_.Offer(c, Block(0, 40)), IsOk());
+  EXPECT_EQ(told, 0);
+  EXPECT_THAT(port_.Offer(c, Block(40, 30)), IsOk());
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(Next(), Run(0, 60));
+  port_.Close();
+  EXPECT_THAT(port_.Offer(c, Block(70, 50)), IsOk());
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(port_.Counts().out_of_range_records, 60);
+  port_.OnSurplus(nullptr);
+  EXPECT_THAT(port_.Offer(c, Block(120, 10)), IsOk());
+  EXPECT_EQ(told, 2);
+}
+
 TEST_F(PushPortTest, WithoutATotalAJumpBeyondReasonIsNotFollowed) {
   const int64_t c = port_.Connect();
   EXPECT_THAT(port_.Offer(c, Block(uint64_t{1} << 40, 5)), IsOk());

@@ -70,6 +70,35 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_THAT(SpectralProcessor::Validate(scan.chain), IsOk());
 }
 
+TEST(ResolveTest, ExtentsOfMetresAreDoubtedAndAssumedSpacingsTold) {
+  ScanSpec spec = SimulatedScan();
+  ASSERT_OK_AND_ASSIGN(ResolvedScan scan, ResolveScan(spec, {}));
+  EXPECT_TRUE(scan.warnings.empty());
+  EXPECT_EQ(DescribeSpacing(scan), "spacing: y 1 um, x 1 um, z 3.738 um (y, x: assumed, the request does not say the extent)\n");
+  spec.pattern.extent_x_mm = 3;
+  spec.pattern.extent_y_mm = 3000;
+  spec.processing.k_mode = KMode::kNone;
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  ASSERT_EQ(scan.warnings.size(), 1u);
+  EXPECT_EQ(scan.warnings[0], "pattern.raster.extent_y_mm is 3000, 3 m. If micrometres are meant: in mm they are a thousandth.");
+  EXPECT_EQ(DescribeSpacing(scan),
+            "spacing: y 6e+04 um, x 30 um, z 1 um (z: assumed, the request does not say the wavelengths or axial_spacing_um)\n");
+  spec.pattern.extent_y_mm = 100;
+  spec.processing.axial_spacing_um = 2.5;
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  EXPECT_TRUE(scan.warnings.empty()) << scan.warnings[0];
+  EXPECT_EQ(DescribeSpacing(scan), "spacing: y 2000 um, x 30 um, z 2.5 um\n");
+  spec.pattern.kind = PatternKind::kRadial;
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  EXPECT_NE(DescribeSpacing(scan).find("(y, x: assumed"), std::string::npos) << DescribeSpacing(scan);
+  spec.pattern.radius_begin_mm = -2000;
+  spec.pattern.radius_end_mm = 2000;
+  ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
+  ASSERT_EQ(scan.warnings.size(), 2u);
+  EXPECT_EQ(scan.warnings[0].find("The pattern goes over 4000 mm along x, 4 m."), 0u) << scan.warnings[0];
+  EXPECT_EQ(DescribeSpacing(scan).find("assumed"), std::string::npos) << DescribeSpacing(scan);
+}
+
 TEST(ResolveTest, ContinuousScansAreLive) {
   ScanSpec spec = SimulatedScan();
   spec.pattern.volumes = 0;

@@ -225,6 +225,87 @@ TEST_F(ReplayTest, WhatTheSpecSaysMustAgreeWithTheFile) {
   EXPECT_THAT(ResolveScan(Spec("short.npy"), roots_), IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
 }
 
+TEST_F(ReplayTest, AHeaderOfARawFileIsSkipped) {
+  for (const uint64_t header : {1u, 64u, 1000u}) {
+    folder_.Write("a.raw", std::string(header, 'h') + Records(23));
+    ScanSpec spec = Spec("a.raw", 2);
+    auto& replay = std::get<ReplaySource>(spec.source);
+    replay.header_bytes = header;
+    ASSERT_OK_AND_ASSIGN(const auto source, Open(spec));
+    EXPECT_EQ(All(*source, 7), Records(23) + Records(23)) << header;
+    replay.header_bytes = header + 23 * kSamples * 2 + 1;
+    EXPECT_THAT(InspectSource(spec, roots_),
+                IsError(absl::StatusCode::kInvalidArgument, absl::StrCat("replay.header_bytes: is ", replay.header_bytes)));
+    replay.header_bytes = header + 23 * kSamples * 2;
+    EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "holds 0 bytes behind its header"));
+    replay.header_bytes = ~uint64_t{0};
+    EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "replay.header_bytes"));
+  }
+  folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(6, 16)", Records(6)));
+  ScanSpec spec = Spec("a.npy");
+  std::get<ReplaySource>(spec.source).header_bytes = 64;
+  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "an .npy file says itself where its records begin"));
+}
+
+TEST_F(ReplayTest, AFileThatWasCutOffIsReadOnlyWhereThatIsAsked) {
+  for (const std::string& cut : {Records(9) + "x", Records(9) + std::string(31, 'x')}) {
+    folder_.Write("a.raw", cut);
+    ScanSpec spec = Spec("a.raw", 1);
+    EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "replay.allow_partial"));
+    std::get<ReplaySource>(spec.source).allow_partial = true;
+    ASSERT_OK_AND_ASSIGN(const SourceTraits traits, InspectSource(spec, roots_));
+    ASSERT_EQ(traits.warnings.size(), 1u);
+    EXPECT_EQ(traits.warnings[0], absl::StrCat("The file's last record is not whole: ", cut.size() % 32, " bytes of 32 are left out."));
+    ASSERT_OK_AND_ASSIGN(const auto source, Open(spec));
+    EXPECT_EQ(All(*source, 4), Records(9));
+  }
+  folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(6, 16)", Records(4) + "yz"));
+  ScanSpec spec = Spec("a.npy", 1);
+  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "replay.allow_partial"));
+  std::get<ReplaySource>(spec.source).allow_partial = true;
+  ASSERT_OK_AND_ASSIGN(const auto source, Open(spec));
+  EXPECT_EQ(All(*source, 4), Records(4));
+  folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(3, 16)", Records(4)));
+  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "its header says 96")) << "more than it says is no cut";
+}
+
+TEST_F(ReplayTest, WhatIsLeftOverIsToldWithAHint) {
+  folder_.Write("a.raw", std::string(10, 'h') + Records(5));
+  ExpectRefused("a.raw", absl::StatusCode::kInvalidArgument,
+                "'a.raw' holds 170 bytes: 5 records of 32 bytes (16 samples of u16) and 10 bytes more. Allowed are whole records: is the type or the "
+                "number of samples another one, is there a header (replay.header_bytes = 10), or was the file cut off");
+}
+
+// Simulated records of every raw type, as those types, are as they should be.
+TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
+  int files = 0;
+  for (const DType type : {DType::kU8, DType::kU16, DType::kI16, DType::kF32}) {
+    for (const int64_t samples : {256, 500, 1024, 2049}) {
+      for (const uint32_t bits : {8u, 10u, 12u, 14u}) {
+        if (type == DType::kU8 && bits > 8) continue;
+        ScanSpec simulated;
+        simulated.source = SimulatedSource{.seed = static_cast<uint64_t>(samples) + bits, .adc_bits = bits, .as_fast_as_possible = true};
+        simulated.acquisition.samples_per_record = samples;
+        simulated.acquisition.raw_type = type;
+        simulated.pattern = {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1};
+        ASSERT_OK_AND_ASSIGN(const auto source, Open(simulated));
+        std::string records(static_cast<size_t>(64 * samples * SizeOf(type)), '\0');
+        ASSERT_OK_AND_ASSIGN(const SourceBlock block, source->Next(records.data(), 64, stop_.get_token()));
+        ASSERT_EQ(block.records, 64);
+        folder_.Write("simulated.raw", records);
+        ScanSpec spec = Spec("simulated.raw");
+        spec.acquisition.samples_per_record = samples;
+        spec.acquisition.raw_type = type;
+        spec.acquisition.adc_bits = bits;
+        ASSERT_OK_AND_ASSIGN(const SourceTraits traits, InspectSource(spec, roots_));
+        EXPECT_TRUE(traits.warnings.empty()) << Info(type).name << " of " << bits << " bits, " << samples << " samples: " << traits.warnings[0];
+        ++files;
+      }
+    }
+  }
+  EXPECT_EQ(files, 52);
+}
+
 TEST_F(ReplayTest, ASizeThatIsNoWholeNumberOfRecordsIsRefused) {
   folder_.Write("odd.raw", Records(3) + "x");
   ExpectRefused("odd.raw", absl::StatusCode::kInvalidArgument, "97 bytes");

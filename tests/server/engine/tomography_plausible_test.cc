@@ -35,6 +35,7 @@ struct Case {
     info.rows = 8;
     info.columns = 256;
     info.flats = 4;
+    info.darks = 4;
     for (int64_t i = 0; i < count; ++i) info.angles_rad.push_back(first + static_cast<double>(i) * step);
   }
   Case& Shuffled(std::mt19937& random) {
@@ -135,6 +136,24 @@ TEST_F(TomographyPlausibleTest, AWedgeThatIsMissingIsTold) {
   EXPECT_THAT(FindImplausible(same.spec, same.info).refusal(), IsError(absl::StatusCode::kInvalidArgument, "5 angles, all 0.2 rad"));
 }
 
+TEST_F(TomographyPlausibleTest, AWedgeThatTheChosenProjectionsLeaveIsTold) {
+  for (int i = 0; i < 30; ++i) {
+    const int64_t n = Count(), begin = std::uniform_int_distribution<int64_t>(0, n / 4)(random_);
+    Case c(n, std::uniform_real_distribution<double>(-7, 7)(random_), kPi / static_cast<double>(n));
+    c.spec.projections = {.begin = begin, .end = begin + n / 2};
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("leave a gap of"))) << n << " from " << begin;
+    c.spec.projections = {.begin = 0, .end = 0, .step = 2};
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << n << ": every second one leaves none";
+    // The unit is told by all that there are.
+    for (double& angle : c.info.angles_rad) angle *= 180 / kPi;
+    c.spec.projections = {.begin = begin, .end = begin + n / 2};
+    EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsError(absl::StatusCode::kInvalidArgument, "look like degrees")) << n;
+  }
+  Case c(300, 0, kPi / 300);
+  c.spec.projections = {.begin = 17, .end = 18};
+  EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk()) << "one projection has no gap";
+}
+
 TEST_F(TomographyPlausibleTest, ProjectionsFarApartThatAreMadeOneAreTold) {
   for (const int64_t bin : {2, 4}) {
     Case c(400, std::uniform_real_distribution<double>(-7, 7)(random_), 2 * kPi / 400);
@@ -191,6 +210,85 @@ TEST_F(TomographyPlausibleTest, AnAxisBesideTheDetectorIsRefused) {
     refusal = FindImplausible(c.spec, c.info).refusal();
     EXPECT_EQ(InfoOf(refusal).field, axis < 100 ? "tomography.try_centers.begin" : "tomography.try_centers.end");
   }
+}
+
+TEST_F(TomographyPlausibleTest, AnAxisOutsideOfTheChosenColumnsIsRefused) {
+  for (const double axis : {99.5, 100.0, 123.4, 199.5}) {
+    Case c(180, 0, kPi / 180);
+    c.spec.columns = {.begin = 100, .end = 200};
+    c.spec.center.pixels = {axis};
+    EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk()) << axis;
+  }
+  for (const double axis : {0.0, 88.0, 99.4, 199.6, 250.0}) {
+    Case c(180, 0, kPi / 180);
+    c.spec.columns = {.begin = 100, .end = 200};
+    c.spec.center.pixels = {axis};
+    const absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
+    EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "allowed 99.5 to 199.5, the columns that are chosen (100 to 199)")) << axis;
+    EXPECT_THAT(std::string(refusal.message()), HasSubstr("on the whole detector, 0 to 255"));
+    EXPECT_EQ(InfoOf(refusal).field, "tomography.center.pixels");
+  }
+  Case c(180, 0, kPi / 180);
+  c.spec.columns = {.begin = 100, .end = 0};  // to the end
+  c.spec.center.pixels = {255.5};
+  EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk());
+}
+
+/// Frames of one value for each kind.
+class EvenFrames final : public storage::ProjectionInput {
+ public:
+  EvenFrames(storage::ProjectionInfo info, double flat, double dark) : ProjectionInput(std::move(info)), flat_(flat), dark_(dark) {}
+
+ private:
+  absl::Status ReadInside(const storage::ProjectionBox& box, void* out) override {
+    if (broken) return absl::DataLossError("broken");
+    const double value = box.kind == storage::FrameKind::kFlat ? flat_ : box.kind == storage::FrameKind::kDark ? dark_ : 0;
+    const auto fill = [&](auto type) { std::fill_n(static_cast<decltype(type)*>(out), box.elements(), static_cast<decltype(type)>(value)); };
+    switch (info_.dtype) {
+      case DType::kU8: fill(uint8_t{}); break;
+      case DType::kU16: fill(uint16_t{}); break;
+      case DType::kI16: fill(int16_t{}); break;
+      default: fill(float{}); break;
+    }
+    return absl::OkStatus();
+  }
+
+  const double flat_, dark_;
+
+ public:
+  bool broken = false;
+};
+
+TEST_F(TomographyPlausibleTest, FlatFieldsDarkerThanDarkOnesAreRefused) {
+  for (const DType dtype : {DType::kU8, DType::kU16, DType::kI16, DType::kF32}) {
+    for (const int64_t rows : {1, 7, 300}) {
+      Case c(180, 0, kPi / 180);
+      c.info.dtype = dtype;
+      c.info.rows = rows;
+      c.info.flats = std::uniform_int_distribution<int64_t>(1, 30)(random_);
+      c.info.darks = std::uniform_int_distribution<int64_t>(1, 30)(random_);
+      EvenFrames good(c.info, 90, 10), exchanged(c.info, 10, 90), even(c.info, 10, 10);
+      EXPECT_FALSE(FindExchangedFields(c.spec, good).has_value());
+      EXPECT_FALSE(FindExchangedFields(c.spec, even).has_value()) << "no light at all: the job tells";
+      const auto refusal = FindExchangedFields(c.spec, exchanged);
+      ASSERT_TRUE(refusal.has_value());
+      EXPECT_THAT(*refusal, IsError(absl::StatusCode::kInvalidArgument, "flat fields of 10 in the mean, and dark fields of 90"));
+      EXPECT_EQ(InfoOf(*refusal).field, "tomography.file.flats");
+      exchanged.broken = true;
+      EXPECT_FALSE(FindExchangedFields(c.spec, exchanged).has_value()) << "the job will say that it cannot be read";
+      exchanged.broken = false;
+      c.spec.preparation.ignore_fields = true;
+      EXPECT_FALSE(FindExchangedFields(c.spec, exchanged).has_value()) << "they are not used";
+    }
+  }
+}
+
+TEST_F(TomographyPlausibleTest, FlatFieldsWithoutDarkOnesAreTold) {
+  Case c(180, 0, kPi / 180);
+  c.info.darks = 0;
+  EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("flat fields but no dark ones")));
+  c.spec.preparation.ignore_fields = true;
+  EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty());
 }
 
 TEST_F(TomographyPlausibleTest, CountsNeedFlatFields) {

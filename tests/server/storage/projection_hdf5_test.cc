@@ -63,6 +63,22 @@ TEST_F(ProjectionInputTest, OptionsComeBeforeTheFile) {
   EXPECT_THAT(OpenProjections(path, {.format = "tiff"}), IsError(absl::StatusCode::kInvalidArgument, "format is 'tiff'"));
 }
 
+TEST_F(ProjectionInputTest, TheUnitThatTheAnglesAreTakenInIsNoted) {
+  const std::string plain = DataExchange({}), named = folder_ / "named.h5";
+  const auto note_of = [&](AngleUnit unit) {
+    const auto input = OpenProjections(plain, {.angle_unit = unit});
+    return input.ok() && input.value()->info().notes.size() == 1 ? input.value()->info().notes[0] : std::string();
+  };
+  EXPECT_EQ(note_of(AngleUnit::kDeclared), "/exchange/theta declares no unit; taken as degrees");
+  EXPECT_EQ(note_of(AngleUnit::kRadians), "/exchange/theta declares no unit; taken as radians, as the request says");
+  EXPECT_EQ(note_of(AngleUnit::kDegrees), "/exchange/theta declares no unit; taken as degrees, as the request says");
+  const std::string said = DataExchange([](Hdf5Builder& file) { file.Attribute("/exchange/theta", "units", "deg"); });
+  ASSERT_OK_AND_ASSIGN(auto input, OpenProjections(said, {.angle_unit = AngleUnit::kRadians}));
+  EXPECT_THAT(input->info().notes, ElementsAre("/exchange/theta declares the unit 'deg'; taken as radians, as the request says"));
+  ASSERT_OK_AND_ASSIGN(input, OpenProjections(said, {.angle_values = {0, 1, 2, 3, 4}, .angle_unit = AngleUnit::kRadians}));
+  EXPECT_THAT(input->info().notes, IsEmpty()) << "those of the file are not used";
+}
+
 TEST_F(ProjectionInputTest, EveryRealTypeIsRead) {
   const std::vector<std::pair<hid_t, DType>> types = {{H5T_STD_U8BE, DType::kU8},   {H5T_STD_I8LE, DType::kF32},   {H5T_STD_U16BE, DType::kU16},
                                                       {H5T_STD_I16LE, DType::kI16}, {H5T_STD_U32LE, DType::kF32},  {H5T_STD_I32BE, DType::kF32},
