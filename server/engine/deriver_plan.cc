@@ -12,6 +12,7 @@
 #include "server/engine/deriver_parts.h"
 #include "server/engine/names.h"
 #include "server/engine/pattern/plan.h"
+#include "server/engine/provenance.h"
 #include "server/engine/raw_records.h"
 #include "server/engine/reprocess.h"
 
@@ -78,6 +79,23 @@ AscanRanges MissingOfGrid(const Pattern& pattern, const CartesianGrid& grid, con
   return out;
 }
 
+// Operations on A-scans need to know where they lie.
+absl::Status NoPattern(const VolumeStatus& volume) {
+  if (!volume.recovered || volume.axes[0] == "z") {
+    return InvalidField("name", absl::StrCat("is ", volume.name, ", which no scan acquired: it has no A-scans; allowed are operations on arrays"));
+  }
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                      volume.name, " was recovered from a file that does not say where its A-scans lie; allowed are operations on arrays")),
+                  {.reason = "RECOVERED", .field = "name", .numbers = {}});
+}
+
+absl::Status RawOfAnEarlierProcess(const VolumeStatus& volume) {
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume.name,
+                                                             " are raw spectra that were recovered after a restart: they can be read and "
+                                                             "committed; to process them again, replay what was committed")),
+                  {.reason = "RECOVERED", .field = "name", .numbers = {}});
+}
+
 int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
 }  // namespace
@@ -95,21 +113,16 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
     return InvalidField("operations", absl::StrCat("has ", spec.operations.size(), " operations; allowed 1 to 8"));
   }
   VolumeStatus state = work->source.status;
-  if (state.origin == nullptr && !state.recovered) {
-    return InvalidField("name", absl::StrCat("is ", spec.name, ", which no scan acquired: it has no A-scans"));
-  }
-  if (state.origin == nullptr) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        spec.name, " was recovered after a restart: how it was acquired is in its files only; commit it and derive from those")),
-                    {.reason = "RECOVERED", .field = "name", .numbers = {}});
-  }
   const bool reprocessed = state.operations.size() == 1 && state.operations[0].rfind("reprocess", 0) == 0;  // as good as acquired
   const bool arrays =
       std::all_of(spec.operations.begin(), spec.operations.end(), [](const auto& o) { return std::holds_alternative<ArrayOperation>(o); });
   if (!state.derived_from.empty() && !reprocessed && !arrays) {
     return InvalidField("name", absl::StrCat("is ", spec.name, ", which was derived itself; give all operations at once, from ", state.derived_from));
   }
-  Pattern pattern = state.origin->spec.pattern;
+  const Pattern* const acquired = PatternOf(state);
+  if (acquired == nullptr && !arrays) return NoPattern(state);
+  if (state.is_raw && state.raw == nullptr) return RawOfAnEarlierProcess(state);
+  Pattern pattern = acquired == nullptr ? Pattern{} : *acquired;
   bool cartesian = pattern.kind == PatternKind::kRaster || pattern.kind == PatternKind::kRepeatedRaster;
   AscanRanges missing = state.all_missing != nullptr ? *state.all_missing : state.missing;
   bool plain = false;  // an array: no pattern any more

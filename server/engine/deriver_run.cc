@@ -59,7 +59,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   result.has_commit = false;
   result.tier = Tier::kDevice;
   result.moving.clear();
-  result.marked = result.orphaned = false;
+  result.marked = result.orphaned = result.recovered = false;
   result.last_error.clear();
   result.held_seconds = 0;
   result.clipped_below = result.clipped_above = 0;

@@ -43,6 +43,7 @@ void EngineImpl::Housekeep() {
       scan->Stop("SESSION_EXPIRED", absl::StrCat(scan->client_session(), " has ended; the scan's volumes are scratch"));
     }
   }
+  if (!ended.empty()) CancelJobsOf(ended);
   if (!ended.empty()) leases_.EndSessions(ended);
   {
     MutexLock lock(mutex_);
@@ -98,8 +99,16 @@ void EngineImpl::TellExpiring(const VolumeStatus& volume) {
   PublishEvent(volume, std::move(event));
 }
 
+void EngineImpl::CancelJobsOf(const std::set<std::string>& sessions) {
+  for (const JobStatus& job : jobs_.List()) {
+    if (IsFinal(job.state) || job.spec.orphan != Orphan::kDiscard || sessions.count(job.spec.session) == 0) continue;
+    (void)jobs_.Cancel(job.name, "SESSION_EXPIRED", absl::StrCat(job.spec.session, " has ended; what the job would make is scratch"));
+  }
+}
+
 void EngineImpl::TakeCareOf(const VolumeStatus& volume) {
-  const Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+  Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+  if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
   const absl::Status done = DoOrphanPolicy(volume, retention);
   if (InfoOf(done).reason == "LEASED") return volumes_.TellOrphanAgain(volume.name);  // since it was told; when the lease has ended
   Log(LogLevel::kInfo, "volume orphaned",

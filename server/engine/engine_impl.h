@@ -145,7 +145,11 @@ class EngineImpl final : public Engine {
   void MakeChains(const VolumeStatus& volume);
   void PublishVolumeEvent(const VolumeStatus& volume);
   void PublishEvent(const VolumeStatus& volume, ScanEvent what);
-  void LoadVolumeFrame(const FramePtr& header, std::function<void(FramePtr)> done);
+  void LoadFrame(const FramePtr& header, std::function<void(FramePtr)> done);
+  /// The bytes of a volume or B-scan frame.
+  absl::StatusOr<Bytes> PayloadOf(const Frame& header);
+  /// The held volumes that a scan or job made, oldest first; no raw spectra, nothing derived.
+  std::vector<VolumeStatus> HeldOf(const std::string& name);
 
   // -- engine_clients.cc
   std::vector<SessionStatus> WithHoldings(std::vector<SessionStatus> sessions);
@@ -153,6 +157,8 @@ class EngineImpl final : public Engine {
   // Into other memory, if it is still wanted: a process keeps what it has beyond its time.
   void MoveAway(const ExportStore::Overdue& what);
   // A held volume whose client is gone.
+  /// Those whose JobSpec.orphan says that they are scratch.
+  void CancelJobsOf(const std::set<std::string>& sessions);
   void TakeCareOf(const VolumeStatus& volume);
   absl::Status DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention);
 

@@ -1,14 +1,17 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/engine_impl.h"
 #include "server/engine/names.h"
+#include "server/engine/plane_frame.h"
 #include "server/engine/provenance.h"
 #include "server/engine/scan_session_parts.h"
+#include "server/engine/stripes.h"
 #include "server/engine/volume_reader.h"
 #include "server/engine/volume_states.h"
 #include "server/engine/without_throwing.h"
@@ -125,7 +128,7 @@ absl::Status EngineImpl::AutoCommit(const std::string& volume, const CommitOptio
 }
 
 storage::VolumeMeta EngineImpl::Meta(const VolumeStatus& volume) {
-  if (volume.recovered_meta != nullptr) return *volume.recovered_meta;
+  if (volume.recovered) return *volume.recovered_meta;
   std::string model;
   for (const auto& device : devices_) {
     if (DeviceName(device->info().index) == volume.device) model = device->info().model;
@@ -181,17 +184,43 @@ void EngineImpl::PublishEvent(const VolumeStatus& volume, ScanEvent what) {
   publisher_.Publish({.product = Product::kEvent}, std::move(event));
 }
 
-void EngineImpl::LoadVolumeFrame(const FramePtr& header, std::function<void(FramePtr)> done) {
+void EngineImpl::LoadFrame(const FramePtr& header, std::function<void(FramePtr)> done) {
   workers_.Post([this, header, done = std::move(done)] {
     auto frame = WithoutThrowing([&]() -> absl::StatusOr<FramePtr> {
-      OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume pinned, volumes_.PinAnyTier(header->volume));
-      const size_t d = At(pinned.device);
       auto loaded = std::make_shared<Frame>(*header);
-      OCTAVO_ASSIGN_OR_RETURN(loaded->payload, CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], pinned));
+      OCTAVO_ASSIGN_OR_RETURN(loaded->payload, PayloadOf(*header));
       return loaded;
     });
     done(std::move(frame).value_or(nullptr));
   });
+}
+
+absl::StatusOr<Bytes> EngineImpl::PayloadOf(const Frame& header) {
+  std::unique_ptr<storage::SpillCursor> cursor;
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume pinned, volumes_.OpenAnyTier(header.volume, &cursor));
+  const size_t d = At(pinned.device);
+  if (header.product == Product::kVolume) return CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], pinned);
+  const VolumeStatus& volume = pinned.status;
+  const Box3 box = PlaneBox(volume, header);
+  const int64_t bytes = BytesOf(header);
+  const auto memory = frames_[d]->Get(bytes, FramePool::Use::kFrame);
+  if (memory == nullptr) return absl::ResourceExhaustedError("no page-locked memory left for frames");
+  if (cursor != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(ReadBox(*cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
+  } else {
+    OCTAVO_RETURN_IF_ERROR(CopyVolumeBox(*devices_[d], read_streams_[d].ref(), memory.get(), *pinned.slot, volume, box));
+    OCTAVO_RETURN_IF_ERROR(read_streams_[d].ref().Synchronize());
+  }
+  return Bytes{.owner = memory, .data = memory.get(), .size = bytes};
+}
+
+std::vector<VolumeStatus> EngineImpl::HeldOf(const std::string& name) {
+  const bool job = absl::StartsWith(name, "jobs/");
+  std::vector<VolumeStatus> held = volumes_.List({.scan = job ? "" : name, .in_memory = true});
+  std::erase_if(held, [&](const VolumeStatus& volume) {
+    return !IsComplete(volume.state) || volume.is_raw || (job ? volume.job != name : !volume.job.empty() || !volume.derived_from.empty());
+  });
+  return held;
 }
 
 }  // namespace octavo::engine

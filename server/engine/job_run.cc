@@ -13,6 +13,7 @@
 #include "gpu/shareable.h"
 #include "server/engine/job_queue_parts.h"
 #include "server/engine/names.h"
+#include "server/engine/plane_frame.h"
 #include "server/engine/resolve.h"
 
 namespace octavo::engine {
@@ -22,11 +23,6 @@ constexpr int64_t kPreviewNs = 100'000'000;
 constexpr int64_t kStoredPiece = 8 << 20;
 
 int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
-
-// Where in the volume's shape an axis is.
-int PositionOf(const VolumeStatus& volume, FrameAxis axis) {
-  return static_cast<int>(std::find(volume.axes, volume.axes + 2, Name(axis)) - volume.axes);
-}
 
 }  // namespace
 
@@ -175,6 +171,10 @@ absl::Status JobQueue::Running::Describe(size_t index, VolumeStatus* volume) {
   volume->bytes = BytesOf(*volume);
   volume->job = name_;
   volume->job_kind = entry_->status.kind;
+  volume->session = spec.session;
+  volume->job_orphan = spec.orphan;
+  volume->ttl_seconds = spec.ttl_seconds;
+  volume->ttl_warning_seconds = std::min(60.0, spec.ttl_seconds / 2);
   volume->job_parameters = entry_->work->Parameters();
   volume->reason.clear();
   volume->last_error.clear();
@@ -336,44 +336,23 @@ void JobQueue::Running::PublishCuts(const Made& made) {
     if (wanted.key.product == Product::kBscan && made.slot->volume) keys.push_back(wanted.key);
   }
   for (const TopicKey& key : keys) {
-    const int gone = PositionOf(volume, key.axis);
     const bool mip = key.product == Product::kMip;
-    Frame frame;
-    frame.scan = name_;
-    frame.volume = volume.name;
-    frame.volume_index = volume.index;
-    frame.product = key.product;
-    frame.axis = key.axis;
-    frame.acquired = volume.acquired_end;
-    frame.dtype = mip ? ProjectionOf(volume.dtype) : volume.dtype;
-    const bool own = volume.display_lo < volume.display_hi || volume.origin == nullptr;
-    frame.display_lo = own ? volume.display_lo : volume.origin->display_lo;
-    frame.display_hi = own ? volume.display_hi : volume.origin->display_hi;
-    int64_t bytes = SizeOf(frame.dtype);
-    Box3 box{.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}};
-    for (int d = 0; d < 3; ++d) {
-      if (d == gone) continue;
-      frame.shape.push_back(volume.shape[d]);
-      frame.axes.push_back(volume.axes[d]);
-      frame.spacing_um.push_back(volume.spacing_um[d]);
-      bytes *= volume.shape[d];
-    }
-    box.start[gone] = key.plane_index < 0 ? volume.shape[gone] / 2 : key.plane_index;
-    box.count[gone] = 1;
-    if (!mip && box.start[gone] >= volume.shape[gone]) continue;
+    std::optional<Frame> frame = PlaneFrame(name_, volume, key);
+    if (!frame.has_value()) continue;
+    const int64_t bytes = BytesOf(*frame);
     const auto memory = context.frames_of(entry_->device)->Get(bytes, FramePool::Use::kFrame);
     absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory") : absl::OkStatus();
     if (status.ok() && mip) status = device_.CopyToHost(stream_, memory.get(), made.slot->mip.data(), bytes);
     if (status.ok() && !mip) {
-      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape, SizeOf(volume.dtype), box);
+      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape, SizeOf(volume.dtype), PlaneBox(volume, *frame));
     }
     if (status.ok()) status = stream_.Synchronize();
     if (!status.ok()) {
       context.publisher->Lost(name_, key);
       continue;
     }
-    frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
-    context.publisher->Publish(key, std::move(frame));
+    frame->payload = {.owner = memory, .data = memory.get(), .size = bytes};
+    context.publisher->Publish(key, *std::move(frame));
   }
 }
 

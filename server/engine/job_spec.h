@@ -57,6 +57,9 @@ struct JobSpec {
   int priority = 0;
   std::string device;  // "", "auto", "devices/<n>"
   std::string group;
+  std::string session;  // sessions/<id> of the client; empty = none
+  Orphan orphan = Orphan::kDefault;
+  double ttl_seconds = 0;
   std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec, TomographySpec> work;
 };
 

@@ -15,6 +15,7 @@ namespace {
 
 using storage::FrameKind;
 constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
+constexpr double kReconnectSeconds = 5;  // in which a client whose connection broke comes back
 
 PushedProjectionsSpec WithDefaults(PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
@@ -111,29 +112,22 @@ absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(const Pus
 ProjectionPort::ProjectionPort(const PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock)
     : spec_(spec), memory_(std::move(memory)), clock_(clock), frames_(static_cast<size_t>(spec.frames)), missing_({{0, spec.frames}}) {}
 
-absl::Status ProjectionPort::CheckConnection(int64_t connection) const {
-  if (connection == connection_) return absl::OkStatus();
-  return WithInfo(absl::AbortedError("another connection pushes to this job now"), {.reason = "REPLACED", .field = "", .numbers = {}});
+absl::StatusOr<ProjectionPort::Connection*> ProjectionPort::Find(int64_t connection) {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end()) return absl::InternalError("the connection is closed");
+  return &it->second;
 }
 
 int64_t ProjectionPort::Connect() {
-  int64_t connection = 0;
-  {
-    MutexLock lock(mutex_);
-    connection = ++connection_;
-    received_ = told_credit_ = 0;
-    ++counts_.connections;
-    counts_.connected = true;
-  }
-  Notify();  // the connection before learns that it was replaced
-  return connection;
+  MutexLock lock(mutex_);
+  connections_[++counts_.connections];
+  counts_.connected = true;
+  return counts_.connections;
 }
 
 void ProjectionPort::OnProgress(int64_t connection, std::function<void()> notify) {
   MutexLock lock(notify_mutex_);
-  if (connection < notify_connection_) return;  // replaced already
-  notify_ = std::move(notify);
-  notify_connection_ = connection;
+  notify_[connection] = std::move(notify);
 }
 
 absl::Status ProjectionPort::CheckFrame(const PushedFrame& frame) const {
@@ -155,12 +149,12 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
   Frame* place = nullptr;
   {
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
-    if (received_ >= told_credit_) {
-      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("message ", received_ + 1, " came without credit for it")),
-                      {.reason = "CREDIT_EXCEEDED", .field = "", .numbers = {{"credit", absl::StrCat(told_credit_)}, {"retryable", "true"}}});
+    OCTAVO_ASSIGN_OR_RETURN(Connection * from, Find(connection));
+    if (from->received >= from->told_credit) {
+      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("message ", from->received + 1, " came without credit for it")),
+                      {.reason = "CREDIT_EXCEEDED", .field = "", .numbers = {{"credit", absl::StrCat(from->told_credit)}, {"retryable", "true"}}});
     }
-    ++received_;
+    ++from->received;
     news_ns_ = clock_->Now().monotonic_ns;
     if (frame.sequence >= static_cast<uint64_t>(spec_.frames) || Done()) {
       if (!Done() || frame.sequence >= static_cast<uint64_t>(spec_.frames) || !frames_[frame.sequence].in) {
@@ -216,11 +210,23 @@ void ProjectionPort::Arrived(int64_t sequence) {
   if (!missing_.empty() && missing_.rbegin()->first > last_) --counts_.gaps;
 }
 
+double ProjectionPort::EndOnceAllSaidSo() {
+  if (!said_end_ || ended_) return -1;
+  for (const auto& [number, connection] : connections_) {
+    if (!connection.ended) return -1;
+  }
+  const double since_s = static_cast<double>(clock_->Now().monotonic_ns - broken_ns_) * 1e-9;
+  if (broken_ns_ > 0 && since_s < kReconnectSeconds) return kReconnectSeconds - since_s;
+  ended_ = true;
+  return -1;
+}
+
 absl::Status ProjectionPort::EndOfFrames(int64_t connection) {
   {
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
-    ended_ = true;
+    OCTAVO_ASSIGN_OR_RETURN(Connection * from, Find(connection));
+    from->ended = said_end_ = true;
+    (void)EndOnceAllSaidSo();
     cv_.NotifyAll();
   }
   Notify();
@@ -230,18 +236,27 @@ absl::Status ProjectionPort::EndOfFrames(int64_t connection) {
 void ProjectionPort::Disconnect(int64_t connection) {
   {
     MutexLock lock(mutex_);
-    if (connection == connection_) counts_.connected = false;
+    const auto it = connections_.find(connection);
+    if (it != connections_.end() && !it->second.ended) broken_ns_ = clock_->Now().monotonic_ns;
+    if (it != connections_.end()) connections_.erase(it);
+    counts_.connected = !connections_.empty();
+    (void)EndOnceAllSaidSo();
+    cv_.NotifyAll();
   }
   MutexLock lock(notify_mutex_);
-  if (notify_connection_ == connection) notify_ = nullptr;
+  notify_.erase(connection);
 }
 
 absl::StatusOr<ProjectionPushProgress> ProjectionPort::Progress(int64_t connection) {
   MutexLock lock(mutex_);
-  OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
-  told_credit_ = std::max(told_credit_, received_ + spec_.credit_messages);
-  ProjectionPushProgress out{
-      .credit = told_credit_, .received = received_, .next_sequence = spec_.frames, .missing = {}, .done = Done(), .counts = counts_};
+  OCTAVO_ASSIGN_OR_RETURN(Connection * to, Find(connection));
+  to->told_credit = std::max(to->told_credit, to->received + spec_.credit_messages);
+  ProjectionPushProgress out{.credit = to->told_credit,
+                             .received = to->received,
+                             .next_sequence = spec_.frames,
+                             .missing = {},
+                             .done = Done() || to->ended,
+                             .counts = counts_};
   if (!missing_.empty()) out.next_sequence = missing_.begin()->first;
   for (const auto& [first, count] : missing_) {
     if (std::ssize(out.missing) == kMostMissing) break;
@@ -264,6 +279,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
   }
   for (;;) {
     if (stop.stop_requested()) return absl::CancelledError("cancelled");
+    const double end_in_s = EndOnceAllSaidSo();
     if (counts_.frames > seen_frames || Done()) break;
     const double idle_s = static_cast<double>(clock_->Now().monotonic_ns - news_ns_) * 1e-9;
     if (spec_.idle_timeout_s > 0 && idle_s >= spec_.idle_timeout_s) {
@@ -278,6 +294,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
     if (left.count() <= 0) break;
     double most = left.count();
     if (spec_.idle_timeout_s > 0) most = std::min(most, spec_.idle_timeout_s - idle_s + 1e-3);
+    if (end_in_s >= 0) most = std::min(most, end_in_s + 1e-3);
     cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(std::min(most, 3600.0))));
   }
   return ProjectionsSoFar{.counts = counts_, .complete = Done()};
@@ -315,6 +332,11 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapsh
   return std::make_shared<PushedInput>(std::move(info), std::move(index), memory_);
 }
 
+std::vector<std::pair<int64_t, int64_t>> ProjectionPort::Missing() {
+  MutexLock lock(mutex_);
+  return {missing_.begin(), missing_.end()};
+}
+
 void ProjectionPort::Close() {
   {
     MutexLock lock(mutex_);
@@ -326,7 +348,7 @@ void ProjectionPort::Close() {
 
 void ProjectionPort::Notify() {
   MutexLock lock(notify_mutex_);
-  if (notify_) notify_();
+  for (const auto& [connection, notify] : notify_) notify();
 }
 
 }  // namespace octavo::engine

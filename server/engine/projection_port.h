@@ -21,6 +21,8 @@
 // Projections that clients push while a tomography scan is running, and the job that reconstructs them.
 namespace octavo::engine {
 
+enum class MissingFrames : uint8_t { kDefault = 0, kReconstructAnyway = 1, kFailJob = 2 };  // as octavo.v1.MissingFrames
+
 /// All fields as in octavo.v1.PushedProjections; 0 means "choose".
 struct PushedProjectionsSpec {
   int64_t rows = 0, columns = 0;
@@ -29,6 +31,7 @@ struct PushedProjectionsSpec {
   double pixel_size_um = 0;
   int64_t credit_messages = 0;
   double idle_timeout_s = 0;
+  MissingFrames on_missing = MissingFrames::kDefault;
 };
 
 /// Host memory that the frames of all ports may take together. Thread-safe; must outlive the ports' memory.
@@ -61,8 +64,8 @@ struct ProjectionPushCounts {
   int64_t missing_frames = 0;                                 // not in, before the last one that came
   int64_t gaps = 0;                                           // runs of missing frames
   int64_t duplicate_frames = 0, out_of_range_frames = 0;
-  int64_t connections = 0;
-  bool connected = false;
+  int64_t connections = 0;  // so far
+  bool connected = false;   // one is
 };
 
 struct ProjectionPushProgress {
@@ -70,7 +73,7 @@ struct ProjectionPushProgress {
   int64_t received = 0;                              // messages that it has offered
   int64_t next_sequence = 0;                         // the first frame that is not in
   std::vector<std::pair<int64_t, int64_t>> missing;  // first and count of the first 256 runs of frames that are not in
-  bool done = false;                                 // no more frames are wanted
+  bool done = false;                                 // no more frames are wanted, or of this connection
   ProjectionPushCounts counts;
 };
 
@@ -101,20 +104,20 @@ class ProjectionPort {
   /// Only the checks of Create.
   static absl::Status Check(const PushedProjectionsSpec& spec);
 
-  // -- clients' side
-  /// A new connection, in place of the one before.
+  // -- clients' side. Any number of connections at once, each with its own credit; a frame comes by whichever.
   int64_t Connect();
   /// `notify` is called (from any thread; must not block nor call anything here but Progress) when Progress of the connection
   /// has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
   /// Copies the rows to their place, which takes as long as a copy does. InvalidArgument (nothing is taken), ResourceExhausted
-  /// (CREDIT_EXCEEDED), Aborted (REPLACED). What cannot be used because of its numbers is counted and answered OK.
+  /// (CREDIT_EXCEEDED). What cannot be used because of its numbers is counted and answered OK.
   absl::Status Offer(int64_t connection, const PushedFrame& frame);
-  /// No more frames will come: what is missing stays missing.
+  /// No more frames will come by this connection. When one has said so, and none that has not is open or broke off within the last seconds (it
+  /// may come back), what is missing stays missing.
   absl::Status EndOfFrames(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
-  /// Aborted (REPLACED) if a newer connection took over.
+  /// Internal if it was disconnected.
   absl::StatusOr<ProjectionPushProgress> Progress(int64_t connection);
   const PushedProjectionsSpec& spec() const { return spec_; }  // defaults filled in
   int64_t row_bytes() const { return spec_.columns * SizeOf(spec_.dtype); }
@@ -126,6 +129,8 @@ class ProjectionPort {
   /// The frames that are in now, as an input: projections, flats and darks in the order of their sequence numbers, with their positions. It
   /// stays as it is while more come, and keeps the memory. FailedPrecondition (NO_PROJECTIONS) while there is none.
   absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Snapshot();
+  /// Runs of frames that have not come: first, count.
+  std::vector<std::pair<int64_t, int64_t>> Missing();
   /// No more frames are taken; clients are told `done`. The job's work calls it when it is destroyed.
   void Close();
 
@@ -137,7 +142,13 @@ class ProjectionPort {
     double angle_rad = 0;
   };
   ProjectionPort(const PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock);
-  absl::Status CheckConnection(int64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Connection {
+    int64_t received = 0, told_credit = 0;
+    bool ended = false;  // said that it brings no more
+  };
+  absl::StatusOr<Connection*> Find(int64_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Ends the push once all have said so. Seconds until it may, by the clock; negative = something else must happen first.
+  double EndOnceAllSaidSo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFrame(const PushedFrame& frame) const;
   bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || ended_ || counts_.frames == spec_.frames; }
   void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -151,14 +162,15 @@ class ProjectionPort {
   std::vector<Frame> frames_ ABSL_GUARDED_BY(mutex_);
   /// Runs of frames that have not come whole: first → count.
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
-  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that is in
-  int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0, received_ ABSL_GUARDED_BY(mutex_) = 0, told_credit_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;                          // highest sequence that is in
+  std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that are open
+  bool said_end_ ABSL_GUARDED_BY(mutex_) = false;                      // one of them, once
+  int64_t broken_ns_ ABSL_GUARDED_BY(mutex_) = 0;                      // when one broke off last without having said so; 0 = never
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, waited_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t news_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when something came last, or the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
-  Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
-  int64_t notify_connection_ ABSL_GUARDED_BY(notify_mutex_) = 0;
-  std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
+  Mutex notify_mutex_;                                                              // held while notify runs, so that Disconnect can promise silence
+  std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection
 };
 
 }  // namespace octavo::engine

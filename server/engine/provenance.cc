@@ -124,6 +124,10 @@ json ProcessingJson(const ResolvedScan& scan) {
 
 }  // namespace
 
+const Pattern* PatternOf(const VolumeStatus& volume) {
+  return volume.origin != nullptr ? &volume.origin->spec.pattern : volume.recovered_pattern.get();
+}
+
 storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& software, const std::string& device_model) {
   static constexpr const char* kValue[] = {"db", "db", "magnitude", "power", "real", "complex"};
   storage::VolumeMeta meta;
@@ -156,23 +160,33 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
     meta.subject_site = spec.subject.site;
     meta.subject_note = spec.subject.note;
     meta.processing = ProcessingJson(*volume.origin);
-    if (!volume.operations.empty()) meta.processing["derived"] = {{"from", volume.derived_from}, {"operations", volume.operations}};
-    if (volume.display_lo < volume.display_hi) {
-      meta.display_lo = volume.display_lo;
-      meta.display_hi = volume.display_hi;
-    }
     meta.acquisition = AcquisitionJson(spec);
     if (!volume.spread_devices.empty())
       meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
+  }
+  if (volume.origin == nullptr && volume.recovered_meta != nullptr) {  // derived of what an earlier process left
+    const storage::VolumeMeta& source = *volume.recovered_meta;
+    meta.display_lo = source.display_lo;
+    meta.display_hi = source.display_hi;
+    meta.subject_id = source.subject_id;
+    meta.subject_site = source.subject_site;
+    meta.subject_note = source.subject_note;
+    meta.processing = source.processing;
+    meta.acquisition = source.acquisition;
+  }
+  if (!volume.operations.empty()) meta.processing["derived"] = {{"from", volume.derived_from}, {"operations", volume.operations}};
+  if (volume.missing_frames > 0) {
+    meta.processing["missing_frames"] = {
+        {"count", volume.missing_frames}, {"of", volume.expected_frames}, {"first_ranges", volume.missing_frame_ranges}};
+  }
+  if (volume.display_lo < volume.display_hi) {
+    meta.display_lo = volume.display_lo;
+    meta.display_hi = volume.display_hi;
   }
   if (!volume.job.empty()) {
     auto parameters = ParseJson(volume.job_parameters);
     if (!parameters.ok()) parameters = json(volume.job_parameters);  // kept all the same, as text
     meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", *std::move(parameters)}};
-    if (volume.origin == nullptr && volume.display_lo < volume.display_hi) {
-      meta.display_lo = volume.display_lo;
-      meta.display_hi = volume.display_hi;
-    }
   }
   return meta;
 }

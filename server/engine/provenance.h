@@ -7,6 +7,8 @@
 
 namespace octavo::engine {
 
+/// How the A-scans of a volume were acquired; null if no scan acquired it, or nothing is known of that.
+const Pattern* PatternOf(const VolumeStatus& volume);
 /// Everything a committed file says of `volume`: geometry, levels, how it was acquired and processed, what is missing.
 storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& software, const std::string& device_model);
 

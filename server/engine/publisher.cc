@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
 #include "server/engine/frame_pool.h"
+#include "server/engine/plane_frame.h"
 #include "server/engine/publisher_subscription.h"
 
 namespace octavo::engine {
@@ -15,6 +17,18 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
+
+// Why a subscription to a scan that has ended would get nothing, and what to do.
+absl::Status NothingKept(const SubscribeSpec& spec, bool kept) {
+  const bool bscans = std::count(spec.products.begin(), spec.products.end(), Product::kBscan) > 0;
+  const std::string names = absl::StrJoin(spec.products, ", ", [](std::string* out, Product product) { absl::StrAppend(out, Name(product)); });
+  const std::string why = kept ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence 0 (resume, from_sequence)")
+                               : absl::StrCat(" and no frame of ", names, " is kept",
+                                              bscans ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
+                                                     : "; derive one from a held volume (DeriveVolume), or subscribe while it runs");
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
+                  {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
+}
 
 bool IsImage(Product p) { return p == Product::kMip || p == Product::kAip || p == Product::kBscan || p == Product::kAngiogram; }
 
@@ -205,6 +219,23 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   for (const auto& subscription : news) subscription->Notify();
 }
 
+// Frames without payload, which is loaded when it is their turn. They have the numbers that come after those of the topic.
+std::vector<FramePtr> Publisher::LateBscans(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic) {
+  if (key.product != Product::kBscan || held_ == nullptr) return {};
+  if (std::any_of(topic.recent.begin(), topic.recent.end(), [](const FramePtr& frame) { return frame->complete; })) return {};
+  std::vector<FramePtr> frames;
+  uint64_t sequence = topic.next_sequence;
+  for (const VolumeStatus& volume : held_(spec.scan)) {
+    std::optional<Frame> frame = PlaneFrame(spec.scan, volume, key);
+    if (!frame.has_value()) continue;
+    frame->sequence = sequence++;
+    frame->published = clock_->Now();
+    frames.push_back(std::make_shared<const Frame>(*std::move(frame)));
+  }
+  if (spec.delivery == Delivery::kLatest && !spec.resume && frames.size() > 1) frames.erase(frames.begin(), frames.end() - 1);
+  return frames;
+}
+
 absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const SubscribeSpec& spec, std::function<void()> notify) {
   if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
   if (spec.queue_length < 1 || spec.queue_length > 1024) {
@@ -220,6 +251,8 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
   }
   auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
   std::vector<FramePtr> replay;
+  bool given = false, kept = false;
+  const auto wanted = [&](const FramePtr& frame) { return frame->complete || spec.previews; };
   {
     MutexLock lock(mutex_);
     if (!spec.scan.empty()) {
@@ -261,13 +294,26 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
                  .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(topic.next_sequence)}}});
           }
           for (const FramePtr& frame : topic.recent) {
-            if (frame->sequence >= spec.from_sequence && (frame->complete || spec.previews)) replay.push_back(frame);
+            if (frame->sequence >= spec.from_sequence && wanted(frame)) replay.push_back(frame);
           }
-        } else if (spec.delivery == Delivery::kLatest && IsImage(key.product) && !topic.recent.empty()) {
-          subscription->Push(key, topic.recent.back());  // a picture at once, not only at the next volume
         }
+        const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
+        const bool at_once = !spec.resume && spec.delivery == Delivery::kLatest && newest != topic.recent.rend();
+        const std::vector<FramePtr> late = scan.ended ? LateBscans(spec, key, topic) : std::vector<FramePtr>();
+        if (!late.empty()) {
+          replay.insert(replay.end(), late.begin(), late.end());
+        } else if (at_once && IsImage(key.product)) {
+          given |= subscription->Push(key, *newest);  // a picture at once, not only at the next volume
+        } else if (at_once && scan.ended && key.product == Product::kVolume) {
+          replay.push_back(*newest);
+        }
+        kept |= newest != topic.recent.rend();
       }
-      if (scan.ended) subscription->End();
+      if (scan.ended) {
+        const bool pictures = std::all_of(spec.products.begin(), spec.products.end(), IsImage);
+        if (pictures && !given && replay.empty() && !spec.resume) return NothingKept(spec, kept);
+        subscription->End();
+      }
     }
     if (!replay.empty()) subscription->Replay(std::move(replay));
     subscriptions_.push_back(subscription);

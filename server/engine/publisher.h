@@ -41,10 +41,13 @@ class Publisher {
   explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20) : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
   ~Publisher();
 
-  /// Loads the payload of a volume frame's header anew (resume of VOLUME topics): calls back once from another thread,
-  /// with null if the volume is gone.
+  /// Loads the payload of the header of a volume frame (resume of VOLUME topics) or of a B-scan of a scan that has ended: calls back once from
+  /// another thread, with null if the volume is gone.
   using Loader = std::function<void(FramePtr header, std::function<void(FramePtr)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
+  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called under the publisher's lock.
+  using Held = std::function<std::vector<VolumeStatus>(const std::string& scan)>;
+  void SetHeld(Held held) { held_ = std::move(held); }
 
   /// What a scan or job publishes.
   struct Show {
@@ -70,6 +73,8 @@ class Publisher {
   enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
+  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the newest). FailedPrecondition (NOTHING_KEPT) if pictures
+  /// are asked for and there are none.
   absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
   /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
   void Tick();
@@ -104,6 +109,7 @@ class Publisher {
   };
   static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
   static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec, const Scan& scan);
+  std::vector<FramePtr> LateBscans(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remember(Scan& scan, Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.
@@ -111,6 +117,7 @@ class Publisher {
 
   const Clock* const clock_;
   Loader loader_;
+  Held held_;
   const int64_t most_remembered_bytes_;
   Mutex mutex_;
   std::map<std::string, Scan> scans_ ABSL_GUARDED_BY(mutex_);

@@ -10,7 +10,9 @@
 namespace octavo::engine {
 namespace {
 
-bool NeedsLoad(const Frame& frame) { return frame.product == Product::kVolume && frame.payload.data == nullptr; }
+bool NeedsLoad(const Frame& frame) {
+  return (frame.product == Product::kVolume || frame.product == Product::kBscan) && frame.payload.data == nullptr;
+}
 
 }  // namespace
 
@@ -231,8 +233,9 @@ void Publisher::SubscriptionImpl::StartLoad() {
       } else {
         const Frame& gone = *self->replay_.front();
         self->ended_ = true;
-        self->status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
-                                 {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
+        self->status_ =
+            WithInfo(absl::OutOfRangeError(absl::StrCat(Name(gone.product), " frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
+                     {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
         self->replay_.clear();
         self->queue_.clear();
       }

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/pattern_json.h"
+#include "server/engine/provenance.h"
 #include "server/storage/json_members.h"
 #include "server/storage/meta_json.h"
 
@@ -17,16 +19,23 @@ namespace octavo::engine {
 nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& meta) {
   storage::VolumeMeta all = meta;
   if (volume.all_missing != nullptr) all.missing_ranges = *volume.all_missing;
-  return {{"meta", storage::MetaJson(all)},
-          {"value", static_cast<int>(volume.value)},
-          {"quantity", volume.quantity},
-          {"derived_from", volume.derived_from},
-          {"operations", volume.operations},
-          {"display", {volume.display_lo, volume.display_hi}},
-          {"clipped", {volume.clipped_below, volume.clipped_above}},
-          {"ttl_seconds", volume.ttl_seconds},
-          {"ttl_warning_seconds", volume.ttl_warning_seconds},
-          {"marked", volume.marked}};
+  nlohmann::json about = {{"meta", storage::MetaJson(all)},
+                          {"value", static_cast<int>(volume.value)},
+                          {"quantity", volume.quantity},
+                          {"derived_from", volume.derived_from},
+                          {"operations", volume.operations},
+                          {"display", {volume.display_lo, volume.display_hi}},
+                          {"clipped", {volume.clipped_below, volume.clipped_above}},
+                          {"ttl_seconds", volume.ttl_seconds},
+                          {"ttl_warning_seconds", volume.ttl_warning_seconds},
+                          {"marked", volume.marked},
+                          {"raw", volume.is_raw}};
+  if (volume.expected_frames > 0) {
+    about["frames"] = {{"missing", volume.missing_frames}, {"expected", volume.expected_frames}, {"first_ranges", volume.missing_frame_ranges}};
+  }
+  const Pattern* const pattern = PatternOf(volume);
+  if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
+  return about;
 }
 
 absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
@@ -53,6 +62,13 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_seconds", &volume.ttl_seconds));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_warning_seconds", &volume.ttl_warning_seconds));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "marked", &volume.marked));
+  if (about.contains("frames")) {
+    const nlohmann::json& frames = about["frames"];
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "missing", &volume.missing_frames, "frames"));
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "expected", &volume.expected_frames, "frames"));
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
+  }
+  if (about.contains("raw")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||
       (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
     return absl::DataLossError(absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
@@ -78,8 +94,14 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   volume.acquired_begin.unix_ns = meta.acquired_begin_unix_ns;
   volume.acquired_end.unix_ns = meta.acquired_end_unix_ns;
   volume.missing_ascans = meta.missing_ascans;
-  volume.complete = meta.missing_ascans == 0;
+  volume.complete = meta.missing_ascans == 0 && volume.missing_frames == 0;
   volume.digest = meta.digest;
+  if (about.contains("pattern")) {  // tomograms have none, and older files tell none; without one the voxels are as good
+    auto pattern = PatternFromJson(about["pattern"]);
+    if (pattern.ok() && pattern->rows() == volume.shape[0] && pattern->ascans_per_bscan == volume.shape[1]) {
+      volume.recovered_pattern = std::make_shared<const Pattern>(*std::move(pattern));
+    }
+  }
   const auto& missing = meta.missing_ranges;
   if (missing.size() > 32) volume.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
   volume.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));

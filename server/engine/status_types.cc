@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+
 #include "server/engine/stats.h"
 
 namespace octavo::engine {
@@ -17,6 +19,25 @@ const char* Name(ScanState state) {
     case ScanState::kCancelled: return "CANCELLED";
   }
   return "?";
+}
+
+std::string WaitsFor(const ScanStatus& scan) {
+  if (scan.state == ScanState::kQueued && scan.queue_position > 0) {
+    return absl::StrCat("its turn: ", scan.queue_position == 1 ? "the scan that runs is" : absl::StrCat(scan.queue_position, " scans are"),
+                        " before it in the queue ", scan.spec.queue.name);
+  }
+  if (scan.state != ScanState::kRunning || scan.records_per_second > 0) return "";
+  const bool silent = scan.source.connected;
+  if (std::holds_alternative<PushSource>(scan.spec.source)) {
+    return silent ? "records from the client that is connected" : "a client that pushes its records (SourceService.Push)";
+  }
+  if (std::holds_alternative<RingSource>(scan.spec.source)) {
+    return silent ? "records from the producer that is attached" : "a producer of its ring (SourceService.OpenRing)";
+  }
+  if (const auto* camera = std::get_if<CameraSource>(&scan.spec.source)) {
+    return camera->trigger_source.empty() ? "frames of its camera" : absl::StrCat("triggers of its camera (", camera->trigger_source, ")");
+  }
+  return "";
 }
 
 const char* Name(VolumeState state) {

@@ -94,6 +94,9 @@ struct ScanStatus {
   int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
 };
 
+/// What a scan waits for before anything comes of it, for people: "a client that pushes its records"; empty = nothing.
+std::string WaitsFor(const ScanStatus& scan);
+
 /// All fields as in octavo.v1.Volume.
 struct VolumeStatus {
   std::string name, scan, title;
@@ -111,7 +114,9 @@ struct VolumeStatus {
   TimePoint acquired_begin, acquired_end;
   bool complete = false;
   int64_t missing_ascans = 0;
-  std::vector<std::pair<int64_t, int64_t>> missing;  // first 32 ranges: first, count
+  std::vector<std::pair<int64_t, int64_t>> missing;               // first 32 ranges: first, count
+  int64_t missing_frames = 0, expected_frames = 0;                // of pushed projections
+  std::vector<std::pair<int64_t, int64_t>> missing_frame_ranges;  // first 32: first, count
   std::string device;
   std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
   int64_t stripe_bscans = 0;                // > 0: striped over spread_devices, so many neighbouring B-scans on each in turn (stripes.h)
@@ -141,11 +146,13 @@ struct VolumeStatus {
   bool recovered = false;      // found in the spill directory at start
   bool marked = false;         // HoldVolume
   int64_t shared_leases = 0;
-  /// Of a recovered volume, whose scan is not known any more: what its files are to say. Else null.
+  /// Of a recovered volume, whose scan is not known any more, and what is derived of it: what its files are to say. Else null.
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
-  std::shared_ptr<const RawRecords> raw;      // raw spectra: how they came; null for all other volumes, and while being acquired
-  bool is_raw = false;                        // raw spectra (Retention.hold_raw)
-  std::string job, job_kind, job_parameters;  // the job that made it, what it was asked for as JSON; empty: none
+  std::shared_ptr<const Pattern> recovered_pattern;  // the same: how its A-scans lie; null: none are known
+  std::shared_ptr<const RawRecords> raw;             // raw spectra: how they came; null for all other volumes, and while being acquired
+  bool is_raw = false;                               // raw spectra (Retention.hold_raw)
+  Orphan job_orphan = Orphan::kDefault;              // JobSpec.orphan
+  std::string job, job_kind, job_parameters;         // the job that made it, what it was asked for as JSON; empty: none
 };
 
 /// All fields as in octavo.v1.AdmissionReport.

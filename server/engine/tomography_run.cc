@@ -60,7 +60,10 @@ absl::Status TomographyRunner::Begin() {
                              : spec_.try_centers->step;
   volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingUm();
   volume.quantity = "attenuation";
-  volume.complete = true;
+  volume.complete = missing_frames_.empty();
+  if (task_.port != nullptr) volume.expected_frames = task_.port->spec().frames;
+  for (const auto& [first, frames] : missing_frames_) volume.missing_frames += frames;
+  volume.missing_frame_ranges.assign(missing_frames_.begin(), missing_frames_.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing_frames_)));
   if (const auto* arrays = std::get_if<ProjectionArraysSpec>(&spec_.input); arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
     volume.derived_from = arrays->projections;
   }

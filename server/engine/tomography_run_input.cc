@@ -32,6 +32,7 @@ absl::Status TomographyRunner::Collect() {
   }
   report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // those of previews
   OCTAVO_ASSIGN_OR_RETURN(input_, task_.port->Snapshot());
+  OCTAVO_RETURN_IF_ERROR(LookForMissing());
   const storage::ProjectionInfo& info = input_->info();
   run_.Step(info.projections + info.flats + info.darks, kNone);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ", info.darks, " dark fields"));
@@ -46,6 +47,24 @@ absl::Status TomographyRunner::Collect() {
     return InvalidField("tomography.push", absl::StrCat("brought ", info.flats, " flat and ", info.darks, " dark fields; allowed are ",
                                                         task_.layout->flats() + task_.layout->darks(), " together"));
   }
+  return absl::OkStatus();
+}
+
+// Frames that never came: the spec says whether the job goes on without them.
+absl::Status TomographyRunner::LookForMissing() {
+  missing_frames_ = task_.port->Missing();
+  if (missing_frames_.empty()) return absl::OkStatus();
+  const PushedProjectionsSpec& push = task_.port->spec();
+  int64_t count = 0;
+  for (const auto& [first, frames] : missing_frames_) count += frames;
+  const std::string text = absl::StrCat(count, " of ", push.frames, " frames never came, the first is ", missing_frames_.front().first);
+  if (push.on_missing == MissingFrames::kFailJob) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(text, "; tomography.push.on_missing is FAIL_JOB")),
+                    {.reason = "FRAMES_MISSING",
+                     .field = "tomography.push.on_missing",
+                     .numbers = {{"missing", absl::StrCat(count)}, {"frames", absl::StrCat(push.frames)}}});
+  }
+  run_.Warn(absl::StrCat(text, "; the volume is made of the others and is not complete (tomography.push.on_missing = FAIL_JOB fails instead)"));
   return absl::OkStatus();
 }
 

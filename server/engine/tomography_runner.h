@@ -48,6 +48,7 @@ class TomographyRunner {
 
   // tomography_run_input.cc: what is reconstructed, about which axis
   absl::Status Collect();
+  absl::Status LookForMissing();
   absl::Status AwaitProjections();
   absl::StatusOr<Prepared> PrepareSome(const TomographyLayout& layout, std::shared_ptr<storage::ProjectionInput> input, const BatchRows& rows,
                                        bool for_overlap);
@@ -85,6 +86,7 @@ class TomographyRunner {
   const TomographySpec& spec_;
   TomographyLayout layout_;
   std::shared_ptr<storage::ProjectionInput> input_;
+  std::vector<std::pair<int64_t, int64_t>> missing_frames_;  // of those that were to be pushed: first, count
   TomographyReport report_;
   double begin_ = 0;
   std::vector<double> centers_;

@@ -92,6 +92,7 @@ VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std
   record.status.state = to;
   record.status.reason = reason;
   record.gone_ns = clock_->Now().monotonic_ns;
+  record.status.recovered_pattern = nullptr;
   record.status.origin = nullptr;  // megabytes, and thousands of these are remembered
   record.status.job_parameters = {};
   ++finished_[finished];

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/names.h"
 #include "server/engine/volume_states.h"
 #include "server/engine/volume_store.h"
 
@@ -103,6 +104,7 @@ void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared
   const auto moved = EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [&](Record& record) {
     if (!made) return;
     record.device = device;
+    record.status.device = DeviceName(device);
     record.restored = true;
   });
   if (moved.has_value()) Changed(*moved);

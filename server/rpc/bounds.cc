@@ -178,6 +178,7 @@ std::vector<Bound> MakeBounds() {
       Text("KeepAliveRequest.secret", kToken),
       Text("CloseSessionRequest.secret", kToken),
       Text("AcquireLeaseRequest.resource", kName),
+      Text("SubmitJobRequest.session_secret", kToken),
       Text("AcquireLeaseRequest.session_secret", kToken),
       Text("AcquireLeaseRequest.holder", kTitle),
       Text("RenewLeaseRequest.token", kToken),

@@ -122,6 +122,10 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
   if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   if (in.priority() < -100 || in.priority() > 100) return InvalidField("priority", absl::StrCat("is ", in.priority(), "; allowed -100 to 100"));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
+  if (const double ttl = in.ttl_seconds(); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
+    return InvalidField("ttl_seconds", absl::StrCat("is ", ttl, "; allowed 0 (never) or 1 to 31536000"));
+  }
   if (in.group().size() > 128) return InvalidField("group", absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   engine::JobSpec out;
   out.request_id = in.request_id();
@@ -132,6 +136,8 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();
   out.device = in.device();
+  out.orphan = static_cast<engine::Orphan>(in.orphan());
+  out.ttl_seconds = in.ttl_seconds();
   out.group = in.group().empty() ? client : in.group();
   switch (in.work_case()) {
     case v1::JobSpec::kReprocess: {
@@ -161,6 +167,8 @@ void EncodeJobSpec(const engine::JobSpec& in, v1::JobSpec* out) {
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   out->set_priority(in.priority);
   out->set_device(in.device);
+  out->set_orphan(static_cast<v1::Orphan>(in.orphan));
+  out->set_ttl_seconds(in.ttl_seconds);
   out->set_group(in.group);
   std::visit([out](const auto& work) { Encode(work, out); }, in.work);
 }
@@ -168,6 +176,7 @@ void EncodeJobSpec(const engine::JobSpec& in, v1::JobSpec* out) {
 void EncodeJob(const engine::JobStatus& in, bool brief, v1::Job* out) {
   out->set_name(in.name);
   EncodeJobSpec(in.spec, out->mutable_spec());
+  out->set_session(in.spec.session);
   out->set_kind(in.kind);
   out->set_state(static_cast<v1::JobState>(in.state));
   out->set_reason(Utf8(in.reason));

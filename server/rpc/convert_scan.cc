@@ -379,6 +379,7 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_voxels(in.voxels);
   out->set_clipped_below(in.clipped_below);
   out->set_clipped_above(in.clipped_above);
+  out->set_waits_for(Utf8(engine::WaitsFor(in)));
 }
 
 }  // namespace octavo::rpc

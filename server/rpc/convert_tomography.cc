@@ -55,6 +55,8 @@ absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections
                                     .pixel_size_um = in.pixel_size_um(),
                                     .credit_messages = in.credit_messages(),
                                     .idle_timeout_s = in.idle_timeout_s()};
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("tomography.push.on_missing", in.on_missing(), v1::MissingFrames_IsValid(in.on_missing())));
+  out.on_missing = static_cast<engine::MissingFrames>(in.on_missing());
   switch (in.dtype()) {
     case v1::DTYPE_UNSPECIFIED:
     case v1::U16: break;

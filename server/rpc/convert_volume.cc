@@ -200,6 +200,13 @@ void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
   out->set_chain(in.chain);
   out->set_clipped_below(in.clipped_below);
   out->set_clipped_above(in.clipped_above);
+  out->set_missing_frames(in.missing_frames);
+  out->set_expected_frames(in.expected_frames);
+  for (const auto& [first, count] : in.missing_frame_ranges) {
+    auto* range = out->add_missing_frame_ranges();
+    range->set_first(static_cast<uint64_t>(first));
+    range->set_count(static_cast<uint64_t>(count));
+  }
 }
 
 }  // namespace octavo::rpc

@@ -24,7 +24,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
     return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response,
                        [this, context, request, response](engine::AdmissionReport* report) -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+                         OCTAVO_ASSIGN_OR_RETURN(engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+                         OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
                          OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, report));
                          PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
                          EncodeJob(job, /*brief=*/false, response);
@@ -88,6 +89,17 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
  private:
+  absl::Status SetSession(const std::string& secret, engine::JobSpec* spec) {
+    if (!secret.empty()) {
+      OCTAVO_ASSIGN_OR_RETURN(const engine::SessionStatus session, engine_->sessions().Find(secret));
+      spec->session = session.name;
+    } else if (spec->orphan != engine::Orphan::kDefault && spec->orphan != engine::Orphan::kKeep) {
+      return InvalidField("orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),
+                                                 " without a session (session_secret); allowed ORPHAN_KEEP"));
+    }
+    return absl::OkStatus();
+  }
+
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Job* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {

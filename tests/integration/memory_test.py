@@ -445,5 +445,105 @@ class KillNine(unittest.TestCase):
         self.assertEqual(self.check(sure), len(sure))
 
 
+class AfterARestart(unittest.TestCase):
+    """Spilled volumes that the next process holds are what they were: restored, derived from, spilled again, committed."""
+
+    N, M = 12, 8
+    POINTS = np.stack(np.meshgrid(np.linspace(-1, 1, N), np.linspace(-1, 1, M)), axis=-1)
+    # name, pattern, operations
+    KINDS = [
+        ("raster", octavo.raster(N, M, 1), [{"mip": {"axis": 2}}]),
+        ("bidirectional", octavo.raster(N, M, 1, bidirectional=True, extent_x_mm=2), [{"crop": {"start": [1, 2, 3], "count": [2, 3, 4]}}, {"flip": {}}]),
+        ("repeats", octavo.repeated_raster(N, M, 1, repeats=3, period=2), [{"angiography": {"method": "speckle_variance"}}, {"aip": {"axis": 2}}]),
+        ("repeats in order", octavo.repeated_raster(N, M, 1, repeats=2, period=4, order=True), [{"angiography": {}}]),
+        ("radial", octavo.pattern(octavo.radial(N, M, 1, radius=(-2, 2)), offset=(1, 2), rotation=30), [{"cartesian": {"rows": 20, "columns": 22}}]),
+        ("repeated radial", octavo.repeated_radial(N, M, 1, repeats=2, period=1), [{"angiography": {}}, {"cartesian": {}}]),
+        ("spiral", octavo.spiral(N, M, 1, radius=(0.2, 1), linear=True), [{"cartesian": {}}]),
+        ("lissajous", octavo.lissajous(N, M, 1, extent=(2, 1)), [{"cartesian": {}}]),
+        ("freeform", octavo.freeform(POINTS, 1), [{"cartesian": {"extent_x_mm": 2.5}}]),
+        ("with a flyback as short as can be", octavo.pattern(octavo.raster(N, M, 1), flyback="minimum_time", scanner=octavo.scanner(1e4, 1e8)),
+         [{"resize": {"shape": [4, 6, 0]}}]),
+    ]
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-again-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def daemon(self):
+        daemon = Daemon(directory=self.directory)
+        self.addCleanup(daemon.remove)
+        return daemon
+
+    def test_they_are_restored_and_derived_from(self):
+        daemon, made = self.daemon(), {}
+        with daemon.client() as client:
+            for kind, pattern, operations in self.KINDS:
+                scan = client.wait(client.submit_scan(octavo.simulated(4, fast=True), pattern, samples=256, rate_hz=20000, title=kind))
+                (name,) = scan.volumes
+                made[kind] = (name, client.read(name), client.read(client.derive(name, *operations)))
+                client.spill(name)
+        self.assertEqual(daemon.stop(), 0)
+        for again in range(2):  # and what was recovered is spilled and recovered again
+            daemon = self.daemon()
+            with daemon.client() as client:
+                for kind, pattern, operations in self.KINDS:
+                    with self.subTest(kind, again=again):
+                        name, array, derived = made[kind]
+                        volume = client.volume(name)
+                        self.assertEqual((volume.recovered, volume.tier, volume.title), (True, types_pb2.DISK, kind))
+                        if again == 0:
+                            volume = client.restore(name)
+                            self.assertEqual((volume.tier, volume.device), (types_pb2.DEVICE, "devices/0"))
+                        result = client.derive(name, *operations)  # restores it if need be
+                        np.testing.assert_array_equal(client.read(result), derived)
+                        np.testing.assert_array_equal(client.read(name), array)
+                        self.assertEqual((result.derived_from, result.recovered, result.title), (name, False, kind))
+                        told = client.commit(result, f"{kind}_{again}", "npy").uri + ".json"
+                        with open(told) as file:
+                            meta = json.load(file)
+                        self.assertEqual(meta["shape"], list(derived.shape))
+                        self.assertEqual(meta["processing"]["derived"]["from"], name)
+                        self.assertIn("acquisition", meta)
+                        client.spill(name)
+            self.assertEqual(daemon.stop(), 0)
+
+    def test_raw_spectra_and_tomograms(self):
+        daemon = self.daemon()
+        with daemon.client() as client:
+            scan = client.wait(client.submit_scan(octavo.simulated(4, fast=True), octavo.raster(12, 8, 1), samples=256, retention=dict(hold_raw=True)))
+            (raw,) = (v.name for v in client.volumes(scan) if v.raw)
+            spectra = client.read(raw)
+            tomo = octavo.ProjectionArrays(projections=client.buffers.put(np.random.default_rng(2).random((12, 5, 16), np.float32)))
+            work = octavo.tomography(tomo, angles=np.arange(12) * np.pi / 12, prepare=octavo.preparation(already_sinograms=True))
+            (slices,) = client.wait_job(client.submit_job(work)).volumes
+            tomogram = client.read(slices)
+            mip = client.read(client.derive(slices, {"mip": {"axis": 0}}))
+            np.testing.assert_array_equal(mip[0], tomogram.max(axis=0))
+            pushed = client.submit_job(octavo.tomography(octavo.PushedProjections(rows=5, columns=16, frames=20, dtype="f32")))
+            frames = list(octavo.projection_frames(np.ones((20, 5, 16), np.float32), np.arange(20) * np.pi / 20))
+            client.push_projections(pushed, frames[:3] + frames[5:12])
+            (partial,) = client.wait_job(pushed).volumes
+            for name in (raw, slices, partial):
+                client.spill(name)
+        self.assertEqual(daemon.stop(), 0)
+        daemon = self.daemon()
+        with daemon.client() as client:
+            np.testing.assert_array_equal(client.read(client.derive(slices, {"mip": {"axis": 0}})), mip)
+            self.assertTrue(client.volume(slices).complete)
+            volume = client.volume(partial)
+            self.assertEqual((volume.complete, volume.missing_frames, volume.expected_frames), (False, 10, 20))
+            self.assertEqual([(r.first, r.count) for r in volume.missing_frame_ranges], [(3, 2), (12, 8)])
+            with self.assertRaises(octavo.OctavoError) as caught:
+                client.derive(slices, {"cartesian": {}})
+            self.assertIn("allowed are operations on arrays", caught.exception.message)
+            self.assertTrue(client.volume(raw).raw)
+            np.testing.assert_array_equal(client.read(client.restore(raw)), spectra)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                client.derive(raw, {"reprocess": {}})
+            self.assertEqual(caught.exception.reason, "RECOVERED")
+            self.assertIn("can be read and committed", caught.exception.message)
+        self.assertEqual(daemon.stop(), 0)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -3,16 +3,20 @@
 import threading
 import time
 import unittest
+import warnings
 import zlib
+from unittest import mock
 
 import grpc
 import numpy as np
 
-from harness import DaemonTest, octavo
+from harness import DaemonTest, octavo, until
 from octavo.v1 import scan_pb2, stream_pb2, stream_pb2_grpc
 
 
 class Streaming(DaemonTest):
+    flags = ("--spill.host_bytes", str(16 << 20))
+
     def test_a_stalled_subscriber_disturbs_nobody(self):
         # A client that stops reading for ten seconds, beside one that wants the newest MIP and one that wants every volume.
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(128, 32, volumes=60), samples=256, rate_hz=20000,
@@ -139,6 +143,72 @@ class Streaming(DaemonTest):
             client.wait(scan.name)
             name = client.volumes(scan.name)[0].name
             np.testing.assert_array_equal(client.read(name), self.client.read(name))
+
+    def test_bscans_of_a_scan_that_has_ended(self):
+        scan = self.client.wait(self.client.submit_scan(octavo.simulated(9, fast=True), octavo.raster(24, 10, volumes=3), samples=256))
+        volumes = [v.name for v in self.client.volumes(scan)]
+        arrays = [self.client.read(name) for name in volumes]
+        (frame,) = self.client.subscribe(scan.name, "bscan")
+        self.assertEqual((frame.volume, frame.axes, frame.complete, frame.dropped_before), (volumes[2], ("x", "z"), True, 0))
+        np.testing.assert_array_equal(frame.array, arrays[2][5])
+        self.client.spill(volumes[0], "host")  # wherever they are
+        self.client.spill(volumes[1], "disk")
+        for axis, cut in (("x", lambda a: a[:, 7]), ("y", lambda a: a[7]), ("z", lambda a: a[:, :, 7])):
+            frames = list(self.client.subscribe(scan.name, "bscan", axis=axis, index=7, delivery="lossless"))
+            self.assertEqual([(f.volume_index, f.dropped_before) for f in frames], [(0, 0), (1, 0), (2, 0)])
+            for frame, array in zip(frames, arrays):
+                np.testing.assert_array_equal(frame.array, cut(array))
+            resumed = list(self.client.subscribe(scan.name, "bscan", axis=axis, index=7, from_sequence=0))
+            self.assertEqual([f.volume for f in resumed], volumes)
+        (picture,) = self.client.subscribe(scan.name, "bscan", encoding="png", image=dict(colour_map="viridis", depth_down=True))
+        self.assertEqual((picture.shape, picture.data[:4]), ((arrays[2].shape[2], 24), b"\x89PNG"))
+        for name in volumes[1:]:
+            self.client.discard(name)
+        self.assertEqual([f.volume for f in self.client.subscribe(scan.name, "bscan")], volumes[:1])
+        self.client.commit(volumes[0], "ended", format="npy")
+        with self.assertRaises(octavo.OctavoError) as caught:
+            list(self.client.subscribe(scan.name, "bscan"))
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_KEPT"))
+        self.assertIn("has ended and no frame of bscan is kept, nor is one of its volumes held; subscribe while it runs, or open what was committed",
+                      caught.exception.message)
+
+    def test_slices_of_a_job_that_has_ended(self):
+        tomo = np.random.default_rng(3).random((12, 5, 16), np.float32)
+        arrays = octavo.ProjectionArrays(projections=self.client.buffers.put(tomo))
+        for place in ("device", "disk"):
+            job = self.client.wait_job(self.client.submit_job(octavo.tomography(arrays, angles=np.arange(12) * np.pi / 12, place=place,
+                                                                                prepare=octavo.preparation(already_sinograms=True))))
+            array = self.client.read(job.volumes[0])
+            for axis, cut in (("", array[4]), ("y", array[:, 4]), ("x", array[:, :, 4])):
+                (frame,) = self.client.subscribe(job.name, "bscan", axis=axis, index=4)
+                self.assertEqual((frame.volume, frame.complete), (job.volumes[0], True))
+                np.testing.assert_array_equal(frame.array, cut)
+        self.client.buffers.destroy(arrays.projections)
+
+    def test_who_waits_is_told_for_what(self):
+        def told(name):
+            frames = self.client.subscribe(name, "mip", timeout=60)
+            with mock.patch.object(octavo.client, "QUIET_SECONDS", 0.2), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                thread = threading.Thread(target=lambda: next(frames, None))
+                thread.start()
+                until(lambda: any(issubclass(w.category, octavo.OctavoWarning) for w in caught))
+                self.client.cancel_job(name) if name.startswith("jobs/") else self.client.cancel(name)
+                thread.join()
+            return str(next(w.message for w in caught if issubclass(w.category, octavo.OctavoWarning)))
+
+        raster = octavo.raster(16, 8, volumes=1)
+        pushed = self.client.submit_scan(octavo.push(), raster, samples=64, queue="bench").name
+        until(lambda: self.client.scan(pushed).state == scan_pb2.RUNNING)
+        queued = self.client.submit_scan(octavo.simulated(1), raster, samples=64, queue="bench").name
+        self.assertEqual(self.client.waits_for(queued), "its turn: the scan that runs is before it in the queue bench")
+        self.assertIn(f"{queued}: nothing comes yet: it waits for its turn", told(queued))
+        self.assertIn(f"{pushed}: nothing comes yet: it waits for a client that pushes its records (SourceService.Push)", told(pushed))
+        job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name
+        until(lambda: self.client.job(job).stage == "projections")
+        self.assertIn(f"{job}: nothing comes yet: it waits for frames that are pushed: 0 of 9 are in", told(job))
+        simulated = self.client.wait(self.client.submit_scan(octavo.simulated(1, fast=True), raster, samples=64))
+        self.assertEqual(simulated.waits_for, "")
 
 
 if __name__ == "__main__":

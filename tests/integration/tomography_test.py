@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ import numpy as np
 
 from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, until
 from image_test import decode_png
-from octavo.v1 import job_pb2, types_pb2
+from octavo.v1 import job_pb2, types_pb2, volume_pb2
 from readers import READERS, read_tiff_stack
 
 TOMO = os.path.join(DATA, "tomo")
@@ -132,6 +133,56 @@ class Tomography(DaemonTest):
         with mock.patch.object(type(self.client), "read", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
             octavo.recon(sinogram[:, None, :], angles, algorithm="fbp", client=self.client)
         self.assertEqual(held_bytes(self.client), before)
+
+    def test_a_recon_that_is_killed_leaves_nothing(self):
+        """kill -9 of the client while its job runs: the session's end cancels the job and frees what it made; the buffer has a time to live."""
+        daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "2")
+        self.addCleanup(daemon.remove)
+        code = """
+import sys, numpy as np, octavo
+octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoint=False), algorithm="sirt", num_iter=10**8,
+             client=octavo.Client(sys.argv[1]), progress=lambda job: job.step_count > 1 and print(job.name, flush=True))
+"""
+        with daemon.client() as client:
+            process = subprocess.Popen([sys.executable, "-c", code, daemon.address], stdout=subprocess.PIPE, text=True,
+                                       env={**os.environ, "PYTHONPATH": os.path.join(BUILD, "python")})
+            name = process.stdout.readline().strip()
+            (session,) = client.sessions()
+            job = client.job(name)
+            self.assertEqual((job.state, job.session, session.client), (job_pb2.JOB_RUNNING, session.name, "octavo.recon"))
+            (buffer,) = client.buffers.list()
+            self.assertTrue(0 < buffer.expires_seconds <= 600, buffer)
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            end = client.wait_job(name, check=False)
+            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_CANCELLED, "SESSION_EXPIRED"))
+            until(lambda: held_bytes(client) == 0)
+            self.assertEqual(client.volumes(), [])
+
+    def test_volumes_of_jobs_belong_to_sessions_and_have_a_time_to_live(self):
+        _, angles = self.sinograms("owned.npy", size=32, count=16)
+        work = octavo.tomography("owned.npy", algorithm="fbp", angles=angles, prepare=self.ready)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_job(work, orphan="discard")
+        self.assertEqual(caught.exception.field, "orphan")
+        self.assertIn("is ORPHAN_DISCARD without a session (session_secret); allowed ORPHAN_KEEP", caught.exception.message)
+        for ttl in (-1, 0.5, 1e9, float("nan")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.submit_job(work, ttl_seconds=ttl)
+            self.assertEqual(caught.exception.field, "ttl_seconds")
+        made = {}
+        with self.client.session("owner") as session:
+            for orphan in ("discard", "keep", "spill_disk", "commit_default"):
+                made[orphan] = self.client.wait_job(self.client.submit_job(work, session=session, orphan=orphan).name).volumes[0]
+            self.assertEqual({self.client.volume(name).session for name in made.values()}, {session.name})
+        until(lambda: self.client.volume(made["discard"]).state == volume_pb2.DISCARDED)
+        until(lambda: self.client.volume(made["spill_disk"]).tier == types_pb2.DISK)
+        until(lambda: self.client.volume(made["commit_default"]).state == volume_pb2.COMMITTED)
+        self.assertEqual(self.client.volume(made["keep"]).state, volume_pb2.HELD)
+        self.assertIn("orphaned/", self.client.volume(made["commit_default"]).commit.uri)
+        short = self.client.wait_job(self.client.submit_job(work, ttl_seconds=1).name).volumes[0]
+        until(lambda: self.client.volume(short).state == volume_pb2.DISCARDED)
 
     def test_start_image_and_stop(self):
         truth, angles = self.sinograms("start.npy", size=64, count=60, rows=2)

@@ -19,7 +19,7 @@ from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
 from octavo.paging import pages
-from octavo.v1 import (buffer_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
+from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
@@ -32,6 +32,7 @@ def _address(address: str) -> str:
     return address
 
 
+QUIET_SECONDS = 5.0  # after which a subscriber is told what is waited for
 FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
 
 
@@ -191,7 +192,8 @@ class Client(VolumeCalls, JobCalls):
         frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections, angles_rad, flats, darks) makes them of
                    arrays; or a function from the runs (first, count) of frames that the job lacks to such frames, to go on with
                    what another client began
-        end        after the last frame, say that no more will come: the job goes on with what it has
+        end        after the last frame, say that no more will come: the job goes on with what it has, once everybody who pushes has said so (any
+                   number of clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
         """
@@ -278,7 +280,8 @@ class Client(VolumeCalls, JobCalls):
     def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, int] = "", index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
-        """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed.
+        """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed. Of a scan that
+        has ended: the newest picture that is kept (from_sequence=0: all that are), B-scans of its held volumes; OctavoError where there is none.
 
         products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
                   tomography jobs slices across z; projections over z);  delivery  "latest", "drop_oldest", "lossless"
@@ -294,11 +297,37 @@ class Client(VolumeCalls, JobCalls):
 
     def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float]) -> Iterator[frames.Frame]:
         call = self._streams.Subscribe(request, timeout=timeout)
+        came, over = threading.Event(), threading.Event()
+        if request.scan:
+            threading.Thread(target=self._tell_what_it_waits_for, args=(request.scan, came, over), name="octavo-waits", daemon=True).start()
         with errors.raising(self.address):
             try:
-                yield from frames.frames(call)
+                for frame in frames.frames(call):
+                    came.set()
+                    yield frame
             finally:
+                over.set()
+                came.set()
                 call.cancel()
+
+    def _tell_what_it_waits_for(self, name: str, came: threading.Event, over: threading.Event) -> None:
+        """An OctavoWarning for a subscriber to whom nothing has come for QUIET_SECONDS."""
+        while not came.wait(QUIET_SECONDS):
+            try:
+                reason = self.waits_for(name)
+            except Exception:  # noqa: BLE001 — the subscription itself says what is wrong
+                return
+            if reason and not over.is_set():
+                errors.tell(name, [f"nothing comes yet: it waits for {reason}"])
+
+    def waits_for(self, name: str) -> str:
+        """What a scan or job waits for before anything comes of it, for people; "" = nothing."""
+        if not name.startswith("jobs/"):
+            return self.scan(name).waits_for
+        job = self.job(name)
+        if job.state == job_pb2.JOB_QUEUED:
+            return f"its turn ({job.reason})"
+        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_RUNNING and job.stage == "projections" else ""
 
     # -- the server
 

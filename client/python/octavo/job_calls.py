@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Sequence, Union
+from typing import Iterator, List, Optional, Sequence, Union
 
 import grpc
 
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods, message
 from octavo.paging import pages
+from octavo.session import Session
 from octavo.v1 import job_pb2
 
 
@@ -17,14 +18,16 @@ class JobCalls:
     """What octavo.Client does with jobs."""
 
     @explained(specs.job_spec)
-    def submit_job(self, work: specs.Work, **fields) -> job_pb2.Job:
+    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, **fields) -> job_pb2.Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
         octavo.tomography(...), or a whole JobSpec.
 
-        fields  title, labels, priority (-100 ... 100), device, group, request_id
+        session  whose client it belongs to: says when that is gone, for orphan="discard" (the job is cancelled, its volumes are discarded) ...
+        fields   title, labels, priority (-100 ... 100), device, group, request_id; orphan, ttl_seconds: what becomes of its volumes
         What might be a mistake is an OctavoWarning.
         """
-        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields)))
+        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),
+                                                                        session_secret=session.secret if session is not None else ""))
         errors.tell(job.name, job.warnings)
         return job
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from typing import Callable, Optional, Sequence, Union
 
@@ -283,34 +284,44 @@ def _doubt_counts(tomo) -> None:
                       "-log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields", errors.OctavoWarning, stacklevel=4)
 
 
+_BUFFER_TTL_S = 600.0
+
+
 def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], sinogram_order: bool, work: dict, device: str,
            progress: Optional[Callable]) -> np.ndarray:
+    """What it makes on the server goes with this call, and soon after this process if that is killed: the job and its volume belong to a session,
+    the buffers live on only while they are renewed."""
     made = []
-    try:
-        made.append(client.buffers.put(tomo).name)
-        initial = ""
-        if init_recon is not None:
-            initial = client.buffers.put(init_recon).name
-            made.append(initial)
-        arrays = t.ProjectionArrays(projections=made[0], sinogram_order=sinogram_order)
-        job = client.submit_job(tomography(arrays, initial=initial, **work), device=device)
+    with client.session("octavo.recon") as session:
         try:
-            for job in client.watch_job(job.name):
-                errors.tell(job.name, job.warnings, stacklevel=5)
-                if progress:
-                    progress(job)
-        except BaseException:
-            client.cancel_job(job.name)
-            raise
-        if job.state != job_pb2.JOB_DONE:
-            client.wait_job(job.name)  # raises what it failed of
-        try:
-            return client.read(job.volumes[0])
+            for array_ in (tomo, init_recon):
+                if array_ is not None:
+                    made.append(client.buffers.put(array_, ttl_seconds=_BUFFER_TTL_S).name)
+            arrays = t.ProjectionArrays(projections=made[0], sinogram_order=sinogram_order)
+            job = client.submit_job(tomography(arrays, initial=made[1] if init_recon is not None else "", **work), device=device, session=session,
+                                    orphan="discard")
+            renewed = time.monotonic()
+            try:
+                for job in client.watch_job(job.name):
+                    errors.tell(job.name, job.warnings, stacklevel=5)
+                    if time.monotonic() - renewed > _BUFFER_TTL_S / 10:
+                        renewed = time.monotonic()
+                        for buffer in made:
+                            client.buffers.update(buffer, ttl_seconds=_BUFFER_TTL_S)
+                    if progress:
+                        progress(job)
+            except BaseException:
+                client.cancel_job(job.name)
+                raise
+            if job.state != job_pb2.JOB_DONE:
+                client.wait_job(job.name)  # raises what it failed of
+            try:
+                return client.read(job.volumes[0])
+            finally:
+                client.discard(job.volumes[0])
         finally:
-            client.discard(job.volumes[0])
-    finally:
-        for buffer in made:
-            client.buffers.destroy(buffer)
+            for buffer in made:
+                client.buffers.destroy(buffer)
 
 
 def _device(client: Client, device) -> str:

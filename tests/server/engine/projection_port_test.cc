@@ -170,29 +170,65 @@ TEST_F(ProjectionPortTest, CreditIsKept) {
   EXPECT_EQ(progress.credit, 8);
 }
 
-TEST_F(ProjectionPortTest, TheNewestConnectionWinsAndGoesOn) {
-  Open(4);
+TEST_F(ProjectionPortTest, ConnectionsPushSideBySide) {
+  Open(6);
   ASSERT_THAT(Send(0), IsOk());
   ASSERT_THAT(Send(2), IsOk());
   int told = 0;
   port_->OnProgress(connection_, [&] { ++told; });
-  const int64_t before = connection_;
-  connection_ = port_->Connect();
-  EXPECT_EQ(told, 1);
-  EXPECT_THAT(port_->Progress(before), IsError(absl::StatusCode::kAborted, "another connection"));
-  EXPECT_EQ(InfoOf(port_->Progress(before).status()).reason, "REPLACED");
-  port_->Disconnect(before);
-  ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
-  EXPECT_EQ(progress.received, 0);
-  EXPECT_THAT(progress.missing, ElementsAre(Pair(1, 1), Pair(3, 1)));
-  EXPECT_EQ(progress.counts.connections, 2);
-  EXPECT_TRUE(progress.counts.connected);
+  const int64_t first = connection_, second = port_->Connect();
+  connection_ = second;
   ASSERT_THAT(Send(1), IsOk());
+  EXPECT_EQ(told, 1);  // of what comes by others, too
+  ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(second));
+  EXPECT_EQ(progress.received, 1);
+  EXPECT_THAT(progress.missing, ElementsAre(Pair(3, 3)));
+  EXPECT_EQ(progress.counts.connections, 2);
+  connection_ = first;
   ASSERT_THAT(Send(3), IsOk());
-  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(first));
+  EXPECT_EQ(progress.received, 3);
+  port_->Disconnect(second);
+  EXPECT_THAT(port_->Progress(second), IsError(absl::StatusCode::kInternal, "closed"));
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(first));
+  EXPECT_TRUE(progress.counts.connected);
+  ASSERT_THAT(Send(4), IsOk());
+  ASSERT_THAT(Send(5), IsOk());
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(first));
   EXPECT_TRUE(progress.done);
   EXPECT_THAT(progress.missing, IsEmpty());
-  EXPECT_EQ(progress.next_sequence, 4);
+  EXPECT_EQ(progress.next_sequence, 6);
+}
+
+TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
+  const auto complete = [&] { return port_->Wait(0, 0.0, {})->complete; };
+  Open(6);
+  const int64_t first = connection_, second = port_->Connect();
+  ASSERT_THAT(port_->EndOfFrames(first), IsOk());
+  EXPECT_TRUE(port_->Progress(first)->done);  // of this one nothing more is wanted
+  EXPECT_FALSE(port_->Progress(second)->done);
+  EXPECT_FALSE(complete());
+  port_->Disconnect(first);
+  EXPECT_FALSE(complete());
+  ASSERT_THAT(port_->EndOfFrames(second), IsOk());
+  EXPECT_TRUE(complete());
+
+  // One that breaks off without a word may come back.
+  Open(6);
+  const int64_t broken = port_->Connect();
+  port_->Disconnect(broken);
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  port_->Disconnect(connection_);
+  clock_.Advance(4.0);
+  EXPECT_FALSE(complete());
+  const int64_t back = port_->Connect();
+  clock_.Advance(4.0);
+  EXPECT_FALSE(complete());
+  port_->Disconnect(back);
+  clock_.Advance(4.0);
+  EXPECT_FALSE(complete());
+  clock_.Advance(1.1);
+  EXPECT_TRUE(complete());
 }
 
 TEST_F(ProjectionPortTest, BadRowsAreRefusedAndChangeNothing) {

@@ -116,6 +116,78 @@ TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
   EXPECT_EQ(TakeAll(*lossy), Strings({"13/0"}));
 }
 
+// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded when it is their turn.
+TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
+  std::vector<VolumeStatus> held;
+  for (int64_t i = 0; i < 3; ++i) {
+    VolumeStatus volume;
+    volume.name = absl::StrCat("volumes/", i);
+    volume.scan = "scans/a";
+    volume.index = i;
+    std::copy_n(std::array<int64_t, 3>{4, 8, 16}.begin(), 3, volume.shape);
+    held.push_back(volume);
+  }
+  publisher_.SetHeld([&](const std::string& scan) { return scan == "scans/a" ? held : std::vector<VolumeStatus>(); });
+  std::vector<std::string> asked;
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(FramePtr)>& done) {
+    asked.push_back(absl::StrCat(header->volume, " ", Name(header->axis), header->plane_index));
+    auto loaded = std::make_shared<Frame>(*header);
+    loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    done(header->volume == "volumes/gone" ? nullptr : loaded);
+  });
+  const auto subscribe = [&](Delivery delivery, SubscribeSpec spec = {}) {
+    spec.scan = "scans/a";
+    if (spec.products.empty()) spec.products = {Product::kBscan};
+    spec.delivery = delivery;
+    return publisher_.Subscribe(spec, [] {});
+  };
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest)), Strings());  // it is running: what comes is published
+  publisher_.ScanEnded("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto latest, subscribe(Delivery::kLatest));
+  EXPECT_EQ(TakeAll(*latest), Strings({"2/0"}));
+  absl::Status status;
+  EXPECT_TRUE(latest->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+  EXPECT_EQ(asked, Strings({"volumes/2 y2"}));
+  asked.clear();
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLossless, {.axis = FrameAxis::kZ, .axis_given = true, .plane_index = 15})),
+            Strings({"0/0", "1/0", "2/0"}));
+  EXPECT_EQ(asked, Strings({"volumes/0 z15", "volumes/1 z15", "volumes/2 z15"}));
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.resume = true, .from_sequence = 0})), Strings({"0/0", "1/0", "2/0"}));
+  EXPECT_THAT(subscribe(Delivery::kLatest, {.plane_index = 4}).status(), IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
+  // Another product beside them; one that goes away before its turn.
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})), Strings({"2/0"}));
+  held.back().name = "volumes/gone";
+  ASSERT_OK_AND_ASSIGN(const auto gone, subscribe(Delivery::kLatest));
+  EXPECT_EQ(TakeAll(*gone), Strings());
+  ASSERT_TRUE(gone->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kOutOfRange, "bscan frame 2 (volumes/gone) is no longer kept"));
+  // None is held: one sentence says why nothing comes and what to do.
+  held.clear();
+  EXPECT_THAT(subscribe(Delivery::kLatest).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "nor is one of its volumes held; subscribe while"));
+  EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, "NOTHING_KEPT");
+}
+
+TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
+  publisher_.SetHeld([](const std::string&) { return std::vector<VolumeStatus>(); });
+  const auto subscribe = [&](SubscribeSpec spec) {
+    spec.scan = "scans/a";
+    if (spec.products.empty()) spec.products = {Product::kMip};
+    return publisher_.Subscribe(spec, [] {});
+  };
+  Publish(2);
+  Publish(1, Product::kMip, "scans/a", /*complete=*/false);
+  publisher_.ScanEnded("scans/a");
+  EXPECT_EQ(TakeAll(**subscribe({})), Strings({"2/0"}));
+  EXPECT_EQ(TakeAll(**subscribe({.previews = false})), Strings({"1/0"}));
+  EXPECT_THAT(subscribe({.delivery = Delivery::kLossless}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "come with resume from sequence 0"));
+  EXPECT_THAT(subscribe({.axis = FrameAxis::kX, .axis_given = true}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "no frame of mip is kept; derive one from a held volume"));
+  EXPECT_THAT(subscribe({.products = {Product::kEvent}}).status(), IsOk());  // no picture: nothing more happens
+}
+
 TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
   Publish(100);
   const SubscribeSpec spec{.scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
