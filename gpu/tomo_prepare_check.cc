@@ -179,7 +179,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
 int64_t PrepareMargin(const PrepareConfig& c) {
   int64_t margin = c.outliers.window / 2;
   // Of what CheckPrepare refuses there is none: it may be more than an integer holds.
-  if (c.phase.enabled && CheckPhase(c).ok()) margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
+  if (c.phase.enabled && CheckPhase(c.phase).ok()) margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
   return margin;
 }
 

@@ -22,6 +22,7 @@ void Note(int /*signal*/) {
   const int error = errno;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGHUP, SIG_DFL);
   Signal();
   errno = error;
 }
@@ -32,12 +33,15 @@ OnInterrupt::OnInterrupt(std::function<void()> act) : act_(std::move(act)) {
   g_event = ::eventfd(0, EFD_CLOEXEC);
   before_int_ = std::signal(SIGINT, Note);
   before_term_ = std::signal(SIGTERM, Note);
+  before_hup_ = std::signal(SIGHUP, Note);
+  if (before_hup_ == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // nohup
   thread_ = std::thread([this] { Wait(); });
 }
 
 OnInterrupt::~OnInterrupt() {
   std::signal(SIGINT, before_int_);
   std::signal(SIGTERM, before_term_);
+  std::signal(SIGHUP, before_hup_);
   over_ = true;
   Signal();
   thread_.join();

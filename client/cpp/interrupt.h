@@ -8,8 +8,8 @@ namespace octavo::cli {
 
 constexpr int kInterrupted = 130;  // exit code, as shells have it
 
-/// While it lives, SIGINT and SIGTERM do not end the program: the first one calls `act` on a thread of its own, so that what was begun on the
-/// server can be ended there. A second one ends the program at once. One at a time.
+/// While it lives, SIGINT, SIGTERM and SIGHUP (the terminal is gone) do not end the program: the first one calls `act` on a thread of its own, so
+/// that what was begun on the server can be ended there. A second one ends the program at once. One at a time.
 class OnInterrupt {
  public:
   explicit OnInterrupt(std::function<void()> act);
@@ -26,6 +26,7 @@ class OnInterrupt {
   std::atomic<bool> came_{false}, over_{false};
   void (*before_int_)(int);
   void (*before_term_)(int);
+  void (*before_hup_)(int);
   std::thread thread_;
 };
 

@@ -120,7 +120,7 @@ v1::JobSpec JobFlags::Spec() const {
   return spec;
 }
 
-v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec) const {
+v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec, const std::string& secret) const {
   auto stub = v1::JobService::NewStub(session.channel());
   if (plan) {
     v1::PlanJobRequest request;
@@ -140,6 +140,7 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec) const {
   }
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
+  request.set_session_secret(secret);
   v1::Job job;
   if (!Check(session, stub->SubmitJob(session.Context().get(), request, &job))) return {};
   PrintJob(session, job);

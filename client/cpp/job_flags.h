@@ -26,8 +26,8 @@ struct JobFlags {
 
   void AddTo(CLI::App* app);
   v1::JobSpec Spec() const;
-  /// Prints what was asked for; the job, empty if there is none (refused, or --plan).
-  v1::Job Submit(Session& session, const v1::JobSpec& spec) const;
+  /// Prints what was asked for; the job, empty if there is none (refused, or --plan). `secret`: of the session that it belongs to; empty: none.
+  v1::Job Submit(Session& session, const v1::JobSpec& spec, const std::string& secret = "") const;
 };
 
 }  // namespace octavo::cli

@@ -13,6 +13,7 @@
 #include "client/cpp/grey_picture.h"
 #include "client/cpp/interrupt.h"
 #include "client/cpp/job_flags.h"
+#include "client/cpp/own_session.h"
 #include "client/cpp/recon_flags.h"
 #include "client/cpp/trials.h"
 
@@ -62,6 +63,20 @@ class InterruptibleJob {
   OnInterrupt interrupt_;
 };
 
+void PrintHeld(const std::string& volume) {
+  std::cout << "  held by the server: octavo volume commit " << volume << ", or octavo volume discard " << volume << "\n";
+}
+
+// What could not be committed does not go after kTimeToLive.
+void Keep(Session& session, const std::string& volume) {
+  v1::HoldVolumeRequest request;
+  request.set_name(volume);
+  v1::Volume held;
+  if (Check(session, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &held)) && !session.json) {
+    PrintHeld(volume);
+  }
+}
+
 void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job) {
   const std::optional<v1::CommitOptions> commit = flags.Commit();
   const bool tries = spec.tomography().has_try_centers();
@@ -76,24 +91,35 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
     request.set_name(volume.name());
     *request.mutable_options() = *commit;
     CommitVolume(session, request);
+    if (session.exit_code != kOk) Keep(session, volume.name());
   } else if (!commit.has_value() && !png.empty()) {
     DiscardVolumes(session, job);
   } else if (!session.json) {
-    std::cout << "  held by the server: octavo volume commit " << volume.name() << ", or octavo volume discard " << volume.name() << "\n";
+    PrintHeld(volume.name());
   }
 }
 
 void Run(Session& session, const ReconFlags& flags) {
-  const v1::JobSpec spec = flags.Spec();
-  (void)flags.Commit();  // refuses what it does not know before anything is done
+  v1::JobSpec spec = flags.Spec();
+  const bool commits = flags.Commit().has_value();  // refuses what it does not know before anything is done
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
   if (asked.plan) {
     (void)asked.Submit(session, spec);
     return;
   }
+  // What this program would take off the server does not stay where it is killed: a volume to commit has a time to live, what is only shown
+  // belongs to a session.
+  constexpr double kTimeToLive = 3600;
+  std::optional<OwnSession> own;
+  if (commits) {
+    if (spec.ttl_seconds() == 0) spec.set_ttl_seconds(kTimeToLive);
+  } else if (!flags.png().empty() || spec.tomography().has_try_centers()) {
+    if (own.emplace(session, "octavo recon").secret().empty()) return;
+    spec.set_orphan(v1::ORPHAN_DISCARD);
+  }
   InterruptibleJob interruptible(session);
-  v1::Job job = asked.Submit(session, spec);
+  v1::Job job = asked.Submit(session, spec, own.has_value() ? own->secret() : "");
   interruptible.Submitted(job.name());
   if (!job.name().empty()) job = WatchJob(session, job.name());
   if (interruptible.interrupted()) {

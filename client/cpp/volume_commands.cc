@@ -20,6 +20,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
             << volume.shape(1) << ", " << volume.shape(2) << "] " << v1::DType_Name(volume.dtype()) << "  "
             << Bytes(static_cast<double>(volume.bytes())) << "  held " << Seconds(volume.held_seconds());
   if (volume.missing_ascans() > 0) std::cout << "  " << volume.missing_ascans() << " A-scans missing";
+  if (volume.missing_frames() > 0) std::cout << "  " << volume.missing_frames() << " of " << volume.expected_frames() << " frames missing";
   if (const int64_t clipped = volume.clipped_below() + volume.clipped_above(); clipped > 0) {
     std::cout << "  " << Clipped(clipped, (volume.shape(0) * volume.shape(1) - volume.missing_ascans()) * volume.shape(2));
   }

@@ -12,6 +12,7 @@
 
 #include "client/cpp/commands.h"
 #include "client/cpp/terminal.h"
+#include "client/cpp/wait_teller.h"
 #include "client/cpp/words.h"
 
 namespace octavo::cli {
@@ -140,6 +141,7 @@ void Watch(Session& session, const WatchFlags& flags) {
   if (flags.files()) AskForPictures(flags, &request);
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);
+  WaitTeller waiting(session, flags.scan);
   v1::Frame part, head;
   std::string data;
   int64_t shown = 0, lines = 0;
@@ -155,6 +157,7 @@ void Watch(Session& session, const WatchFlags& flags) {
       data.clear();
     }
     data += part.data();
+    waiting.Came();
     if (data.size() < head.total_bytes()) continue;
     const std::string caption = head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " + v1::Product_Name(head.product()) + " " +
                                 std::to_string(head.sequence()) + (head.complete() ? "" : "  (live)") +

@@ -284,7 +284,10 @@ TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
       for (const uint32_t bits : {8u, 10u, 12u, 14u}) {
         if (type == DType::kU8 && bits > 8) continue;
         ScanSpec simulated;
-        simulated.source = SimulatedSource{.seed = static_cast<uint64_t>(samples) + bits, .adc_bits = bits, .as_fast_as_possible = true};
+        auto& source_spec = simulated.source.emplace<SimulatedSource>();
+        source_spec.seed = static_cast<uint64_t>(samples) + bits;
+        source_spec.adc_bits = bits;
+        source_spec.as_fast_as_possible = true;
         simulated.acquisition.samples_per_record = samples;
         simulated.acquisition.raw_type = type;
         simulated.pattern = {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1};
