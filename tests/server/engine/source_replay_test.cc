@@ -276,6 +276,18 @@ TEST_F(ReplayTest, WhatIsLeftOverIsToldWithAHint) {
                 "number of samples another one, is there a header (replay.header_bytes = 10), or was the file cut off");
 }
 
+ScanSpec SimulatedRecords(DType type, int64_t samples, uint32_t bits) {
+  ScanSpec spec;
+  auto& source = spec.source.emplace<SimulatedSource>();
+  source.seed = static_cast<uint64_t>(samples) + bits;
+  source.adc_bits = bits;
+  source.as_fast_as_possible = true;
+  spec.acquisition.samples_per_record = samples;
+  spec.acquisition.raw_type = type;
+  spec.pattern = {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1};
+  return spec;
+}
+
 // Simulated records of every raw type, as those types, are as they should be.
 TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
   int files = 0;
@@ -283,14 +295,7 @@ TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
     for (const int64_t samples : {256, 500, 1024, 2049}) {
       for (const uint32_t bits : {8u, 10u, 12u, 14u}) {
         if (type == DType::kU8 && bits > 8) continue;
-        ScanSpec simulated;
-        auto& source_spec = simulated.source.emplace<SimulatedSource>();
-        source_spec.seed = static_cast<uint64_t>(samples) + bits;
-        source_spec.adc_bits = bits;
-        source_spec.as_fast_as_possible = true;
-        simulated.acquisition.samples_per_record = samples;
-        simulated.acquisition.raw_type = type;
-        simulated.pattern = {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1};
+        const ScanSpec simulated = SimulatedRecords(type, samples, bits);
         ASSERT_OK_AND_ASSIGN(const auto source, Open(simulated));
         std::string records(static_cast<size_t>(64 * samples * SizeOf(type)), '\0');
         ASSERT_OK_AND_ASSIGN(const SourceBlock block, source->Next(records.data(), 64, stop_.get_token()));
