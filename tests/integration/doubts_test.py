@@ -120,8 +120,8 @@ class Doubts(DaemonTest):
         self.assertIn("warning: The file's last record is not whole", result.stdout + result.stderr)
 
     def test_extents_of_metres(self):
-        source, fine = octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1, extent=(3, 3))
-        wide = octavo.raster(ASCANS, BSCANS, volumes=1, extent=(3, 3000))
+        source, fine = octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1, extent_x_mm=3, extent_y_mm=3)
+        wide = octavo.raster(ASCANS, BSCANS, volumes=1, extent_x_mm=3, extent_y_mm=3000)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             scan = self.submit(source, wide)

@@ -185,7 +185,7 @@ def figures(pid):
         try:
             with open(f"/proc/{pid}/task/{thread}/comm") as name:
                 threads += not name.read().startswith(GRPC_THREADS)
-        except FileNotFoundError:  # it has just ended
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
             pass
     return {"descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": threads, "resident_kb": int(lines["VmRSS"].split()[0])}
 

@@ -140,8 +140,8 @@ class Tomography(DaemonTest):
         self.addCleanup(daemon.remove)
         code = """
 import sys, numpy as np, octavo
-octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoint=False), algorithm="sirt", num_iter=10**8,
-             client=octavo.Client(sys.argv[1]), progress=lambda job: job.step_count > 1 and print(job.name, flush=True))
+octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoint=False), algorithm="sirt", num_iter=10**6,
+             client=octavo.Client(sys.argv[1]), progress=lambda job: job.step > 1 and print(job.name, flush=True))
 """
         with daemon.client() as client:
             process = subprocess.Popen([sys.executable, "-c", code, daemon.address], stdout=subprocess.PIPE, text=True,

@@ -39,8 +39,10 @@ class ProjectionPortTest : public ::testing::Test {
     return {
         .rows = kRows, .columns = kColumns, .frames = frames, .dtype = DType::kU16, .pixel_size_um = 2, .credit_messages = 4, .idle_timeout_s = 5};
   }
-  void Open(int64_t frames) {
-    ASSERT_OK_AND_ASSIGN(port_, ProjectionPort::Create(Spec(frames), &memory_, &clock_));
+  void Open(int64_t frames, double idle_timeout_s = 5) {
+    PushedProjectionsSpec spec = Spec(frames);
+    spec.idle_timeout_s = idle_timeout_s;
+    ASSERT_OK_AND_ASSIGN(port_, ProjectionPort::Create(spec, &memory_, &clock_));
     connection_ = port_->Connect();
   }
   absl::Status Send(uint64_t sequence, FrameKind kind = FrameKind::kProjection, int64_t first_row = 0, int64_t rows = kRows) {
@@ -214,7 +216,7 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   EXPECT_TRUE(complete());
 
   // One that breaks off without a word may come back.
-  Open(6);
+  Open(6, kForever);
   const int64_t broken = port_->Connect();
   port_->Disconnect(broken);
   ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());

@@ -284,6 +284,7 @@ ScanSpec SimulatedRecords(DType type, int64_t samples, uint32_t bits) {
   source.as_fast_as_possible = true;
   spec.acquisition.samples_per_record = samples;
   spec.acquisition.raw_type = type;
+  spec.acquisition.raw_type_given = true;
   spec.pattern = {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1};
   return spec;
 }
