@@ -60,10 +60,11 @@ class VolumeServiceImpl final : public Base {
     });
   }
 
-  /// NotFound for a scan that is not known and of which no volume is: a slip of the pen is no scan without volumes.
+  /// NotFound for a scan or job that is not known and of which no volume is: a slip of the pen is no scan without volumes.
   absl::Status CheckScan(const std::string& scan) {
-    if (engine_->GetScan(scan).ok() || !engine_->ListVolumes({.scan = scan, .in_memory = false}).empty()) return absl::OkStatus();
-    return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
+    if (engine_->GetScan(scan).ok() || engine_->GetJob(scan).ok() || !engine_->ListVolumes({.scan = scan, .in_memory = false}).empty())
+      return absl::OkStatus();
+    return WithInfo(absl::NotFoundError(absl::StrCat("no scan or job ", scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {

@@ -183,7 +183,7 @@ class Doubts(DaemonTest):
         missing(lambda: self.client.volumes("typo", states=["held", "discarded"]))
         result = self.command("volume", "list", "--scan", "scans/typo", check=False)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("no scan scans/typo", result.stderr)
+        self.assertIn("no scan or job scans/typo", result.stderr)
         waits = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
         self.assertEqual(self.client.volumes(waits.name), [])
         done = self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1))

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <thread>
 
@@ -29,10 +30,22 @@ class BufferVerbsTest : public BufferStoreTest {
   }
   void NeverBoth(const std::function<absl::Status()>& a, const std::function<absl::Status()>& b, const std::function<void()>& prepare,
                  const std::function<void()>& clear) {
+    Handicap handicap;
+    int won[2] = {0, 0};
     for (int round = 0; round < kRounds; ++round) {
       prepare();
       absl::Status of_a, of_b;
-      racers_.Race([&] { of_a = a(); }, [&] { of_b = b(); });
+      racers_.Race(
+          [&] {
+            handicap.WaitFirst();
+            of_a = a();
+          },
+          [&] {
+            handicap.WaitSecond();
+            of_b = b();
+          });
+      handicap.Balance(of_a.ok(), of_b.ok());
+      ++won[of_a.ok() ? 0 : 1];
       ASSERT_FALSE(of_a.ok() && of_b.ok()) << "both succeeded, in round " << round;
       ASSERT_TRUE(of_a.ok() || of_b.ok()) << of_a << "; " << of_b;
       const absl::Status& loser = of_a.ok() ? of_b : of_a;
@@ -40,6 +53,9 @@ class BufferVerbsTest : public BufferStoreTest {
       ASSERT_TRUE(reason == "LEASED" || reason == "NO_BUFFER" || reason == "LEASE_LOST" || reason == "EXPORTED") << loser;
       clear();
     }
+    std::cout << "won: " << won[0] << " and " << won[1] << "\n";
+    EXPECT_GT(won[0], 0) << "they never raced";
+    EXPECT_GT(won[1], 0) << "they never raced";
   }
   Racers racers_;
 };

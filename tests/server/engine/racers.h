@@ -2,7 +2,10 @@
 
 // Two threads that do one thing each at the same moment, again and again.
 
+#include <algorithm>
 #include <barrier>
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <thread>
 
@@ -35,6 +38,30 @@ class Racers {
   const std::function<void()>* task_ = nullptr;
   std::barrier<> barrier_{2};
   std::jthread other_;
+};
+
+/// How long which of two racers waits at the start so that either wins about as often: two verbs that take different times meet in the middle.
+class Handicap {
+ public:
+  /// After a race, or some: how many each has won.
+  void Balance(int first, int second) {
+    const int direction = (first > second ? 1 : 0) - (first < second ? 1 : 0);
+    step_ns_ = direction == last_ ? std::min(2 * step_ns_, kMostNs) : std::max(step_ns_ / 2, kLeastNs);
+    last_ = direction;
+    lead_ns_ += direction * step_ns_;
+  }
+  void WaitFirst() const { Wait(lead_ns_); }
+  void WaitSecond() const { Wait(-lead_ns_); }
+
+ private:
+  static constexpr int64_t kLeastNs = 50, kMostNs = 1'000'000;
+  static void Wait(int64_t ns) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(ns);
+    while (std::chrono::steady_clock::now() < end) continue;
+  }
+
+  int64_t lead_ns_ = 0, step_ns_ = 200;
+  int last_ = 0;
 };
 
 }  // namespace octavo::engine::testing

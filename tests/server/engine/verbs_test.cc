@@ -156,7 +156,7 @@ class VerbsTest : public ::testing::Test {
     std::string name;
     absl::Status a, b;
   };
-  std::vector<Outcome> DoBoth(Verb a, Verb b, const std::function<void()>& prepare, int at_once) {
+  std::vector<Outcome> DoBoth(Verb a, Verb b, const std::function<void()>& prepare, int at_once, const testing::Handicap& handicap = {}) {
     std::vector<Outcome> all;
     for (int i = 0; i < at_once; ++i) {
       prepare();
@@ -164,18 +164,22 @@ class VerbsTest : public ::testing::Test {
     }
     racers_.Race(
         [&] {
+          handicap.WaitFirst();
           for (Outcome& one : all) one.a = (this->*a)(one.name);
         },
         [&] {
+          handicap.WaitSecond();
           for (Outcome& one : all) one.b = (this->*b)(one.name);
         });
     return all;
   }
-  /// Exactly one of the two succeeds, whoever is first.
+  /// Exactly one of the two succeeds, whichever is first; each is at times.
   void RaceThem(Verb a, Verb b, const std::function<void()>& prepare, const std::set<std::string>& reasons = {}, int at_once = kMostAtOnce) {
     int won[2] = {0, 0};
-    for (int tries = 0; tries < kTries; tries += at_once) {
-      for (Outcome& one : DoBoth(a, b, prepare, at_once)) {
+    testing::Handicap handicap;
+    for (int tries = 0; tries < (at_once == 1 ? kRounds : kTries); tries += at_once) {
+      const int before[2] = {won[0], won[1]};
+      for (Outcome& one : DoBoth(a, b, prepare, at_once, handicap)) {
         // What others did to it by the way is said in the end.
         for (auto [status, verb] : {std::pair(&one.a, a), std::pair(&one.b, b)}) {
           if (verb == &VerbsTest::Overwrite) *status = WhatBecame(one.name, "overwritten");
@@ -195,9 +199,12 @@ class VerbsTest : public ::testing::Test {
         }
         ASSERT_NO_FATAL_FAILURE(CheckWhatIsLeft(one.name));
       }
+      handicap.Balance(won[0] - before[0], won[1] - before[1]);
       Clear();
     }
     std::cout << "won: " << won[0] << " and " << won[1] << "\n";
+    EXPECT_GT(won[0], 0) << "they never raced";
+    EXPECT_GT(won[1], 0) << "they never raced";
   }
 
   FakeClock clock_;
