@@ -191,6 +191,9 @@ void EngineImpl::LoadFrame(const FramePtr& header, std::function<void(FramePtr)>
       OCTAVO_ASSIGN_OR_RETURN(loaded->payload, PayloadOf(*header));
       return loaded;
     });
+    if (!frame.ok() && !absl::IsNotFound(frame.status()) && !absl::IsFailedPrecondition(frame.status())) {
+      Log(LogLevel::kWarning, "a frame of a held volume could not be made", {{"volume", header->volume}, {"error", frame.status().ToString()}});
+    }
     done(std::move(frame).value_or(nullptr));
   });
 }
@@ -215,11 +218,18 @@ absl::StatusOr<Bytes> EngineImpl::PayloadOf(const Frame& header) {
 }
 
 std::vector<VolumeStatus> EngineImpl::HeldOf(const std::string& name) {
-  const bool job = absl::StartsWith(name, "jobs/");
-  std::vector<VolumeStatus> held = volumes_.List({.scan = job ? "" : name, .in_memory = true});
-  std::erase_if(held, [&](const VolumeStatus& volume) {
-    return !IsComplete(volume.state) || volume.is_raw || (job ? volume.job != name : !volume.job.empty() || !volume.derived_from.empty());
-  });
+  std::vector<VolumeStatus> held;
+  if (absl::StartsWith(name, "jobs/")) {
+    const auto job = jobs_.Get(name);
+    if (!job.ok()) return held;
+    for (const std::string& volume : job->volumes) {
+      if (auto status = volumes_.Get(volume); status.ok()) held.push_back(*std::move(status));
+    }
+  } else {
+    held = volumes_.List({.scan = name, .in_memory = true});
+    std::erase_if(held, [](const VolumeStatus& volume) { return !volume.job.empty() || !volume.derived_from.empty(); });
+  }
+  std::erase_if(held, [](const VolumeStatus& volume) { return !IsComplete(volume.state) || volume.is_raw; });
   return held;
 }
 

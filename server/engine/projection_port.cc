@@ -15,7 +15,7 @@ namespace {
 
 using storage::FrameKind;
 constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
-constexpr double kReconnectSeconds = 5;  // in which a client whose connection broke comes back
+constexpr double kGraceSeconds = 5;  // in which a client whose connection broke comes back, or another one connects
 
 PushedProjectionsSpec WithDefaults(PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
@@ -122,6 +122,7 @@ int64_t ProjectionPort::Connect() {
   MutexLock lock(mutex_);
   connections_[++counts_.connections];
   counts_.connected = true;
+  moved_ns_ = news_ns_ = clock_->Now().monotonic_ns;
   return counts_.connections;
 }
 
@@ -156,7 +157,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     }
     ++from->received;
     news_ns_ = clock_->Now().monotonic_ns;
-    if (frame.sequence >= static_cast<uint64_t>(spec_.frames) || Done()) {
+    if (frame.sequence >= static_cast<uint64_t>(spec_.frames) || from->ended || Done()) {
       if (!Done() || frame.sequence >= static_cast<uint64_t>(spec_.frames) || !frames_[frame.sequence].in) {
         ++counts_.out_of_range_frames;
       } else if (frame.first_row == 0) {
@@ -210,13 +211,13 @@ void ProjectionPort::Arrived(int64_t sequence) {
   if (!missing_.empty() && missing_.rbegin()->first > last_) --counts_.gaps;
 }
 
-double ProjectionPort::EndOnceAllSaidSo() {
-  if (!said_end_ || ended_) return -1;
+double ProjectionPort::EndIfAllSaidSo() {
+  if (!anyone_ended_ || ended_) return -1;
   for (const auto& [number, connection] : connections_) {
     if (!connection.ended) return -1;
   }
-  const double since_s = static_cast<double>(clock_->Now().monotonic_ns - broken_ns_) * 1e-9;
-  if (broken_ns_ > 0 && since_s < kReconnectSeconds) return kReconnectSeconds - since_s;
+  const double since_s = static_cast<double>(clock_->Now().monotonic_ns - moved_ns_) * 1e-9;
+  if (since_s < kGraceSeconds) return kGraceSeconds - since_s;
   ended_ = true;
   return -1;
 }
@@ -225,8 +226,8 @@ absl::Status ProjectionPort::EndOfFrames(int64_t connection) {
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(Connection * from, Find(connection));
-    from->ended = said_end_ = true;
-    (void)EndOnceAllSaidSo();
+    from->ended = anyone_ended_ = true;
+    moved_ns_ = news_ns_ = clock_->Now().monotonic_ns;
     cv_.NotifyAll();
   }
   Notify();
@@ -236,11 +237,9 @@ absl::Status ProjectionPort::EndOfFrames(int64_t connection) {
 void ProjectionPort::Disconnect(int64_t connection) {
   {
     MutexLock lock(mutex_);
-    const auto it = connections_.find(connection);
-    if (it != connections_.end() && !it->second.ended) broken_ns_ = clock_->Now().monotonic_ns;
-    if (it != connections_.end()) connections_.erase(it);
+    connections_.erase(connection);
     counts_.connected = !connections_.empty();
-    (void)EndOnceAllSaidSo();
+    moved_ns_ = clock_->Now().monotonic_ns;
     cv_.NotifyAll();
   }
   MutexLock lock(notify_mutex_);
@@ -279,10 +278,14 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
   }
   for (;;) {
     if (stop.stop_requested()) return absl::CancelledError("cancelled");
-    const double end_in_s = EndOnceAllSaidSo();
+    const double end_in_s = EndIfAllSaidSo();
     if (counts_.frames > seen_frames || Done()) break;
     const double idle_s = static_cast<double>(clock_->Now().monotonic_ns - news_ns_) * 1e-9;
-    if (spec_.idle_timeout_s > 0 && idle_s >= spec_.idle_timeout_s) {
+    if (spec_.idle_timeout_s > 0 && idle_s >= spec_.idle_timeout_s && end_in_s < 0) {
+      if (anyone_ended_) {  // one that is connected, and silent, is all that keeps the push from its end
+        ended_ = true;
+        break;
+      }
       const char* who = counts_.connections == 0 ? "no client ever connected"
                         : counts_.connected      ? "a client is connected, but silent"
                                                  : "no client is connected";
@@ -293,7 +296,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
     const Seconds left = Seconds(at_most_s) - (std::chrono::steady_clock::now() - began);
     if (left.count() <= 0) break;
     double most = left.count();
-    if (spec_.idle_timeout_s > 0) most = std::min(most, spec_.idle_timeout_s - idle_s + 1e-3);
+    if (spec_.idle_timeout_s > 0) most = std::min(most, std::max(spec_.idle_timeout_s - idle_s, 0.0) + 1e-3);
     if (end_in_s >= 0) most = std::min(most, end_in_s + 1e-3);
     cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(std::min(most, 3600.0))));
   }

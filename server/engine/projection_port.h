@@ -112,8 +112,8 @@ class ProjectionPort {
   /// Copies the rows to their place, which takes as long as a copy does. InvalidArgument (nothing is taken), ResourceExhausted
   /// (CREDIT_EXCEEDED). What cannot be used because of its numbers is counted and answered OK.
   absl::Status Offer(int64_t connection, const PushedFrame& frame);
-  /// No more frames will come by this connection. When one has said so, and none that has not is open or broke off within the last seconds (it
-  /// may come back), what is missing stays missing.
+  /// No more frames will come by this connection. When one has said so, all that are open have, and none has said so, broken off or connected
+  /// within the last seconds (another client may be about to connect), what is missing stays missing.
   absl::Status EndOfFrames(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -147,8 +147,8 @@ class ProjectionPort {
     bool ended = false;  // said that it brings no more
   };
   absl::StatusOr<Connection*> Find(int64_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Ends the push once all have said so. Seconds until it may, by the clock; negative = something else must happen first.
-  double EndOnceAllSaidSo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Ends the push if it may end now. Else the seconds of grace that are left, or -1 if that does not depend on time.
+  double EndIfAllSaidSo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFrame(const PushedFrame& frame) const;
   bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || ended_ || counts_.frames == spec_.frames; }
   void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -164,10 +164,10 @@ class ProjectionPort {
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;                          // highest sequence that is in
   std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that are open
-  bool said_end_ ABSL_GUARDED_BY(mutex_) = false;                      // one of them, once
-  int64_t broken_ns_ ABSL_GUARDED_BY(mutex_) = 0;                      // when one broke off last without having said so; 0 = never
+  bool anyone_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t moved_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when a connection began, said that it is the end, or closed last
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, waited_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t news_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when something came last, or the job began to wait
+  int64_t news_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when a frame, a client or an end came last, or the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;                                                              // held while notify runs, so that Disconnect can promise silence
   std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection

@@ -1,6 +1,9 @@
 #include "server/engine/publisher.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,15 +20,19 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
+constexpr size_t kMostTried = 16;  // B-scans of held volumes that LATEST tries, the newest first: a volume may go meanwhile
 
-// Why a subscription to a scan that has ended would get nothing, and what to do.
-absl::Status NothingKept(const SubscribeSpec& spec, bool kept) {
-  const bool bscans = std::count(spec.products.begin(), spec.products.end(), Product::kBscan) > 0;
+bool Wants(const SubscribeSpec& spec, Product product) { return std::count(spec.products.begin(), spec.products.end(), product) > 0; }
+
+// Why a subscription to a scan that has ended would get nothing, and what to do. `first_kept`: the oldest frame that resume could give.
+absl::Status NothingKept(const SubscribeSpec& spec, std::optional<uint64_t> first_kept) {
   const std::string names = absl::StrJoin(spec.products, ", ", [](std::string* out, Product product) { absl::StrAppend(out, Name(product)); });
-  const std::string why = kept ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence 0 (resume, from_sequence)")
-                               : absl::StrCat(" and no frame of ", names, " is kept",
-                                              bscans ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
-                                                     : "; derive one from a held volume (DeriveVolume), or subscribe while it runs");
+  const std::string why =
+      first_kept.has_value()
+          ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence ", *first_kept, ", one product at a time")
+          : absl::StrCat(" and no frame of ", names, " is kept",
+                         Wants(spec, Product::kBscan) ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
+                                                      : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
                   {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
 }
@@ -74,7 +81,7 @@ std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec, const Scan& s
       key.axis = spec.axis_given ? spec.axis : scan.show.bscan_axis;
       key.plane_index = spec.plane_index;
     }
-    keys.push_back(key);
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   }
   return keys;
 }
@@ -219,20 +226,32 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   for (const auto& subscription : news) subscription->Notify();
 }
 
-// Frames without payload, which is loaded when it is their turn. They have the numbers that come after those of the topic.
-std::vector<FramePtr> Publisher::LateBscans(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic) {
-  if (key.product != Product::kBscan || held_ == nullptr) return {};
-  if (std::any_of(topic.recent.begin(), topic.recent.end(), [](const FramePtr& frame) { return frame->complete; })) return {};
+// The complete frames of a B-scan topic that are kept, and those that its held volumes can still give, in the order of their volumes; of LATEST
+// the newest first. The latter have no payload, which is loaded when it is their turn, and the numbers that come after those of the topic.
+std::vector<FramePtr> Publisher::BscansOfEnded(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic,
+                                               const std::vector<VolumeStatus>& held) const {
   std::vector<FramePtr> frames;
+  std::set<std::string> kept;
+  for (const FramePtr& frame : topic.recent) {
+    if (!frame->complete) continue;
+    frames.push_back(frame);
+    kept.insert(frame->volume);
+  }
   uint64_t sequence = topic.next_sequence;
-  for (const VolumeStatus& volume : held_(spec.scan)) {
+  for (const VolumeStatus& volume : held) {
+    if (kept.contains(volume.name)) continue;
     std::optional<Frame> frame = PlaneFrame(spec.scan, volume, key);
     if (!frame.has_value()) continue;
     frame->sequence = sequence++;
     frame->published = clock_->Now();
     frames.push_back(std::make_shared<const Frame>(*std::move(frame)));
   }
-  if (spec.delivery == Delivery::kLatest && !spec.resume && frames.size() > 1) frames.erase(frames.begin(), frames.end() - 1);
+  std::stable_sort(frames.begin(), frames.end(), [](const FramePtr& a, const FramePtr& b) { return a->volume_index < b->volume_index; });
+  if (spec.delivery != Delivery::kLatest || spec.resume) return frames;
+  std::reverse(frames.begin(), frames.end());
+  const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const FramePtr& frame) { return frame->payload.data != nullptr; });
+  frames.erase(at_hand == frames.end() ? at_hand : at_hand + 1, frames.end());
+  frames.resize(std::min(frames.size(), kMostTried));
   return frames;
 }
 
@@ -242,7 +261,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
     return InvalidField("queue_length", absl::StrCat("is ", spec.queue_length, "; allowed 1 to 1024"));
   }
   if (!(spec.max_rate_hz >= 0)) return InvalidField("max_rate_hz", absl::StrCat("is ", spec.max_rate_hz, "; allowed >= 0"));
-  const bool wants_aip = std::count(spec.products.begin(), spec.products.end(), Product::kAip) > 0;
+  const bool wants_aip = Wants(spec, Product::kAip);
   if (wants_aip && spec.axis_given && spec.axis != FrameAxis::kZ) {
     return InvalidField("axis", "AIP is made over z only");
   }
@@ -251,7 +270,10 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
   }
   auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
   std::vector<FramePtr> replay;
-  bool given = false, kept = false;
+  bool given = false;
+  std::optional<uint64_t> first_kept;
+  std::vector<VolumeStatus> held;  // asked for without the lock
+  if (!spec.scan.empty() && Wants(spec, Product::kBscan) && held_ != nullptr) held = held_(spec.scan);
   const auto wanted = [&](const FramePtr& frame) { return frame->complete || spec.previews; };
   {
     MutexLock lock(mutex_);
@@ -265,7 +287,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
                         {.reason = "NO_AIP", .field = "products", .numbers = {}});
       }
-      if (std::count(spec.products.begin(), spec.products.end(), Product::kAngiogram) > 0 && !scan.show.has_angiogram) {
+      if (Wants(spec, Product::kAngiogram) && !scan.show.has_angiogram) {
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no angiogram; submit it with products.angiography")),
                         {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
       }
@@ -284,7 +306,8 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
                           {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
         Topic& topic = scan.topics[key];
-        if (spec.resume) {
+        const bool all_of_ended = scan.ended && key.product == Product::kBscan && (!spec.resume || spec.from_sequence == 0);
+        if (spec.resume && !all_of_ended) {
           const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
           if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
             return WithInfo(
@@ -293,25 +316,25 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
                  .field = "from_sequence",
                  .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(topic.next_sequence)}}});
           }
-          for (const FramePtr& frame : topic.recent) {
-            if (frame->sequence >= spec.from_sequence && wanted(frame)) replay.push_back(frame);
-          }
         }
         const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
         const bool at_once = !spec.resume && spec.delivery == Delivery::kLatest && newest != topic.recent.rend();
-        const std::vector<FramePtr> late = scan.ended ? LateBscans(spec, key, topic) : std::vector<FramePtr>();
-        if (!late.empty()) {
-          replay.insert(replay.end(), late.begin(), late.end());
+        const std::vector<FramePtr> frames = all_of_ended ? BscansOfEnded(spec, key, topic, held) : std::vector<FramePtr>();
+        if (!frames.empty()) {
+          replay.insert(replay.end(), frames.begin(), frames.end());
+        } else if (spec.resume) {
+          std::copy_if(topic.recent.begin(), topic.recent.end(), std::back_inserter(replay),
+                       [&](const FramePtr& frame) { return frame->sequence >= spec.from_sequence && wanted(frame); });
         } else if (at_once && IsImage(key.product)) {
           given |= subscription->Push(key, *newest);  // a picture at once, not only at the next volume
         } else if (at_once && scan.ended && key.product == Product::kVolume) {
           replay.push_back(*newest);
         }
-        kept |= newest != topic.recent.rend();
+        if (newest != topic.recent.rend()) first_kept = topic.recent.front()->sequence;
       }
       if (scan.ended) {
         const bool pictures = std::all_of(spec.products.begin(), spec.products.end(), IsImage);
-        if (pictures && !given && replay.empty() && !spec.resume) return NothingKept(spec, kept);
+        if (pictures && !given && replay.empty() && !spec.resume) return NothingKept(spec, first_kept);
         subscription->End();
       }
     }

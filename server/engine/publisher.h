@@ -41,11 +41,11 @@ class Publisher {
   explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20) : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
   ~Publisher();
 
-  /// Loads the payload of the header of a volume frame (resume of VOLUME topics) or of a B-scan of a scan that has ended: calls back once from
-  /// another thread, with null if the volume is gone.
+  /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held volume: calls back once from another thread,
+  /// with null if the volume is gone.
   using Loader = std::function<void(FramePtr header, std::function<void(FramePtr)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
-  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called under the publisher's lock.
+  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called without locks.
   using Held = std::function<std::vector<VolumeStatus>(const std::string& scan)>;
   void SetHeld(Held held) { held_ = std::move(held); }
 
@@ -109,7 +109,8 @@ class Publisher {
   };
   static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
   static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec, const Scan& scan);
-  std::vector<FramePtr> LateBscans(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<FramePtr> BscansOfEnded(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic, const std::vector<VolumeStatus>& held) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remember(Scan& scan, Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.

@@ -119,15 +119,18 @@ bool Publisher::SubscriptionImpl::Take(Delivered* out) {
   {
     MutexLock lock(mutex_);
     FramePtr frame;
+    bool of_held = false;  // made of a held volume: it has a number behind those of its topic, wherever its volume stands
     if (!replay_.empty()) {
       if (!NeedsLoad(*replay_.front())) {
         frame = replay_.front();
       } else if (loaded_ != nullptr) {
         frame = std::exchange(loaded_, nullptr);
+        of_held = frame->product == Product::kBscan;
       }
       if (frame != nullptr) {
         replay_.pop_front();
         load = true;
+        if (spec_.delivery == Delivery::kLatest && !spec_.resume && frame->product == Product::kBscan) DropOlder(*frame);
       }
     } else {
       for (auto it = queue_.begin(); it != queue_.end(); ++it) {
@@ -139,8 +142,8 @@ bool Publisher::SubscriptionImpl::Take(Delivered* out) {
     }
     if (frame == nullptr) return false;
     TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
-    out->dropped_before = frame->sequence - topic.next_sequence;
-    topic.next_sequence = frame->sequence + 1;
+    out->dropped_before = of_held || frame->sequence < topic.next_sequence ? 0 : frame->sequence - topic.next_sequence;
+    topic.next_sequence = std::max(topic.next_sequence, frame->sequence + 1);
     if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
     out->frame = std::move(frame);
   }
@@ -150,6 +153,11 @@ bool Publisher::SubscriptionImpl::Take(Delivered* out) {
   }
   if (load) StartLoad();
   return true;
+}
+
+// LATEST: those behind it were to be tried if this one had been gone.
+void Publisher::SubscriptionImpl::DropOlder(const Frame& newest) {
+  std::erase_if(replay_, [&](const FramePtr& frame) { return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index; });
 }
 
 bool Publisher::SubscriptionImpl::Ended(absl::Status* status) {
@@ -215,6 +223,25 @@ void Publisher::SubscriptionImpl::Cut(const Frame& frame, uint64_t resume_from, 
   ++counters_->cut["slow_subscriber"];
 }
 
+void Publisher::SubscriptionImpl::IsGone() {
+  const FramePtr gone = replay_.front();
+  if (spec_.resume && gone->product == Product::kVolume) {  // it was asked for by its number
+    ended_ = true;
+    status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (", gone->volume, ") is no longer kept")),
+                       {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
+    replay_.clear();
+    queue_.clear();
+    return;
+  }
+  replay_.pop_front();
+  CountDrop(gone->product);
+  if (ended_ && topics_.empty() && replay_.empty() && queue_.empty()) {
+    status_ = WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(gone->volume, ", of which a ", Name(gone->product), " was to be made, is gone meanwhile")),
+        {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
+  }
+}
+
 void Publisher::SubscriptionImpl::StartLoad() {
   FramePtr header;
   {
@@ -231,16 +258,11 @@ void Publisher::SubscriptionImpl::StartLoad() {
       if (frame != nullptr) {
         self->loaded_ = std::move(frame);
       } else {
-        const Frame& gone = *self->replay_.front();
-        self->ended_ = true;
-        self->status_ =
-            WithInfo(absl::OutOfRangeError(absl::StrCat(Name(gone.product), " frame ", gone.sequence, " (", gone.volume, ") is no longer kept")),
-                     {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone.sequence)}}});
-        self->replay_.clear();
-        self->queue_.clear();
+        self->IsGone();
       }
     }
     self->Notify();
+    self->StartLoad();
   });
 }
 

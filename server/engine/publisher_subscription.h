@@ -64,7 +64,10 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   /// Puts the frame behind those that are replayed. Returns whether the consumer should be notified.
   bool PushBehindReplay(const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropOlder(const Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
+  /// What was to be loaded next is no more.
+  void IsGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SubscribeSpec spec_;
   const Clock* const clock_;

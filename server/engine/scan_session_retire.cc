@@ -336,8 +336,8 @@ void ScanSession::Finish() {
     status_.current_fraction = 0;
   }
   SetState(end);
+  context_.publisher->ScanEnded(name_);  // soon after the state: a client that has seen that asks for B-scans of what is held
   LetGo();
-  context_.publisher->ScanEnded(name_);
   const ScanStatus status = Status();
   Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
       {{"scan", name_},

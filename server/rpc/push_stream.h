@@ -15,8 +15,8 @@
 namespace octavo::rpc {
 
 /// A stream on which a client pushes and is told, whenever there is news, how far it is. One message is read and one answer is
-/// written at a time; answers that were not written yet give way to the newest. After the last answer it reads on until the client has said all,
-/// or for a moment: what is under way is counted, too. Keeps itself alive until OnDone.
+/// written at a time; answers that were not written yet give way to the newest. After the last answer it reads on until the client half-closes, for
+/// some seconds at most, so that messages which were sent already are counted. Keeps itself alive until OnDone.
 class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStreamBase> {
  public:
   template <class Stream, class... Args>
@@ -150,19 +150,19 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     }
     outgoing_ = answer.message;
     StartWrite(&outgoing_);
-    if (answer.last) EndSoon();
+    if (answer.last) EndAfterGrace();
   }
 
-  // A client that says that it has sent all ends the stream before.
-  void EndSoon() {
-    constexpr auto kGrace = std::chrono::milliseconds(200);
+  // A client that half-closes ends the stream before.
+  void EndAfterGrace() {
+    constexpr auto kGrace = std::chrono::seconds(5);
     {
       MutexLock lock(mutex_);
-      if (ending_ || parting_) return;
-      parting_ = true;
+      if (ending_ || grace_begun_) return;
+      grace_begun_ = true;
     }
     const absl::Status set = Guarded([&] {
-      parting_alarm_.Set(std::chrono::system_clock::now() + kGrace, [weak = weak_from_this()](bool) {
+      grace_alarm_.Set(std::chrono::system_clock::now() + kGrace, [weak = weak_from_this()](bool) {
         if (auto self = weak.lock()) self->End(grpc::Status::OK);
       });
       return absl::OkStatus();
@@ -174,10 +174,10 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;
   bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
-              finished_ ABSL_GUARDED_BY(mutex_) = false, parting_ ABSL_GUARDED_BY(mutex_) = false;
+              finished_ ABSL_GUARDED_BY(mutex_) = false, grace_begun_ ABSL_GUARDED_BY(mutex_) = false;
   int taking_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status final_;
-  grpc::Alarm parting_alarm_;
+  grpc::Alarm grace_alarm_;
 };
 
 }  // namespace octavo::rpc

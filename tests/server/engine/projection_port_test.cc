@@ -213,7 +213,39 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   port_->Disconnect(first);
   EXPECT_FALSE(complete());
   ASSERT_THAT(port_->EndOfFrames(second), IsOk());
+  EXPECT_FALSE(complete());
+  clock_.Advance(4.0);  // a third one may be about to connect
+  EXPECT_FALSE(complete());
+  clock_.Advance(1.1);
   EXPECT_TRUE(complete());
+
+  // The first one is through before the second connects.
+  Open(4);
+  ASSERT_THAT(Send(0), IsOk());
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  EXPECT_THAT(Send(1), IsOk());  // after its end: counted, not taken
+  EXPECT_EQ(port_->Progress(connection_)->counts.out_of_range_frames, 1);
+  port_->Disconnect(connection_);
+  EXPECT_FALSE(complete());
+  clock_.Advance(4.9);
+  EXPECT_FALSE(complete());
+  connection_ = port_->Connect();
+  EXPECT_FALSE(port_->Progress(connection_)->done);
+  for (const uint64_t sequence : {1, 2, 3}) ASSERT_THAT(Send(sequence), IsOk());
+  EXPECT_TRUE(complete());
+  EXPECT_TRUE(port_->Missing().empty());
+
+  // A client that keeps its connection and says nothing does not fail what others have ended: the idle timeout ends the push.
+  Open(6, /*idle_timeout_s=*/5);
+  EXPECT_FALSE(complete());  // the job waits
+  const int64_t silent = port_->Connect();
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  port_->Disconnect(connection_);
+  clock_.Advance(4.9);
+  EXPECT_FALSE(complete());
+  clock_.Advance(0.2);
+  EXPECT_TRUE(complete());
+  port_->Disconnect(silent);
 
   // One that breaks off without a word may come back.
   Open(6, kForever);
@@ -226,6 +258,7 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   const int64_t back = port_->Connect();
   clock_.Advance(4.0);
   EXPECT_FALSE(complete());
+  ASSERT_THAT(port_->EndOfFrames(back), IsOk());
   port_->Disconnect(back);
   clock_.Advance(4.0);
   EXPECT_FALSE(complete());

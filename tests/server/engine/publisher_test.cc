@@ -158,15 +158,89 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   // Another product beside them; one that goes away before its turn.
   EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})), Strings({"2/0"}));
   held.back().name = "volumes/gone";
+  asked.clear();
+  ASSERT_OK_AND_ASSIGN(const auto second, subscribe(Delivery::kLatest));
+  EXPECT_EQ(TakeAll(*second), Strings({"1/0"}));
+  EXPECT_EQ(asked, Strings({"volumes/gone y2", "volumes/1 y2"}));
+  ASSERT_TRUE(second->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLossless)), Strings({"0/0", "1/0"}));
+  held.erase(held.begin(), held.begin() + 2);
   ASSERT_OK_AND_ASSIGN(const auto gone, subscribe(Delivery::kLatest));
   EXPECT_EQ(TakeAll(*gone), Strings());
   ASSERT_TRUE(gone->Ended(&status));
-  EXPECT_THAT(status, IsError(absl::StatusCode::kOutOfRange, "bscan frame 2 (volumes/gone) is no longer kept"));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, "volumes/gone, of which a bscan was to be made, is gone meanwhile"));
   // None is held: one sentence says why nothing comes and what to do.
   held.clear();
   EXPECT_THAT(subscribe(Delivery::kLatest).status(),
               IsError(absl::StatusCode::kFailedPrecondition, "nor is one of its volumes held; subscribe while"));
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, "NOTHING_KEPT");
+}
+
+// A viewer took some B-scans while the scan ran; the scan went on without it.
+TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
+  std::vector<VolumeStatus> held;
+  for (int64_t i = 1; i < 4; ++i) {
+    VolumeStatus volume;
+    volume.name = absl::StrCat("volumes/", i);
+    volume.scan = "scans/a";
+    volume.index = i;
+    std::copy_n(std::array<int64_t, 3>{4, 8, 16}.begin(), 3, volume.shape);
+    held.push_back(volume);
+  }
+  publisher_.SetHeld([&](const std::string&) { return held; });
+  std::vector<std::string> asked;
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(FramePtr)>& done) {
+    asked.push_back(header->volume);
+    auto loaded = std::make_shared<Frame>(*header);
+    loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    done(loaded);
+  });
+  for (const int64_t i : {0, 2}) {
+    Frame frame;
+    frame.scan = "scans/a";
+    frame.volume = absl::StrCat("volumes/", i);
+    frame.volume_index = i;
+    frame.product = Product::kBscan;
+    frame.axis = FrameAxis::kY;
+    frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    publisher_.Publish({.product = Product::kBscan, .axis = FrameAxis::kY}, std::move(frame));
+  }
+  publisher_.ScanEnded("scans/a");
+  const auto take = [&](SubscribeSpec spec) {
+    spec.scan = "scans/a";
+    spec.products = {Product::kBscan, Product::kBscan};  // asked for twice, given once
+    if (spec.resume) spec.products.pop_back();
+    auto subscription = publisher_.Subscribe(spec, [] {});
+    EXPECT_THAT(subscription, IsOk());
+    std::vector<std::string> volumes;
+    for (Delivered delivered; (*subscription)->Take(&delivered);) {
+      volumes.push_back(delivered.frame->volume);
+      EXPECT_EQ(delivered.dropped_before, 0u) << delivered.frame->volume;
+    }
+    return volumes;
+  };
+  EXPECT_EQ(take({.delivery = Delivery::kLatest}), Strings({"volumes/3"}));
+  EXPECT_EQ(asked, Strings({"volumes/3"}));
+  EXPECT_EQ(take({.delivery = Delivery::kDropOldest}), Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
+  EXPECT_EQ(take({.delivery = Delivery::kLossless, .resume = true}), Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
+  asked.clear();
+  held.clear();
+  EXPECT_EQ(take({.delivery = Delivery::kLatest}), Strings({"volumes/2"}));
+  EXPECT_EQ(asked, Strings());
+}
+
+// The newest volume is gone: what else was asked for comes all the same.
+TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
+  publisher_.SetLoader([&](const FramePtr&, const std::function<void(FramePtr)>& done) { done(nullptr); });
+  Publish(2);
+  Publish(1, Product::kVolume);
+  publisher_.ScanEnded("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto both, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip, Product::kVolume}}, [] {}));
+  EXPECT_EQ(TakeAll(*both).size(), 1u);
+  absl::Status status;
+  ASSERT_TRUE(both->Ended(&status));
+  EXPECT_THAT(status, IsOk());
 }
 
 TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
@@ -182,9 +256,9 @@ TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
   EXPECT_EQ(TakeAll(**subscribe({})), Strings({"2/0"}));
   EXPECT_EQ(TakeAll(**subscribe({.previews = false})), Strings({"1/0"}));
   EXPECT_THAT(subscribe({.delivery = Delivery::kLossless}).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, "come with resume from sequence 0"));
+              IsError(absl::StatusCode::kFailedPrecondition, "come with resume from sequence 0, one product at a time"));
   EXPECT_THAT(subscribe({.axis = FrameAxis::kX, .axis_given = true}).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, "no frame of mip is kept; derive one from a held volume"));
+              IsError(absl::StatusCode::kFailedPrecondition, "no frame of mip is kept; derive one from a volume while that is held"));
   EXPECT_THAT(subscribe({.products = {Product::kEvent}}).status(), IsOk());  // no picture: nothing more happens
 }
 
