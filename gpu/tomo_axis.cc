@@ -9,11 +9,10 @@
 namespace octavo {
 namespace {
 
-constexpr double kNear = 8;      // pixels on either side of an axis that a second method looks at it within
-constexpr double kWide = 25;     // the same where pairs say little, and the first one looks for it once more within it
-constexpr double kSharp = 1;     // pixels: an axis less certain than that decides nothing
-constexpr double kSure = 0.4;    // one that is known so well is hardly off by a pixel: one other method that agrees is enough
-constexpr double kKnown = 0.15;  // one that is known less well gains by what the others say
+constexpr double kNear = 8;    // pixels on either side of an axis that a second method looks at it within
+constexpr double kWide = 25;   // the same where pairs say little, and the first one looks for it once more within it
+constexpr double kSharp = 1;   // pixels: an axis less certain than that decides nothing
+constexpr double kSure = 0.4;  // of what methods may differ by: one that is known less well may be off by more than that
 
 class AxisFinder {
  public:
@@ -89,27 +88,20 @@ class AxisFinder {
     OCTAVO_ASSIGN_OR_RETURN(const auto entropy, Other(About(CenterMethod::kEntropy, pairs.center, kNear)));
     if (entropy.has_value()) check_by(CenterMethod::kEntropy, *entropy);
     result.agreed = agrees(entropy);
-    const bool settled = Settled(pairs), vague = pairs.uncertainty > kKnown;
-    if (result.agreed && settled && !vague) return result;
+    // What all of them say comes from the same few projections: they may agree on an axis that none of them knows. 2.5 standard deviations.
+    const bool settled = Settled(pairs), sure = settled && pairs.uncertainty <= kSure * config_.agreement;
+    if (result.agreed && sure) return result;
     // Near a place that pairs found by chance another method finds it by the same chance: it says more if it comes there from farther away.
     OCTAVO_ASSIGN_OR_RETURN(const auto vo, Other(About(CenterMethod::kVo, pairs.center, settled ? kNear : kWide)));
+    result.agreed = sure && agrees(vo);
     if (!agrees(vo)) {
       if (vo.has_value() && !entropy.has_value()) check_by(CenterMethod::kVo, *vo);
-      result.agreed = result.agreed && settled && pairs.uncertainty <= kSure;
       return result;
     }
-    const bool all_three = result.agreed;
-    result.agreed = all_three || (settled ? pairs.uncertainty <= kSure : config_.automatic);
     check_by(CenterMethod::kVo, *vo);
-    // What the three are off by has little to do with one another: the one in between is the best.
-    if (all_three && vague) {
-      double of[] = {pairs.center, entropy->center, vo->center};
-      std::sort(std::begin(of), std::end(of));
-      result.found.center = of[1];
-    }
     if (settled || !config_.automatic) return result;
     // Pairs that say little: the other uses more of the projections, but is not certain either.
-    AxisResult by_vo{.found = *vo, .method = CenterMethod::kVo, .check = pairs.center, .check_method = CenterMethod::kPairs, .agreed = true};
+    AxisResult by_vo{.found = *vo, .method = CenterMethod::kVo, .check = pairs.center, .check_method = CenterMethod::kPairs};
     by_vo.found.determined = false;
     by_vo.found.uncertainty = pairs.uncertainty;
     return by_vo;

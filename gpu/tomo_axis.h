@@ -18,13 +18,12 @@ struct AxisConfig {
 
 /// An axis that no method but one puts there is in doubt; what is found counts all the same, and the caller decides.
 struct AxisResult {
-  /// By vo in place of pairs: as uncertain as those were, and not determined. Where pairs are vague and two others agree, the one in between.
-  CenterResult found;
+  CenterResult found;  // by vo in place of pairs: as uncertain as those were, and not determined
   CenterMethod method = CenterMethod::kPairs;
   /// Where the second method puts it; empty if none could look.
   std::optional<double> check;
   CenterMethod check_method = CenterMethod::kPairs;
-  /// The second method agrees, and the best is not at an end of the search. Where pairs know it to 0.4 pixels or worse, two others have to agree.
+  /// The second method agrees, and the best is not at an end of the search. Nor is one that pairs know to 0.4 pixels or worse.
   bool agreed = false;
   bool widened = false;  // looked for beyond the range that was asked for as well
   bool outside = false;  // and found there

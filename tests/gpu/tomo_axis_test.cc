@@ -195,7 +195,7 @@ TEST_F(AxisDecisionTest, WhatSaysLittleIsReplacedAndTold) {
   EXPECT_EQ(axis.method, CenterMethod::kVo);
   EXPECT_EQ(axis.found.center, 130.9);
   EXPECT_EQ(axis.check, 130.2);
-  EXPECT_TRUE(axis.agreed);
+  EXPECT_FALSE(axis.agreed);
   EXPECT_FALSE(axis.found.determined);
   EXPECT_EQ(axis.found.uncertainty, 0.7);
   EXPECT_EQ(Find(CenterMethod::kPairs).method, CenterMethod::kPairs) << "it was asked for";
@@ -257,24 +257,20 @@ TEST_F(AxisDecisionTest, WhatTwoFindByChanceWithinASearchIsNotAgreed) {
   EXPECT_FALSE(axis.agreed || axis.outside);
 }
 
-TEST_F(AxisDecisionTest, OfThreeThatAgreeTheOneInBetweenIsTaken) {
-  Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.3);
+// One row of 1,000 counts: three methods put the axis at 1.0, 1.25 and 1.3 columns off, for all look at the same few projections.
+TEST_F(AxisDecisionTest, AnAxisThatIsHardlyKnownIsNotAgreedOn) {
+  Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.45);
   Finds(CenterMethod::kEntropy, 130);
   Finds(CenterMethod::kVo, 130.2);
-  EXPECT_EQ(Find(CenterMethod::kPairs).found.center, 130.2);
-  Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.1);
-  EXPECT_EQ(Find(CenterMethod::kPairs).found.center, 130.6) << "it is known well enough";
-}
-
-TEST_F(AxisDecisionTest, AnAxisThatIsHardlyKnownNeedsBothOthers) {
-  Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.5);
-  Finds(CenterMethod::kEntropy, 133);
-  Finds(CenterMethod::kVo, 130.2);
-  EXPECT_FALSE(Find(CenterMethod::kPairs).agreed);
-  EXPECT_FALSE(Find(CenterMethod::kPairs, /*automatic=*/true).agreed);
-  Finds(CenterMethod::kEntropy, 130);
+  for (const bool automatic : {false, true}) {
+    const AxisResult axis = Find(CenterMethod::kPairs, automatic);
+    EXPECT_FALSE(axis.agreed);
+    EXPECT_EQ(axis.found.center, 130.6);
+    EXPECT_EQ(axis.check, 130.2);
+  }
+  Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.35);
   EXPECT_TRUE(Find(CenterMethod::kPairs).agreed);
-  Finds(CenterMethod::kVo, 127);
+  config_.agreement = 0.7;  // of columns that were binned
   EXPECT_FALSE(Find(CenterMethod::kPairs).agreed);
 }
 
