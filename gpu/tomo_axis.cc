@@ -9,9 +9,10 @@
 namespace octavo {
 namespace {
 
-constexpr double kNear = 8;   // pixels on either side of an axis that a second method looks at it within
-constexpr double kWide = 25;  // and that the first one looks for it once more
-constexpr double kSharp = 1;  // pixels: an axis less certain than that decides nothing
+constexpr double kNear = 8;    // pixels on either side of an axis that a second method looks at it within
+constexpr double kWide = 25;   // the same where pairs say little, and the first one looks for it once more within it
+constexpr double kSharp = 1;   // pixels: an axis less certain than that decides nothing
+constexpr double kSure = 0.4;  // of what methods may differ by: one that is known less well may be off by more than that
 
 class AxisFinder {
  public:
@@ -55,22 +56,24 @@ class AxisFinder {
     CenterConfig config = config_.search;
     config.method = CenterMethod::kPairs;
     OCTAVO_ASSIGN_OR_RETURN(CenterResult pairs, search_(config));
-    OCTAVO_ASSIGN_OR_RETURN(AxisResult result, CheckPairs(std::move(pairs)));
-    const bool whole = config_.search.search_min <= -middle() && config_.search.search_max >= middle();
-    if (result.agreed || whole) return result;
+    if (config_.search.search_min <= -middle() && config_.search.search_max >= middle()) return CheckPairs(std::move(pairs));
+    // The best place of a search that leaves the axis out is wrong, and methods that look around it find it likely, too: so all of the detector
+    // is looked at, whatever is found within the search.
     OCTAVO_ASSIGN_OR_RETURN(CenterResult wider, search_(Whole(CenterMethod::kPairs)));
     if (!OutsideAsked(wider.center)) {
-      result.widened = true;
+      const bool at_edge = pairs.at_edge;
+      OCTAVO_ASSIGN_OR_RETURN(AxisResult result, CheckPairs(std::move(pairs)));
+      result.widened = at_edge;
       return result;
     }
-    OCTAVO_ASSIGN_OR_RETURN(AxisResult widened, CheckPairs(std::move(wider)));
+    OCTAVO_ASSIGN_OR_RETURN(AxisResult widened, CheckPairs(wider));
     widened.widened = true;
     if (widened.agreed) {
       widened.outside = true;
       return widened;
     }
-    result.widened = true;
-    return result;
+    return AxisResult{
+        .found = std::move(pairs), .method = CenterMethod::kPairs, .check = wider.center, .check_method = CenterMethod::kPairs, .widened = true};
   }
 
   absl::StatusOr<AxisResult> CheckPairs(CenterResult pairs) {
@@ -85,17 +88,20 @@ class AxisFinder {
     OCTAVO_ASSIGN_OR_RETURN(const auto entropy, Other(About(CenterMethod::kEntropy, pairs.center, kNear)));
     if (entropy.has_value()) check_by(CenterMethod::kEntropy, *entropy);
     result.agreed = agrees(entropy);
-    if (result.agreed && Settled(pairs)) return result;
-    OCTAVO_ASSIGN_OR_RETURN(const auto vo, Other(About(CenterMethod::kVo, pairs.center, kNear)));
+    // What all of them say comes from the same few projections: they may agree on an axis that none of them knows. 2.5 standard deviations.
+    const bool settled = Settled(pairs), sure = settled && pairs.uncertainty <= kSure * config_.agreement;
+    if (result.agreed && sure) return result;
+    // Near a place that pairs found by chance another method finds it by the same chance: it says more if it comes there from farther away.
+    OCTAVO_ASSIGN_OR_RETURN(const auto vo, Other(About(CenterMethod::kVo, pairs.center, settled ? kNear : kWide)));
+    result.agreed = sure && agrees(vo);
     if (!agrees(vo)) {
       if (vo.has_value() && !entropy.has_value()) check_by(CenterMethod::kVo, *vo);
       return result;
     }
-    result.agreed = true;
     check_by(CenterMethod::kVo, *vo);
-    if (Settled(pairs) || !config_.automatic) return result;
+    if (settled || !config_.automatic) return result;
     // Pairs that say little: the other uses more of the projections, but is not certain either.
-    AxisResult by_vo{.found = *vo, .method = CenterMethod::kVo, .check = pairs.center, .check_method = CenterMethod::kPairs, .agreed = true};
+    AxisResult by_vo{.found = *vo, .method = CenterMethod::kVo, .check = pairs.center, .check_method = CenterMethod::kPairs};
     by_vo.found.determined = false;
     by_vo.found.uncertainty = pairs.uncertainty;
     return by_vo;

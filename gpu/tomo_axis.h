@@ -23,7 +23,8 @@ struct AxisResult {
   /// Where the second method puts it; empty if none could look.
   std::optional<double> check;
   CenterMethod check_method = CenterMethod::kPairs;
-  bool agreed = false;   // the second method agrees, and the best is not at an end of the search
+  /// The second method agrees, and the best is not at an end of the search. Nor is one that pairs know to 0.4 pixels or worse.
+  bool agreed = false;
   bool widened = false;  // looked for beyond the range that was asked for as well
   bool outside = false;  // and found there
 };

@@ -24,9 +24,10 @@ struct Sizes {
   int64_t images = 0, image = 0;        // how many, elements of each
   int64_t sinograms = 0, sinogram = 0;  // the same
   int64_t row_weights = 0, column_weights = 0;
+  int64_t cut = 0;     // one image that is cut to the circle
   int64_t tables = 0;  // bytes
   int64_t sums = 0;    // doubles
-  int64_t bytes() const { return kFloat * (images * image + sinograms * sinogram + row_weights + column_weights) + tables + 8 * sums; }
+  int64_t bytes() const { return kFloat * (images * image + sinograms * sinogram + row_weights + column_weights + cut) + tables + 8 * sums; }
 };
 
 bool HasWeights(const TomographyConfig& c) { return c.algorithm == TomographyAlgorithm::kSirt || c.algorithm == TomographyAlgorithm::kMlem; }
@@ -47,6 +48,7 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
     if (c.algorithm == TomographyAlgorithm::kSirt) s.row_weights = s.weight_groups * one_sinogram;
     s.column_weights = static_cast<int64_t>(plan.subsets.size()) * s.weight_groups * one_image;
   }
+  if (plan.cut_radius > 0) s.cut = plan.image_size * (plan.image_size + 2 * math::kRayMargin);
   // Tables of a few bytes per angle, detector and slice, and their padding to 256.
   s.tables = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) + sizeof(math::BackAngle) + sizeof(int32_t)) +
              kFloat * (s.groups * (1 + 2 * s.lanes) + 4 * c.detectors + kFilterSlack) + 8 * 256;
@@ -63,6 +65,7 @@ class CorrectedReconstructor final : public Reconstructor {
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
     for (int64_t i = 0; i < sizes_.images; ++i) OCTAVO_RETURN_IF_ERROR(Take(sizes_.image * kFloat, images_[i]));
     for (int64_t i = 0; i < sizes_.sinograms; ++i) OCTAVO_RETURN_IF_ERROR(Take(sizes_.sinogram * kFloat, sinograms_[i]));
+    if (sizes_.cut > 0) OCTAVO_RETURN_IF_ERROR(Take(sizes_.cut * kFloat, cut_));
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.sums * 8, sums_));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), sums_.data(), sums_.bytes(), 0));
     OCTAVO_ASSIGN_OR_RETURN(host_sums_, device_.AllocatePinned(sizes_.sums * 8));
@@ -125,13 +128,15 @@ class CorrectedReconstructor final : public Reconstructor {
       case TomographyAlgorithm::kFbp: OCTAVO_RETURN_IF_ERROR(Fbp(stream, callback)); break;
     }
     OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, view_, Image(), plan_.image_size, 0, slices_, images));
+    OCTAVO_RETURN_IF_ERROR(Cut(stream, slices_, images));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     return result;
   }
 
   absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) override {
     if (slice < 0 || slice >= slices_) return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
-    return ops_.UnpackImages(stream, view_, Image(), plan_.image_size, slice, 1, image);
+    OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, view_, Image(), plan_.image_size, slice, 1, image));
+    return Cut(stream, 1, image);
   }
 
  private:
@@ -145,6 +150,21 @@ class CorrectedReconstructor final : public Reconstructor {
     return {.data = column_weights_.as<float>() + static_cast<int64_t>(subset) * each, .group_stride = GroupStride(each)};
   }
   int64_t GroupStride(int64_t all) const { return plan_.shared_center ? 0 : all / sizes_.groups; }
+
+  // What lies outside of the field of view was a place for what the rays met there: it is no result.
+  absl::Status Cut(StreamRef stream, int64_t slices, float* images) {
+    if (sizes_.cut == 0) return absl::OkStatus();
+    RayView circle = view_;
+    circle.groups = circle.lanes = 1;
+    circle.size = plan_.image_size;
+    circle.radius = plan_.cut_radius;
+    for (int64_t i = 0; i < slices; ++i) {
+      float* const image = images + i * circle.size * circle.size;
+      OCTAVO_RETURN_IF_ERROR(ops_.PackImages(stream, circle, image, 0, circle.size, 1, cut_.as<float>()));
+      OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, circle, cut_.as<float>(), circle.size, 0, 1, image));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status Take(int64_t bytes, DeviceBuffer& buffer) {
     OCTAVO_ASSIGN_OR_RETURN(buffer, device_.Allocate(bytes));
@@ -409,8 +429,8 @@ class CorrectedReconstructor final : public Reconstructor {
   RayView view_;
   int64_t slices_ = 0;
   int64_t samples_ = 0;  // enqueued since the callback was asked last
-  DeviceBuffer images_[3], sinograms_[2], row_weights_, column_weights_, forward_, back_, order_, centers_, factors_, taps_, edge_left_, edge_right_,
-      sums_;
+  DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, forward_, back_, order_, centers_, factors_, taps_, edge_left_,
+      edge_right_, sums_;
   PinnedBuffer host_sums_, host_factors_;
   std::vector<double> measured_norms_;
 };

@@ -38,6 +38,10 @@ struct TomographyConfig {
   /// kAutomaticPadding: up to where the detector sees from every direction: the nearer of its ends, the farther one for scans over 360°.
   static constexpr int64_t kAutomaticPadding = -1;
   int64_t padding = kAutomaticPadding;
+  /// Automatic padding, but fbp's: so many times what it would be otherwise, 1 … 4, and as far as any ray reaches. Above 1 for objects that are wider
+  /// than the detector: what lies outside of the field of view is in the rays and needs a place, else it piles up at the rim (Ziegler et al. 2008).
+  /// The result is cut to the circle that it would have with 1.
+  double support = 1;
   double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts; 0 = the whole grid
   bool has_min = false, has_max = false;
   double min_value = 0, max_value = 0;  // bounds of every pixel after every update

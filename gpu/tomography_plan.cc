@@ -117,10 +117,17 @@ absl::Status CheckTomography(const TomographyConfig& c) {
   OCTAVO_RETURN_IF_ERROR(CheckIteration(c));
   if (c.form == TomographyForm::kTomopy) return CheckTomopyForm(c);
   OCTAVO_RETURN_IF_ERROR(Between("padding", c.padding, TomographyConfig::kAutomaticPadding, kMaxDetectors));
+  OCTAVO_RETURN_IF_ERROR(Finite("support", c.support, c.support >= 1 && c.support <= 4, "1 to 4"));
   OCTAVO_RETURN_IF_ERROR(Finite("mask_ratio", c.mask_ratio, c.mask_ratio >= 0 && c.mask_ratio <= 1, "0 (no mask) to 1"));
   OCTAVO_RETURN_IF_ERROR(Finite("filter_cutoff", c.filter_cutoff, c.filter_cutoff > 0 && c.filter_cutoff <= 1, "above 0, up to 1"));
   OCTAVO_RETURN_IF_ERROR(Finite("filter_order", c.filter_order, c.filter_order > 0 && c.filter_order <= 32, "above 0, up to 32"));
   return Between("image_size and padding", PlanTomography(c).grid_size, 1, kMaxGrid);
+}
+
+BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors, double center) {
+  const double left = center, right = static_cast<double>(detectors - 1) - center, alike = 0.02 * static_cast<double>(detectors);
+  if (!CoversFullTurn(angles_rad) || std::abs(left - right) <= alike) return {};
+  return {.left = left > right, .right = right > left};
 }
 
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
@@ -174,20 +181,26 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
   plan.shared_center = std::all_of(centers.begin(), centers.end(), [&](double center) { return center == centers[0]; });
   if (plan.shared_center) centers.resize(1);
   const bool full_turn = CoversFullTurn(c.angles_rad);
-  double reach = 0;
+  double reach = 0, farthest = 0;
   for (const double center : centers) {
     plan.centers.push_back(static_cast<float>(center));
     const double left = center, right = static_cast<double>(c.detectors - 1) - center;
     reach = std::max(reach, full_turn ? std::max(left, right) : std::min(left, right));
+    farthest = std::max({farthest, left, right});
   }
   // Rays at the reach touch the circle of this grid's half width; an even number of pixels more keeps the middle where it is.
-  int64_t padding = c.padding;
-  if (padding == TomographyConfig::kAutomaticPadding) {
-    const auto wanted = static_cast<int64_t>(std::ceil(2 * reach - 1e-6)) + 1;
-    padding = c.algorithm == TomographyAlgorithm::kFbp ? 0 : std::max<int64_t>(0, (wanted - plan.image_size + 1) / 2);
-  }
+  const auto padding_for = [&](double radius) {
+    const auto wanted = static_cast<int64_t>(std::ceil(2 * radius - 1e-6)) + 1;
+    return std::max<int64_t>(0, (wanted - plan.image_size + 1) / 2);
+  };
+  const auto circle = [&](int64_t grid) { return c.mask_ratio == 0 ? 1e6f : static_cast<float>(0.5 * c.mask_ratio * static_cast<double>(grid)); };
+  const bool automatic = c.padding == TomographyConfig::kAutomaticPadding, fbp = c.algorithm == TomographyAlgorithm::kFbp;
+  const int64_t usual = !automatic ? c.padding : fbp ? 0 : padding_for(reach);
+  int64_t padding = usual;
+  if (automatic && !fbp && c.support > 1) padding = std::max(usual, padding_for(std::max(c.support * reach, farthest)));
   plan.grid_size = plan.image_size + 2 * padding;
-  plan.radius = c.mask_ratio == 0 ? 1e6f : static_cast<float>(0.5 * c.mask_ratio * static_cast<double>(plan.grid_size));
+  plan.radius = circle(plan.grid_size);
+  if (padding > usual && c.mask_ratio > 0) plan.cut_radius = circle(plan.image_size + 2 * usual);
 
   // A quarter turn on, so that those that step along rows are [0, π/2) and [π, 3π/2).
   const auto key = [&](size_t i) {
@@ -222,7 +235,6 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     plan.subsets.push_back(range);
   }
 
-  const bool fbp = c.algorithm == TomographyAlgorithm::kFbp;
   const std::vector<double> weights = fbp ? AngleWeights(c.angles_rad) : std::vector<double>();
   for (const int32_t i : plan.order) {
     const double cosine = std::cos(c.angles_rad[static_cast<size_t>(i)]), sine = std::sin(c.angles_rad[static_cast<size_t>(i)]);

@@ -16,6 +16,7 @@ struct TomographyPlan {
   int64_t image_size = 0;  // of the result
   int64_t grid_size = 0;   // while iterating
   float radius = 0;
+  float cut_radius = 0;  // of the result, where the support is wider; 0 = it is cut by `radius`
   bool shared_center = true;
   std::vector<float> centers;  // one, or one per slice
   std::vector<int32_t> order;  // the configuration's index of each angle
@@ -29,6 +30,12 @@ absl::Status CheckTomography(const TomographyConfig& config);
 
 /// Of a configuration that was checked.
 TomographyPlan PlanTomography(const TomographyConfig& config);
+
+/// Ends of the detector from which the circle's radius comes: for scans over 360° the farther one of the axis, else either.
+struct BoundingEnds {
+  bool left = true, right = true;
+};
+BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors, double center);
 
 /// What each projection of fbp counts for: the part of the half turn of directions that lies nearest to its own, in radians. Projections of one
 /// direction share, and so do those half a turn apart. What nobody looked along, a gap of more than eight usual ones, counts as a usual gap: its

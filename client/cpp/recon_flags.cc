@@ -142,7 +142,8 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_flag("--extend-edges", extend_, "fbp: for objects wider than the detector");
   app->add_flag("--tomopy", tomopy_, "sirt, mlem as TomoPy's accelerated CPU code");
   app->add_option("--size", size_, "rows and columns of a slice");
-  app->add_option("--padding", padding_, "pixels on every side while iterating; default: as far as rays reach");
+  app->add_option("--padding", padding_,
+                  "pixels on every side while iterating; default: as far as rays reach, and as wide as an object that the detector sees in part");
   app->add_option("--mask", mask_, "circle that counts, part of the half width; 0 = none");
   app->add_option("--min", min_, "least value of a pixel");
   app->add_option("--max", max_, "largest value of a pixel");

@@ -54,6 +54,9 @@ AxisRemarks RemarksOn(const AxisResult& axis, double begin, double end, double s
     if (found.at_edge) {
       out.doubts.push_back(absl::StrFormat("%s, at the end of the search from %.2f to %.2f%s. %s", where, begin, end,
                                            differ ? absl::StrFormat("; %s at %.2f", NameOf(axis.check_method), *axis.check) : "", ways));
+    } else if (differ && axis.check_method == axis.method) {
+      out.doubts.push_back(
+          absl::StrFormat("%s of those searched, %.2f to %.2f, but at %.2f if all of the detector counts. %s", where, begin, end, *axis.check, ways));
     } else if (differ) {
       out.doubts.push_back(absl::StrFormat("%s, %s at %.2f. %s", where, NameOf(axis.check_method), *axis.check, ways));
     } else {

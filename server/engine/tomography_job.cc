@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "gpu/tomo_truncation.h"
 #include "server/engine/confined_path.h"
 #include "server/engine/projection_arrays.h"
 #include "server/engine/projection_cache.h"
@@ -65,7 +66,7 @@ class TomographyWork final : public JobWork {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
     // Read once for the search of the axis and all batches.
     std::string note;
-    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find;
+    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find || chosen.memory.support > 1;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -101,10 +102,10 @@ class TomographyWork final : public JobWork {
     const auto use = environment_.ledger == nullptr ? Ledger::Use{.budget = kAny} : environment_.ledger->UseOf(index);
     const int64_t result = layout_.slices() * layout_.image_bytes(), mip = layout_.slices() * layout_.image_size() * 4 + 4096;
     const int64_t most = std::min(layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
-    const auto largest = [&](bool on_disk, int64_t room) -> absl::StatusOr<TomographyMemory> {
+    const auto largest = [&](bool on_disk, double support, int64_t room) -> absl::StatusOr<TomographyMemory> {
       int64_t slices = spec_.slices_per_batch > 0 ? std::min(spec_.slices_per_batch, layout_.slices()) : most;
       for (;;) {
-        OCTAVO_ASSIGN_OR_RETURN(TomographyMemory memory, MemoryFor(layout_, spec_, device, slices, on_disk, /*previews=*/true));
+        OCTAVO_ASSIGN_OR_RETURN(TomographyMemory memory, MemoryFor(layout_, spec_, device, slices, support, on_disk, /*previews=*/true));
         if (slices == 1 || spec_.slices_per_batch > 0 || memory.workspace() + mip + (on_disk ? 0 : result) <= room) return memory;
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
@@ -113,7 +114,11 @@ class TomographyWork final : public JobWork {
     for (const bool on_disk : {false, true}) {
       if (on_disk ? spec_.place == ResultPlace::kDevice : spec_.place == ResultPlace::kDisk) continue;
       chosen.on_disk = on_disk;
-      OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, use.free()));
+      // Room for objects wider than the detector, which nobody knows of yet; a budget that it exceeds does without.
+      OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, kWidestObject, use.free()));
+      if (chosen.memory.workspace() + mip + (on_disk ? 0 : result) > use.budget) {
+        OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, 1, use.free()));
+      }
       const int64_t wanted = chosen.memory.workspace() + mip + (on_disk ? 0 : result);
       if (wanted <= use.budget) break;
       if (on_disk || spec_.place == ResultPlace::kDevice || environment_.spiller == nullptr || environment_.spiller->FreeOf(Tier::kDisk) < result)

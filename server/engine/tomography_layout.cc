@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 constexpr double kLeastOverlap = 2;  // makes the widest sinograms
+constexpr int64_t kSparseProjections = 96;
 
 // The range as indices of something that has `count` of them.
 absl::StatusOr<IndexRange> Resolve(const char* field, const IndexRange& range, int64_t count) {
@@ -240,6 +241,35 @@ AxisResult TomographyLayout::RawAxis(AxisResult prepared) const {
   return prepared;
 }
 
+bool TomographyLayout::may_widen() const {
+  const TomographyConfig& c = reconstruct_;
+  const bool mlem_from_image = c.algorithm == TomographyAlgorithm::kMlem && !spec_->initial_volume.empty();  // what is 0 around it stays 0
+  return c.algorithm != TomographyAlgorithm::kFbp && c.form == TomographyForm::kCorrected && c.padding == TomographyConfig::kAutomaticPadding &&
+         c.mask_ratio == 1 && !mlem_from_image;
+}
+
+TomographyLayout TomographyLayout::Widened(double support) const {
+  TomographyLayout wider = *this;
+  wider.reconstruct_.support = support;
+  return wider;
+}
+
+absl::StatusOr<TomographyLayout> TomographyLayout::Sparse(const storage::ProjectionInfo& info) const {
+  TomographySpec spec = *spec_;
+  PrepareConfig& p = spec.preparation.config;
+  p.stitching.enabled = false;
+  p.rings.clear();
+  p.bin_angles = 1;
+  spec.projections.step = projections_.step * std::max<int64_t>(1, projections_.count() / kSparseProjections);
+  return Make(spec, info, 0);
+}
+
+double TomographyLayout::UnjoinedCenter(double center) const {
+  if (!stitched()) return center;
+  const double from_end = 0.5 * (prepare_.stitching.overlap - 1), last = static_cast<double>(OverlapSearch().detectors - 1);
+  return prepare_.stitching.axis_right ? last - from_end : from_end;
+}
+
 OverlapConfig TomographyLayout::OverlapSearch() const {
   OverlapConfig config;
   config.angles = projections_.count() / prepare_.bin_angles;
@@ -302,8 +332,8 @@ std::string TomographyLayout::Text() const {
   return text;
 }
 
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, bool images,
-                                           bool previews) {
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, double support,
+                                           bool images, bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : AtField("tomography.", bytes.status());
@@ -343,8 +373,11 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
     const double last = static_cast<double>(layout.AxisSearch(1).search.detectors - 1);
     for (const double end : {0.0, last}) possible.push_back({layout.RawCenter(end)});
   }
+  if (layout.may_widen()) m.support = support;
   for (const auto& centers : possible) {
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(Reconstructor::DeviceBytes(layout.ReconstructFor(0, slices, centers), device)));
+    TomographyConfig config = layout.ReconstructFor(0, slices, centers);
+    config.support = m.support;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(Reconstructor::DeviceBytes(config, device)));
     m.reconstruct = std::max(m.reconstruct, bytes);
   }
   if (images) m.images = slices * layout.image_bytes();

@@ -68,6 +68,13 @@ class TomographyLayout {
   AxisConfig AxisSearch(int64_t slices) const;
   AxisResult RawAxis(AxisResult prepared) const;
   OverlapConfig OverlapSearch() const;
+  /// Whether the iterations may have a wider support than the circle: the caller did not say where they end.
+  bool may_widen() const;
+  TomographyLayout Widened(double support) const;
+  /// Of a few of the projections, each by itself and as the detector saw it: to look for objects that are wider than it.
+  absl::StatusOr<TomographyLayout> Sparse(const storage::ProjectionInfo& info) const;
+  /// Of TomographyLayout::Sparse, whose columns are joined to nothing: where the axis at `center` (of ReconstructFor's columns) is.
+  double UnjoinedCenter(double center) const;
   int64_t search_slices() const;  // that the search looks at
 
   /// The steps in words, one a line.
@@ -89,12 +96,14 @@ class TomographyLayout {
 /// Device memory of the steps of a job.
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
+  double support = 1;  // that there is room for (TomographyConfig::support)
   int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0, search = 0, preview = 0;
   int64_t workspace() const { return search + raw + fields + prepare + sinograms + reconstruct + images + initial + preview; }
 };
 
-/// For batches of `slices`. `images`: batches of the result are made outside of it (it is stored).
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, bool images,
-                                           bool previews);
+/// For batches of `slices`. `support`: the widest that the iterations may have, where the layout may widen. `images`: batches of the result are made
+/// outside of it (it is stored).
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, double support,
+                                           bool images, bool previews);
 
 }  // namespace octavo::engine

@@ -23,6 +23,7 @@ absl::Status TomographyRunner::Run() {
   for (const std::string& note : input_->info().notes) run_.Log(note);
   report_.slices_per_batch = task_.slices_per_batch;
   OCTAVO_RETURN_IF_ERROR(FindAxis());
+  OCTAVO_RETURN_IF_ERROR(LookForTruncation());
   OCTAVO_RETURN_IF_ERROR(Begin());
   OCTAVO_RETURN_IF_ERROR(layout_.tried().empty() ? Batches() : TryAxes());
   if (report_.outliers + report_.not_finite + report_.floored > 0) {

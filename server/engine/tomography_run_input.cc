@@ -9,6 +9,8 @@
 
 #include "gpu/base/status.h"
 #include "gpu/tomo_axis.h"
+#include "gpu/tomo_truncation.h"
+#include "gpu/tomography_plan.h"
 #include "server/engine/resolve.h"
 #include "server/engine/tomography_axis.h"
 #include "server/engine/tomography_loader.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr double kSearchPart = 0.05;  // of the whole job, for its bar
 constexpr int64_t kLeastPreview = 8;  // projections
+constexpr int64_t kRowsLookedAt = 5;  // for objects wider than the detector, spread over the slices
 
 }  // namespace
 
@@ -180,6 +183,45 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
   const AxisRemarks remarks = RemarksOn(axis, column(config.search.search_min), column(config.search.search_max), *most - *least);
   for (const std::string& warning : remarks.warnings) run_.Warn(warning);
   return Doubt(remarks.doubts);
+}
+
+// Objects that are wider than the detector: what lies outside of its view is in the rays, and would pile up at the rim of the circle that the
+// iterations have for it. They get a support as wide as the object seems to be. One answer for all slices: no result depends on the batches.
+absl::Status TomographyRunner::LookForTruncation() {
+  if (task_.memory.support <= 1) return absl::OkStatus();
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout sparse, layout_.Sparse(input_->info()));
+  const bool tries = !layout_.tried().empty();
+  const int64_t count = tries ? 1 : std::min(layout_.slices(), kRowsLookedAt);
+  TruncationConfig config{.angles_rad = sparse.angles_rad(), .slices = count, .centers = {}};
+  std::vector<float> sinograms;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t slice = tries ? layout_.center_slice() : (2 * i + 1) * layout_.slices() / (2 * count);
+    OCTAVO_ASSIGN_OR_RETURN(const Prepared prepared, PrepareSome(sparse, input_, sparse.RowsOf(slice, 1), false));
+    OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(prepared.shape.elements() * 4));
+    const absl::Status copied = run_.device().CopyToHost(run_.stream(), host.data(), prepared.data, prepared.shape.elements() * 4);
+    OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+    OCTAVO_RETURN_IF_ERROR(copied);
+    run_.Free(prepared.data);
+    config.detectors = prepared.shape.detectors;
+    sinograms.insert(sinograms.end(), host.as<float>(), host.as<float>() + prepared.shape.elements());
+    // Of those that are tried, the one in the middle.
+    const size_t which = tries ? centers_.size() / 2 : centers_.size() == 1 ? 0 : static_cast<size_t>(slice);
+    config.centers.push_back(layout_.UnjoinedCenter(layout_.PreparedCenterOf(centers_[which])));
+  }
+  report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
+  const BoundingEnds ends = EndsThatBound(config.angles_rad, config.detectors, config.centers[0]);
+  config.left = ends.left;
+  config.right = ends.right;
+  const Truncation truncation = FindTruncation(config, sinograms);
+  if (!truncation.found) return absl::OkStatus();
+  const double support = std::min(truncation.width, task_.memory.support);
+  layout_ = layout_.Widened(support);
+  run_.Warn(
+      absl::StrFormat("The object is wider than the detector: %.0f %% of the directions show it at the left end, %.0f %% at the right one. The "
+                      "iterations have %.2f times the usual width, a place for what lies outside, and the slices are cut to the usual circle; "
+                      "their level is less certain than that of an object that is seen as a whole. Give padding or mask_ratio to choose.",
+                      100 * truncation.left, 100 * truncation.right, support));
+  return absl::OkStatus();
 }
 
 // Doubts of the axis are warnings, or the end of the job.

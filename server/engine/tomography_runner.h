@@ -57,6 +57,7 @@ class TomographyRunner {
   absl::Status FindAxis();
   absl::Status FindCenterIn(const Prepared& prepared);
   absl::Status FindOverlapIn(const Prepared& prepared);
+  absl::Status LookForTruncation();
   absl::Status Doubt(const std::vector<std::string>& doubts);
 
   // tomography_run.cc: the result, batch by batch

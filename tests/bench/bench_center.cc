@@ -1,6 +1,8 @@
 // Where FindAxis puts the axis of random phantoms, and how long that takes: one line for each phantom, with the seed that makes it again,
 // and one for all of them.
-//   bench_center [--backend host|cuda] [--count N] [--seed N] [--slices N] [--method auto|pairs|vo|entropy|phase]
+//   bench_center [--backend host|cuda] [--count N] [--seed N] [--slices N] [--method auto|pairs|vo|entropy|phase] [--off COLUMNS] [--search COLUMNS]
+// --off: the axis is so far from the middle, and the scans are noisy ones over half a turn; --search: it is looked for within so many columns of the
+// middle, as jobs do that say nothing else.
 // Ends with 1 if an axis that two methods agreed on lies more than a column from where it is, or, searched automatically over what
 // says it to within a quarter (anything but a few rows of half a turn of an object wider than the detector), more than a quarter.
 
@@ -33,7 +35,15 @@ int Main(int argc, char** argv) {
   std::string backend = "host", method = "auto";
   int64_t count = 200, slices = 1;
   uint64_t seed = 0;
-  ReadOptions(argc, argv, {{"--backend", &backend}, {"--count", &count}, {"--seed", &seed}, {"--slices", &slices}, {"--method", &method}});
+  double off = 0, search = 0;
+  ReadOptions(argc, argv,
+              {{"--backend", &backend},
+               {"--count", &count},
+               {"--seed", &seed},
+               {"--slices", &slices},
+               {"--method", &method},
+               {"--off", &off},
+               {"--search", &search}});
   if (seed == 0) seed = std::random_device{}();
   const std::map<std::string, CenterMethod> methods = {
       {"vo", CenterMethod::kVo}, {"entropy", CenterMethod::kEntropy}, {"phase", CenterMethod::kPhaseCorrelation}, {"pairs", CenterMethod::kPairs}};
@@ -48,8 +58,12 @@ int Main(int argc, char** argv) {
   for (int64_t i = 0; i < count; ++i) {
     testing::PhantomKind kind = testing::DrawKind(random);
     kind.slices = slices;
+    if (off != 0) {
+      kind.noisy = true;
+      if (kind.scan == testing::PhantomScan::kTurn) kind.scan = testing::PhantomScan::kHalfTurn;
+    }
     const auto phantom_seed = static_cast<uint32_t>(random());
-    const testing::PhantomCase phantom = testing::DrawPhantom(kind, phantom_seed);
+    const testing::PhantomCase phantom = testing::DrawPhantom(kind, phantom_seed, off);
     const DeviceBuffer data = Take(device.Allocate(static_cast<int64_t>(phantom.sinograms.size()) * 4));
     Ok(device.CopyToDevice(stream.ref(), data.data(), phantom.sinograms.data(), data.bytes()));
     Ok(stream.ref().Synchronize());
@@ -60,6 +74,10 @@ int Main(int argc, char** argv) {
     if (config.automatic || method == "pairs") {
       config.search.search_max = 0.5 * static_cast<double>(phantom.detectors - 1);
       config.search.search_min = -config.search.search_max;
+    }
+    if (search > 0) {
+      config.search.search_max = search;
+      config.search.search_min = -search;
     }
     if (!config.automatic) config.search.method = methods.at(method);
     const auto begin = bench::Clock::now();

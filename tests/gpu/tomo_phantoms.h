@@ -79,9 +79,9 @@ inline PhantomKind DrawKind(std::mt19937& random) {
   return kind;
 }
 
-/// The axis lies from 20 columns left to 60 right of the middle of 240. Every slice has an outline and 15 … 50 ellipses in it; the
-/// strongest absorption is 0.8 … 2.5; noise is that of 1,000 counts.
-inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed) {
+/// The axis lies from 20 columns left to 60 right of the middle of 240, or `axis_off` columns from it, unless that is 0. Every slice has an outline
+/// and 15 … 50 ellipses in it; the strongest absorption is 0.8 … 2.5; noise is that of 1,000 counts.
+inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed, double axis_off = 0) {
   std::mt19937 random(seed);
   const auto uniform = [&](double lo, double hi) { return std::uniform_real_distribution<double>(lo, hi)(random); };
   PhantomCase c;
@@ -90,7 +90,8 @@ inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed) {
   c.shuffled = kind.shuffled;
   c.noisy = kind.noisy;
   c.slices = kind.slices;
-  c.center = 0.5 * static_cast<double>(c.detectors - 1) + uniform(-20, 60);
+  const double drawn = uniform(-20, 60);
+  c.center = 0.5 * static_cast<double>(c.detectors - 1) + (axis_off == 0 ? drawn : axis_off);
   const bool turn = c.scan == PhantomScan::kTurn;
   const auto angles = static_cast<int64_t>(uniform(180, 400) * (turn ? 1.5 : 1));
   const double begin = uniform(-3, 3), span = turn ? 2 * std::numbers::pi : std::numbers::pi;

@@ -37,6 +37,10 @@ TEST(TomographyAxisTest, DoubtsSayWhereEachMethodPutsIt) {
   axis.found.at_edge = true;
   EXPECT_THAT(Remarks(axis).doubts, ElementsAre(HasSubstr("at the end of the search from 100.00 to 150.00; entropy at 140.00")));
   axis.found.at_edge = false;
+  axis.method = axis.check_method = CenterMethod::kPairs;
+  EXPECT_THAT(
+      Remarks(axis).doubts,
+      ElementsAre(HasSubstr("pairs puts it at column 130.25 of those searched, 100.00 to 150.00, but at 140.00 if all of the detector counts")));
   axis.check.reset();
   EXPECT_THAT(Remarks(axis).doubts, ElementsAre(HasSubstr("no second method could look at it")));
   axis = Agreed();

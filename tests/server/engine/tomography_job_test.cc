@@ -242,6 +242,47 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   EXPECT_LT(off, 1e-4 * largest);
 }
 
+// A disc 1.4 times as wide as what the detector sees of it: without a place for the rest it piles up at the rim.
+TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
+  constexpr double kRadius = 1.4 * kAxis, kValue = 0.01;
+  std::vector<float> wide;
+  for (int64_t i = 0; i < kAngles * kRows * kColumns; ++i) {
+    const double s = static_cast<double>(i % kColumns) - kAxis;
+    wide.push_back(static_cast<float>(2 * kValue * std::sqrt(kRadius * kRadius - s * s)));
+  }
+  Write("wide.npy", "<f4", wide.data(), wide.size() * 4, {kAngles, kRows, kColumns});
+  const auto rim_of = [&](const JobStatus& job) {
+    const std::vector<float> values = VolumeOf(job);
+    double sum = 0, count = 0;
+    for (int64_t i = 0; i < std::min<int64_t>(kColumns * kColumns, std::ssize(values)); ++i) {
+      const double middle = 0.5 * (kColumns - 1);
+      const double r = std::hypot(static_cast<double>(i % kColumns) - middle, static_cast<double>(i / kColumns) - middle);
+      if (r > 0.93 * kAxis && r < kAxis - 0.5) sum += values[static_cast<size_t>(i)] / kValue - 1, ++count;
+    }
+    return sum / count;
+  };
+  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+    TomographySpec spec = Spec(algorithm, algorithm == TomographyAlgorithm::kCgls ? 5 : 30);
+    EXPECT_TRUE(Run(spec).warnings.empty()) << "it is seen as a whole";
+    spec.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
+    const JobStatus widened = Run(spec);
+    ASSERT_EQ(widened.warnings.size(), 1u);
+    EXPECT_THAT(widened.warnings[0], HasSubstr("100 % of the directions show it at the left end, 100 % at the right one"));
+    EXPECT_THAT(widened.warnings[0], HasSubstr("1.40 times the usual width"));
+    spec.slices_per_batch = 2;
+    EXPECT_EQ(VolumeOf(Run(spec)), VolumeOf(widened)) << "in batches";
+    spec.reconstruction.padding = 0;
+    const JobStatus asked = Run(spec);
+    EXPECT_TRUE(asked.warnings.empty()) << "the caller says where the iterations end";
+    EXPECT_GT(rim_of(asked), 0.3);
+    EXPECT_LT(std::abs(rim_of(widened)), 0.1) << static_cast<int>(algorithm);
+  }
+  // Filtered back projection has no iterations, and a start of mlem is 0 outside.
+  TomographySpec fbp = Spec(TomographyAlgorithm::kFbp, 1);
+  fbp.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
+  EXPECT_TRUE(Run(fbp).warnings.empty());
+}
+
 TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
   TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 1'000'000);
   spec.slices_per_batch = 2;
