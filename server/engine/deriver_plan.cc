@@ -89,13 +89,6 @@ absl::Status NoPattern(const VolumeStatus& volume) {
                   {.reason = "RECOVERED", .field = "name", .numbers = {}});
 }
 
-absl::Status RawOfAnEarlierProcess(const VolumeStatus& volume) {
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume.name,
-                                                             " are raw spectra that were recovered after a restart: they can be read and "
-                                                             "committed; to process them again, replay what was committed")),
-                  {.reason = "RECOVERED", .field = "name", .numbers = {}});
-}
-
 int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
 }  // namespace

@@ -102,7 +102,7 @@ void EngineImpl::TellExpiring(const VolumeStatus& volume) {
 void EngineImpl::CancelJobsOf(const std::set<std::string>& sessions) {
   for (const JobStatus& job : jobs_.List()) {
     if (IsFinal(job.state) || job.spec.orphan != Orphan::kDiscard || sessions.count(job.spec.session) == 0) continue;
-    (void)jobs_.Cancel(job.name, "SESSION_EXPIRED", absl::StrCat(job.spec.session, " has ended; what the job would make is scratch"));
+    (void)CancelJobOf(job);
   }
 }
 
@@ -129,7 +129,11 @@ absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retent
     }
     case Orphan::kCommitDefault: {
       CommitOptions options = retention.auto_commit;
-      if (options.destination.empty()) options.destination = "orphaned/{scan}_{index:05}";
+      // What jobs make of one scan must not have one name.
+      if (options.destination.empty()) {
+        options.destination =
+            volume.job.empty() ? "orphaned/{scan}_{index:05}" : absl::StrCat("orphaned/", absl::StripPrefix(volume.job, "jobs/"), "_{index:05}");
+      }
       return AutoCommit(volume.name, options, &asked);
     }
     case Orphan::kDiscard: return volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"), &asked).status();

@@ -129,6 +129,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::vector<SessionPeer>> ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
                                                         ChargeHolder* held, AdmissionReport* report);
   // A scan that wants a tier must not find out in its middle that there is none.
+  absl::Status CheckOrphan(const JobSpec& spec);
   absl::Status CheckSpill(const Retention& retention);
   int64_t SpillFree(const ResolvedScan& scan);
   // Chains are checked before the scan starts, on what its volumes will be like.
@@ -141,6 +142,8 @@ class EngineImpl final : public Engine {
   storage::VolumeMeta Meta(const VolumeStatus& volume);
   // `asked`: leases are in the way. Whether it has begun; if not, it is logged.
   absl::Status AutoCommit(const std::string& volume, const CommitOptions& options, const ClientVerb* asked = nullptr);
+  // The scan says that a volume of it is on no disk.
+  void WarnOfCommit(const std::string& volume, const absl::Status& status);
   // What the scan wants made of each of its volumes: planned here, computed beside the scan.
   void MakeChains(const VolumeStatus& volume);
   void PublishVolumeEvent(const VolumeStatus& volume);
@@ -156,9 +159,10 @@ class EngineImpl final : public Engine {
   void TellExpiring(const VolumeStatus& volume);
   // Into other memory, if it is still wanted: a process keeps what it has beyond its time.
   void MoveAway(const ExportStore::Overdue& what);
-  // A held volume whose client is gone.
-  /// Those whose JobSpec.orphan says that they are scratch.
+  // Those whose JobSpec.orphan says that they are scratch.
   void CancelJobsOf(const std::set<std::string>& sessions);
+  absl::StatusOr<JobStatus> CancelJobOf(const JobStatus& job);
+  // A held volume whose client is gone.
   void TakeCareOf(const VolumeStatus& volume);
   absl::Status DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention);
 

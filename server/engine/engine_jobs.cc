@@ -42,11 +42,29 @@ absl::StatusOr<JobStatus> EngineImpl::SubmitJob(const JobSpec& spec, AdmissionRe
 
 absl::StatusOr<JobStatus> EngineImpl::SubmitNewJob(const JobSpec& spec, AdmissionReport* report) {
   if (draining_) return Draining();
+  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
   OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, JobNeeds()));
-  return jobs_.Submit(spec, std::move(work), report);
+  OCTAVO_ASSIGN_OR_RETURN(JobStatus job, jobs_.Submit(spec, std::move(work), report));
+  // The session may have ended while the job was made: its end found no job then.
+  if (spec.orphan == Orphan::kDiscard && sessions_of_clients_.Gone(spec.session)) return CancelJobOf(job);
+  return job;
+}
+
+// As CheckSpill does for scans.
+absl::Status EngineImpl::CheckOrphan(const JobSpec& spec) {
+  if (spec.orphan != Orphan::kSpillDisk) return absl::OkStatus();
+  const absl::Status status = spiller_->CheckTier(Tier::kDisk);
+  if (status.ok()) return status;
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat("orphan: ", status.message())),
+                  {.reason = InfoOf(status).reason, .field = "orphan", .numbers = InfoOf(status).numbers});
+}
+
+absl::StatusOr<JobStatus> EngineImpl::CancelJobOf(const JobStatus& job) {
+  return jobs_.Cancel(job.name, "SESSION_EXPIRED", absl::StrCat(job.spec.session, " has ended; what the job would make is scratch"));
 }
 
 absl::StatusOr<AdmissionReport> EngineImpl::PlanJob(const JobSpec& spec, JobPlan* plan) {
+  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
   OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, JobNeeds()));
   return jobs_.Plan(spec, *work, plan);
 }

@@ -119,12 +119,25 @@ VolumeStatus EngineImpl::WithLeases(VolumeStatus volume) {
 }
 
 absl::Status EngineImpl::AutoCommit(const std::string& volume, const CommitOptions& options, const ClientVerb* asked) {
-  const auto handle = committer_.Commit(volume, options, "", {}, asked);
+  CommitCallbacks callbacks;
+  callbacks.on_done = [this, volume](const absl::StatusOr<storage::CommitOutcome>& outcome) {
+    if (!outcome.ok()) WarnOfCommit(volume, outcome.status());
+  };
+  const auto handle = committer_.Commit(volume, options, "", std::move(callbacks), asked);
   if (!handle.ok()) {
     Log(LogLevel::kError, "automatic commit not possible; the volume stays held",
         {{"volume", volume}, {"error", std::string(handle.status().message())}});
+    WarnOfCommit(volume, handle.status());
   }
   return handle.status();
+}
+
+void EngineImpl::WarnOfCommit(const std::string& volume, const absl::Status& status) {
+  const auto held = volumes_.Get(volume);
+  if (!held.ok()) return;
+  if (const auto session = Find(held->scan); session.ok()) {
+    (*session)->Warn(absl::StrCat(volume, " could not be committed automatically and stays held: ", status.message()));
+  }
 }
 
 storage::VolumeMeta EngineImpl::Meta(const VolumeStatus& volume) {

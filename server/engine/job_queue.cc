@@ -254,7 +254,7 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* 
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
     if (entry->status.state == JobState::kQueued) {
       gone = std::move(entry->work);
-      SetStateLocked(*entry, JobState::kCancelled, reason_code, absl::StrCat(reason, " before it began"));
+      SetStateLocked(*entry, JobState::kCancelled, reason_code, absl::StrCat("before it began: ", reason));
     } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
       SetStateLocked(*entry, JobState::kCancelling, reason_code, reason);
       entry->stop.request_stop();

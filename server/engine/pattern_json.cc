@@ -85,6 +85,7 @@ absl::StatusOr<Pattern> PatternFromJson(const nlohmann::json& json) {
   p.cycles_x = cycles[0], p.cycles_y = cycles[1];
   p.phase_x_deg = phase[0], p.phase_y_deg = phase[1];
   if (const absl::Status status = ResolvePattern(p, 0); !status.ok()) return absl::DataLossError(status.message());
+  p.plan = nullptr;  // large, and what is done with recovered volumes needs none
   return p;
 }
 

@@ -40,7 +40,15 @@ std::vector<BscanSpan> SpansOf(const Pattern& pattern, int kind) {
   return spans;
 }
 
+absl::Status RawOfAnEarlierProcess(const VolumeStatus& volume) {
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume.name,
+                                                             " are raw spectra that were recovered after a restart: they can be read and "
+                                                             "committed; to process them again, replay what was committed")),
+                  {.reason = "RECOVERED", .field = "name", .numbers = {}});
+}
+
 absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Processing& processing) {
+  if (raw.is_raw && raw.recovered) return RawOfAnEarlierProcess(raw);
   if (raw.raw == nullptr || raw.origin == nullptr) {
     return InvalidField("volume",
                         absl::StrCat("is ", raw.name, ", which holds no raw spectra; scan with retention.hold_raw and give the raw volume"));

@@ -22,6 +22,9 @@ math::RasterPlacement RasterOf(const ResolvedScan& scan);
 /// B-scans of an even (0) or odd (1) volume in the order of the scan; empty: those of the raster rule.
 std::vector<BscanSpan> SpansOf(const Pattern& pattern, int kind);
 
+/// Why raw spectra that were recovered after a restart cannot be processed again.
+absl::Status RawOfAnEarlierProcess(const VolumeStatus& volume);
+
 /// The scan that the held raw spectra `raw` came from, with other processing: shape and dtype of the volume may be others.
 /// InvalidArgument if `raw` is no raw volume ("volume"), or names the field of the processing.
 absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Processing& processing);

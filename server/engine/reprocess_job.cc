@@ -40,6 +40,7 @@ class ReprocessWork final : public JobWork {
 
 absl::StatusOr<PinnedVolume> PinRaw(VolumeStore& volumes, const std::string& work, const std::string& volume) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes.Pin(volume));
+  if (pinned.status.is_raw && pinned.status.recovered) return RawOfAnEarlierProcess(pinned.status);
   if (pinned.status.raw == nullptr || pinned.status.origin == nullptr) {
     return InvalidField(
         work + ".volume",

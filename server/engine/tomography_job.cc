@@ -217,6 +217,7 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
   if (input != nullptr) {
     if (const auto exchanged = FindExchangedFields(spec, *input)) return *exchanged;
+    if (const auto none = FindNoTransmission(spec, *input)) doubts.warnings.push_back(*none);
   }
   // Last, when nothing else can fail: it takes host memory.
   if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {

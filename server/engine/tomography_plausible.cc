@@ -171,6 +171,12 @@ void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info,
 
 void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const PreparationSpec& p = spec.preparation;
+  const bool taken_as_they_are = !p.config.minus_log && (p.ignore_fields || info.flats == 0);
+  if (taken_as_they_are && info.dtype != DType::kF32) {
+    out->warnings.push_back(absl::StrCat("The input holds whole numbers (", Info(info.dtype).name,
+                                         "), mostly counts of a detector, and they are reconstructed as they are. Attenuation is minus the logarithm "
+                                         "of (projection - dark) / (flat - dark)."));
+  }
   if (!p.ignore_fields && info.flats > 0 && info.darks == 0) {
     out->warnings.push_back("The input has flat fields but no dark ones: what the detector counts without light is taken as 0.");
   }
@@ -238,6 +244,19 @@ std::optional<absl::Status> FindExchangedFields(const TomographySpec& spec, stor
   return InvalidField(field, absl::StrFormat("has flat fields of %.6g in the mean, and dark fields of %.6g; flat fields are brighter: are they "
                                              "exchanged? Allowed are brighter flat fields, or ignore_fields",
                                              *flat, *dark));
+}
+
+std::optional<std::string> FindNoTransmission(const TomographySpec& spec, storage::ProjectionInput& input) {
+  constexpr double kHardlyAny = 1e-3;
+  const storage::ProjectionInfo& info = input.info();
+  if (spec.preparation.ignore_fields || info.flats == 0) return std::nullopt;
+  const auto flat = MeanOf(spec, input, storage::FrameKind::kFlat), projection = MeanOf(spec, input, storage::FrameKind::kProjection);
+  const double dark = info.darks == 0 ? 0 : MeanOf(spec, input, storage::FrameKind::kDark).value_or(0);
+  if (!flat.has_value() || !projection.has_value() || *flat <= dark || *projection - dark >= kHardlyAny * (*flat - dark)) return std::nullopt;
+  return absl::StrFormat(
+      "The projections are %.6g in the mean, the flat fields %.6g, the dark fields %.6g: hardly any light passes. Projections that were "
+      "divided by their flat fields already are taken with ignore_fields.",
+      *projection, *flat, dark);
 }
 
 }  // namespace octavo::engine

@@ -24,5 +24,8 @@ struct Implausible {
 Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info);
 /// Reads a little of the flat and dark fields: where the flat ones are darker, what is to be said about it.
 std::optional<absl::Status> FindExchangedFields(const TomographySpec& spec, storage::ProjectionInput& input);
+/// Reads a little of the projections and the flat fields: a warning where hardly any light passes, as in projections that were divided by their flat
+/// fields already.
+std::optional<std::string> FindNoTransmission(const TomographySpec& spec, storage::ProjectionInput& input);
 
 }  // namespace octavo::engine

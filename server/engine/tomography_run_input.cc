@@ -36,6 +36,11 @@ absl::Status TomographyRunner::Collect() {
   report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // those of previews
   OCTAVO_ASSIGN_OR_RETURN(input_, task_.port->Snapshot());
   OCTAVO_RETURN_IF_ERROR(LookForMissing());
+  OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
+  if (pushed.counts.out_of_range_frames > 0) {
+    run_.Warn(absl::StrCat(pushed.counts.out_of_range_frames, " pushed frames were left out: their numbers lie beyond tomography.push.frames (",
+                           task_.port->spec().frames, ", which counts projections, flat and dark fields together), or they came after the end."));
+  }
   const storage::ProjectionInfo& info = input_->info();
   run_.Step(info.projections + info.flats + info.darks, kNone);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ", info.darks, " dark fields"));
@@ -44,6 +49,7 @@ absl::Status TomographyRunner::Collect() {
   for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
   if (const auto exchanged = FindExchangedFields(spec_, *input_)) run_.Warn(std::string(exchanged->message()));
+  if (const auto none = FindNoTransmission(spec_, *input_)) run_.Warn(*none);
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec_, info, 0));
   const int64_t fields = layout_.FieldBytes(layout_.RowsOf(0, 1)), planned = task_.layout->FieldBytes(task_.layout->RowsOf(0, 1));
   if (fields > planned) {

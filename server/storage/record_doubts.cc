@@ -36,7 +36,7 @@ std::vector<T> ValuesOf(absl::string_view bytes) {
 
 void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std::string>* doubts) {
   const Reading asked = ReadingOf(form.raw_type, form.packing);
-  if (const auto other = LooksLike(bytes, asked, form.channels); other.has_value()) {
+  if (const auto other = LooksLike(bytes, asked, form.channels, form.samples); other.has_value()) {
     doubts->push_back(absl::StrCat("acquisition.raw_type is ", NameOf(asked), ", but the file's samples look like ", NameOf(*other),
                                    CanBeReplayed(*other) ? "." : ", which no raw_type reads."));
     return;
@@ -83,8 +83,9 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vect
     const size_t other = lag * r.times / r.over;
     if (other < 16 || other * 2 > values.size()) continue;
     const double there = apart(other);
-    const bool shorter = r.times == 1;  // a part of the given length: if it repeats, both do
-    if (shorter ? there >= 1.2 * given : kClear * there >= given) continue;
+    // A part of the given length: if it repeats, both do, about equally well. What is much closer there is a fringe of so many whole periods.
+    const bool shorter = r.times == 1;
+    if (shorter ? there >= 1.2 * given || kClear * there < given : kClear * there >= given) continue;
     // A third of a record further on, similar lengths must differ, or the data have no shape that could tell. Even and odd pixels of a camera
     // may differ in the dark: that is none.
     const size_t further = other + other / 3;

@@ -70,7 +70,8 @@ absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* fil
   int64_t elements = 1;
   for (const int64_t extent : header.shape) elements *= extent;
   const int64_t holds = size - file->data_offset, said = elements * SizeOf(header.dtype);
-  if (holds == said || (holds < said && asked.allow_partial)) return absl::OkStatus();
+  if (holds < said && asked.allow_partial) file->missing_bytes = said - holds;
+  if (holds == said || file->missing_bytes > 0) return absl::OkStatus();
   return InvalidField(kField, absl::StrCat("'", file->name, "' holds ", holds, " bytes of data; its header says ", said,
                                            holds < said ? " (replay.allow_partial takes the whole records of a file that was cut off)" : ""));
 }
@@ -136,6 +137,10 @@ absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, boo
 absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file) {
   constexpr int64_t kEnough = 1 << 20;
   std::vector<std::string> doubts;
+  if (file.missing_bytes > 0) {
+    doubts.push_back(absl::StrCat("The file was cut off: its header says ", file.missing_bytes, " bytes more, ",
+                                  file.missing_bytes / file.record_bytes, " whole records of them are missing."));
+  }
   if (file.partial_bytes > 0) {
     doubts.push_back(absl::StrCat("The file's last record is not whole: ", file.partial_bytes, " bytes of ", file.record_bytes, " are left out."));
   }

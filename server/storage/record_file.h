@@ -34,6 +34,7 @@ struct RecordFile {
   math::Packing packing = math::Packing::kNone;
   int64_t adc_bits = 0;       // as the request says; 0 = it does not
   int64_t partial_bytes = 0;  // of a last record that is not whole and left out
+  int64_t missing_bytes = 0;  // that an .npy file says it has more: it was cut off
 };
 
 /// Looks at a file that is open. InvalidArgument names the field of the scan at fault ("replay.path", "acquisition.samples_per_record", ...),

@@ -108,17 +108,21 @@ bool HalvesAlike(absl::string_view bytes) {
   return std::max(lower, upper) <= 3 * std::min(lower, upper);
 }
 
-// Words of 32 bits whose upper half is nothing but a sign, and whose lower half is not.
+// Words of 32 bits whose upper half is nothing but a sign, and whose lower half is more than the noise of a dark pixel.
 bool AreLongIntegers(absl::string_view bytes, bool big) {
   size_t count = 0, sign = 0, zero = 0;
+  int least = 65535, most = 0;
   for (size_t at = 0; at + 4 <= bytes.size(); at += 4, ++count) {
     const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[at + (big ? 3 - i : i)]); };
     const uint8_t expected = byte(1) >= 0x80 ? 0xFF : 0;
     const bool extended = byte(2) == byte(3) && (byte(3) == 0 || byte(3) == expected);
     sign += extended ? 1 : 0;
     zero += byte(0) == 0 && byte(1) == 0 ? 1 : 0;
+    const int lower = byte(1) << 8 | byte(0);
+    least = std::min(least, lower);
+    most = std::max(most, lower);
   }
-  return count > 0 && sign * 1000 >= count * 999 && zero * 2 < count;
+  return count > 0 && most - least > 255 && sign * 1000 >= count * 999 && zero * 2 < count;
 }
 
 /// How the bytes at even and at odd places move from one to the next of their kind.
@@ -147,11 +151,19 @@ struct ByteSteps {
   }
 };
 
+// Whether the first bytes of words say anything.
 bool HasLowBytes(absl::string_view bytes) {
-  for (size_t i = 0; i < bytes.size(); i += 2) {
-    if (bytes[i] != 0) return true;
+  for (size_t i = 2; i < bytes.size(); i += 2) {
+    if (bytes[i] != bytes[0]) return true;
   }
   return false;
+}
+
+// Numbers of 8 bits that were widened by a factor of 257: both bytes of each word are equal.
+bool AreDoubledBytes(absl::string_view bytes) {
+  size_t equal = 0;
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2) equal += bytes[i] == bytes[i + 1] ? 1 : 0;
+  return equal * 2 * 100 > bytes.size() * 95;
 }
 
 // The smoothest of the readings as integers, where it is much smoother than `least`, a roughness. Of equal ones the first.
@@ -186,10 +198,17 @@ bool AreSmootherBytes(absl::string_view bytes, double roughness) {
 /// How words move from one to the next if they are taken as signed or not.
 struct Leaps {
   size_t count = 0;         // over more than half of the range
+  size_t columns = 0;       // places in a record where they lie: words of a header, or a hot pixel, leap at few of them
   bool at_the_top = false;  // what lies in the upper half is mostly the largest value: saturated
-  Leaps(absl::string_view bytes, Reading reading, size_t channels) {
+  Leaps(absl::string_view bytes, Reading reading, size_t channels, size_t samples) {
     const std::vector<int32_t> values = IntegersOf(bytes, reading);
-    for (size_t i = 0; i + channels < values.size(); ++i) count += std::abs(values[i + channels] - values[i]) > 32768 ? 1 : 0;
+    std::vector<bool> leap(samples);
+    for (size_t i = 0; i + channels < values.size(); ++i) {
+      if (std::abs(values[i + channels] - values[i]) <= 32768) continue;
+      ++count;
+      leap[i % samples] = true;
+    }
+    columns = static_cast<size_t>(std::count(leap.begin(), leap.end(), true));
     const int32_t middle = reading == Reading::kI16 ? 0 : 32768, most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
     const auto upper = std::count_if(values.begin(), values.end(), [&](int32_t v) { return v >= middle; });
     at_the_top = 2 * std::count(values.begin(), values.end(), most) > upper;
@@ -197,16 +216,18 @@ struct Leaps {
 };
 
 // Values that pass 0, or the middle of the range, leap from one end of it to the other where their sign is mistaken.
-std::optional<Reading> OfOtherSign(absl::string_view bytes, Reading asked, int64_t channels) {
+std::optional<Reading> OfOtherSign(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples) {
   const Reading other = asked == Reading::kU16 ? Reading::kI16 : Reading::kU16;
-  const Leaps here(bytes, asked, static_cast<size_t>(channels));
+  const auto of_record = static_cast<size_t>(std::max<int64_t>(samples, 1));
+  const Leaps here(bytes, asked, static_cast<size_t>(channels), of_record);
   constexpr size_t kFew = 8;
-  if (here.count < kFew || here.at_the_top) return std::nullopt;
-  return Leaps(bytes, other, static_cast<size_t>(channels)).count * 100 < here.count ? std::optional(other) : std::nullopt;
+  if (here.count < kFew || here.columns < std::min(kFew, of_record / 4) || here.at_the_top) return std::nullopt;
+  return Leaps(bytes, other, static_cast<size_t>(channels), of_record).count * 100 < here.count ? std::optional(other) : std::nullopt;
 }
 
-std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked, int64_t channels) {
+std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples) {
   const bool words = asked == Reading::kU16 || asked == Reading::kI16;
+  if (words && AreDoubledBytes(bytes)) return std::nullopt;
   if (channels > 1 && !words) return std::nullopt;  // bytes of different channels need not be alike
   const double roughness = Roughness(bytes, asked, channels);
   if (channels == 1) {
@@ -222,7 +243,7 @@ std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked,
     if (asked == Reading::kU8 && roughness <= kRough) return Reading::kU16;
   }
   if (words) {
-    if (const auto sign = OfOtherSign(bytes, asked, channels); sign.has_value()) return sign;
+    if (const auto sign = OfOtherSign(bytes, asked, channels, samples); sign.has_value()) return sign;
   }
   if (roughness <= kRough) return std::nullopt;
   const auto other = asked == Reading::kI16 ? Smoothest(bytes, {Reading::kI16Big, Reading::kU16Big}, channels, roughness)
@@ -277,14 +298,14 @@ std::vector<int32_t> IntegersOf(absl::string_view bytes, Reading reading) {
   return values;
 }
 
-std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels) {
+std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples) {
   bool may_be_integers = true, may_be_f64 = true;
   if (asked == Reading::kF32) {
     const Floats floats = CountFloats<float>(bytes, false);
     may_be_integers = AreOdd(floats) || HalvesAlike(bytes);
     may_be_f64 = may_be_integers || floats.zeros * 3 > floats.count;  // of whole numbers in f64 every second word is 0
   }
-  if (channels > 1) return asked == Reading::kF32 ? std::nullopt : LikeOtherIntegers(bytes, asked, channels);
+  if (channels > 1) return asked == Reading::kF32 ? std::nullopt : LikeOtherIntegers(bytes, asked, channels, samples);
   for (const Reading reading : {Reading::kF64, Reading::kF64Big}) {
     if (may_be_f64 && AreFloats(bytes, reading, asked)) return reading;
   }
@@ -295,7 +316,7 @@ std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t
   for (const bool big : {false, true}) {
     if (AreLongIntegers(bytes, big)) return big ? Reading::kI32Big : Reading::kI32;
   }
-  return asked == Reading::kF32 ? LikeIntegers(bytes) : LikeOtherIntegers(bytes, asked, channels);
+  return asked == Reading::kF32 ? LikeIntegers(bytes) : LikeOtherIntegers(bytes, asked, channels, samples);
 }
 
 }  // namespace octavo::storage

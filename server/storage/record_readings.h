@@ -24,7 +24,8 @@ bool CanBeReplayed(Reading reading);
 /// The samples of `bytes` as integers; of a reading of 8 or 16 bits, or 12 packed ones.
 std::vector<int32_t> IntegersOf(absl::string_view bytes, Reading reading);
 
-/// What `bytes` are if not `asked`: named only where they speak clearly for it and against `asked`. `channels` are interleaved.
-std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels);
+/// The reading that fits `bytes` clearly better than `asked`; nothing if `asked` fits or the data do not tell. `channels` are interleaved, a record
+/// has `samples` in all of them.
+std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples);
 
 }  // namespace octavo::storage

@@ -269,6 +269,49 @@ TEST_F(RecordDoubtsTest, WhatHasNoShapeIsNotDoubted) {
   EXPECT_THAT(FindRecordDoubts(std::string(100, '\0'), FormOf(Reading::kF32, 65536)), IsEmpty()) << "too little to say anything";
 }
 
+// Odd but right: what users have beside spectra must not be taken for another type.
+TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
+  constexpr int64_t kSamples = 512, kRecords = 60;
+  const auto file = [&](const std::function<int(int64_t record, int64_t sample, int light)>& word) {
+    const Scene scene = scenes_.Spectra(1, kSamples, kRecords);
+    std::string bytes;
+    for (size_t i = 0; i < scene.light.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      const int light = static_cast<int>(std::lround(scene.light[i] * 4095));
+      Append(static_cast<uint16_t>(word(at / kSamples, at % kSamples, light)), false, &bytes);
+    }
+    return bytes;
+  };
+  const auto noise = [&](double most) { return static_cast<int>(scenes_.Between(0, most)); };
+  const std::map<std::string, std::string> files = {
+      {"two words of a header", file([](int64_t, int64_t j, int light) { return j == 0   ? 0xABCD
+                                                                                : j == 1 ? 0xEF01
+                                                                                         : light; })},
+      {"a hot pixel", file([&](int64_t, int64_t j, int light) { return j == 77 ? 60000 + noise(300) : light; })},
+      {"saturated", file([](int64_t, int64_t, int) { return 0xFFFF; })},
+      {"dark, every other tap at 0", file([&](int64_t, int64_t j, int) { return j % 2 == 1 ? 0 : 40 + noise(9); })},
+      {"8 bits, widened", file([](int64_t, int64_t, int light) { return (light >> 4) * 257; })},
+      {"8 bits of noise above a fixed byte", file([&](int64_t, int64_t, int) { return noise(255) << 8 | 0x80; })},
+  };
+  for (const auto& [name, bytes] : files) {
+    SCOPED_TRACE(name);
+    EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = DType::kU16, .samples = kSamples}), IsEmpty());
+  }
+  // A mirror: one depth, another phase in each record, whole periods in a part of the record.
+  for (int trial = 0; trial < 40; ++trial) {
+    std::string bytes;
+    const int64_t periods = 8 * scenes_.Whole(2, 16);
+    for (int64_t r = 0; r < 40; ++r) {
+      const double phase = scenes_.Between(0, 6.283);
+      for (int64_t j = 0; j < 1024; ++j) {
+        const double fringe = std::cos(6.283185307 * static_cast<double>(periods * j) / 1024 + phase);
+        Append(static_cast<uint16_t>(static_cast<int16_t>(9000 * fringe + scenes_.Between(-200, 200))), false, &bytes);
+      }
+    }
+    EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = DType::kI16, .samples = 1024}), IsEmpty()) << periods;
+  }
+}
+
 TEST_F(RecordDoubtsTest, NothingButZerosIsTold) {
   for (const Reading reading : kRawTypes) {
     EXPECT_THAT(FindRecordDoubts(std::string(100'000, '\0'), FormOf(reading, 1000)), ElementsAre(HasSubstr("first 100000 bytes are all 0")));
