@@ -3,6 +3,7 @@ changes nothing. Row: the call, the kind of error, words that it must have. And 
 
 import os
 import unittest
+import warnings
 
 import numpy as np
 
@@ -133,6 +134,32 @@ MISTAKES = [
     ("no such volume", lambda c, **_: c.read("volumes/none"), octavo.OctavoError, ["no volume volumes/none"]),
 ]
 
+ALL_ZERO, RECORDS = np.zeros((128, 64), "<u2"), np.tile(np.arange(900, 1028, 2, dtype="<u2"), (128, 1))
+
+
+def pushed(c, blocks, **fields):
+    scan = c.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64, **fields)
+    c.push(scan, blocks)
+    c.wait(scan)
+
+
+def pushed_frames(c, frames):
+    job = c.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=frames)))
+    c.push_projections(job, octavo.projection_frames(np.ones((8, 2, 16), "<u2"), THETA, flats=np.full((3, 2, 16), 2, "<u2")))
+    c.wait_job(job)
+
+
+# What is done, for it may be meant, with an OctavoWarning that has these words.
+DOUBTS = [
+    ("frames without flat fields", lambda c: pushed_frames(c, 8), ["11 frames were given, the job takes 8 (projections, flat and dark fields together", "3 of them"]),
+    ("half of the records", lambda c: pushed(c, [RECORDS[:64]]), ["end at 64 of the 128 that the scan takes", "end=False"]),
+    ("no records", lambda c: pushed(c, []), ["end at 0 of the 128"]),
+    ("too many records", lambda c: pushed(c, [RECORDS] * 3), ["256 records more were given than the 128 that the scan takes"]),
+    ("too many records, one after the other", lambda c: pushed(c, iter([RECORDS] * 3)), ["more records were given than the 128 that the scan takes"]),
+    ("records of more bits", lambda c: pushed(c, [RECORDS], adc_bits=9), ["adc_bits is 9, which are samples of 0 to 511", "up to 1026", "all 16"]),
+    ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
+]
+
 # Other words for the same: the message that comes out is that of the word here.
 SAME = [
     (lambda: octavo.processing(window="hanning"), lambda: octavo.processing(window="hann")),
@@ -194,6 +221,17 @@ class Mistakes(DaemonTest):
                 else:
                     self.fail("nothing was said")
         self.assertEqual(self.all(), before)
+
+    def test_each_doubt_is_told(self):
+        for name, call, words in DOUBTS:
+            with self.subTest(name), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                call(self.client)
+                said = [str(warning.message) for warning in caught if warning.category is octavo.OctavoWarning and warning.filename == __file__]
+                self.assertTrue(any(all(word in text for word in words) for text in said), said)
+            for volume in self.client.volumes(states=["held"]):
+                if volume.name != self.given["v"]:
+                    self.client.discard(volume)
 
     def test_other_packages_words(self):
         for i, (theirs, ours) in enumerate(SAME):

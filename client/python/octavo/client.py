@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
 
 import dataclasses
+import functools
 import threading
 from typing import Callable, Iterator, List, Optional, Sequence, Union
 
@@ -160,8 +161,9 @@ class Client(VolumeCalls, JobCalls):
 
     def push(self, scan: str, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
              progress: Optional[Callable] = None) -> push.PushResult:
-        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them. Records beyond the end
-        of the scan are left out, with a warning.
+        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them: the volumes are ready
+        after client.wait(scan). More records than the scan takes are left out, fewer leave its volumes with missing A-scans; both with an
+        OctavoWarning. So are samples beyond `adc_bits`, and a first block that is all 0. To know, it asks `blocks` for one more than it sends.
 
         blocks     arrays [records, S] of the scan's raw_type, which follow on from what the scan has; or (first_record, array) pairs: what lies
                    between is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
@@ -171,9 +173,14 @@ class Client(VolumeCalls, JobCalls):
         progress   called with each PushResponse
         """
         acquisition = self.scan(scan).spec.acquisition
-        result = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress)
-        errors.tell(scan, self.scan(scan).warnings)
-        return result
+        pushed = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
+                           tell=functools.partial(errors.tell, scan, stacklevel=6))
+        now = self.scan(scan)
+        if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # what was stopped did not want all
+            errors.tell(scan, pushed.doubts)
+            errors.told(scan, pushed.implied)
+        errors.tell(scan, now.warnings)
+        return pushed.result
 
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
@@ -190,14 +197,18 @@ class Client(VolumeCalls, JobCalls):
         """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the server takes them, and waits until it has them.
 
         frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections, angles_rad, flats, darks) makes them of
-                   arrays; or a function from the runs (first, count) of frames that the job lacks to such frames, to go on with
+                   arrays; as many in all as PushedProjections(frames=) of the job says, projections, flat and dark fields together (more of
+                   them are left out, with an OctavoWarning: to know, one more is asked for than is sent); or a function from the runs (first, count) of frames that the job lacks to such frames, to go on with
                    what another client began
         end        after the last frame, say that no more will come: the job goes on with what it has, once everybody who pushes has said so (any
                    number of clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
         """
-        return push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress)
+        pushed = push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
+                                       tell=functools.partial(errors.tell, job, stacklevel=6))
+        errors.tell(job, pushed.doubts)
+        return pushed.result
 
     def cameras(self) -> List[source_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""

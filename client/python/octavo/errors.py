@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import warnings
-from typing import Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 import grpc
 
@@ -41,14 +41,21 @@ _told: "collections.OrderedDict[Tuple[str, str], None]" = collections.OrderedDic
 _MOST_TOLD = 4096
 
 
+def told(name: str, texts: Iterable[str]) -> List[str]:
+    """Those of the texts that were new for a scan or job. From now on they are not."""
+    new = []
+    for text in texts:
+        if (name, text) not in _told:
+            new.append(text)
+            _told[name, text] = None
+            if len(_told) > _MOST_TOLD:
+                _told.popitem(last=False)
+    return new
+
+
 def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
     """Warns of each text once for each scan or job, whichever call brings it. stacklevel: of who called the client's method."""
-    for text in texts:
-        if (name, text) in _told:
-            continue
-        _told[name, text] = None
-        if len(_told) > _MOST_TOLD:
-            _told.popitem(last=False)
+    for text in told(name, texts):
         warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
 
 

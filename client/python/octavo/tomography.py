@@ -67,7 +67,8 @@ def ProjectionArrays(**fields) -> t.ProjectionArrays:
 
 @builder(source_pb2.PushedProjections)
 def PushedProjections(**fields) -> source_pb2.PushedProjections:
-    """The message of this name: projections that Client.push_projections sends. dtype "u8", "u16" (the default), "i16", "f32"."""
+    """The message of this name: projections that Client.push_projections sends. rows, columns  of a frame;  frames  how many will come: projections,
+    flat and dark fields together;  dtype  "u8", "u16" (the default), "i16", "f32"."""
     return message(source_pb2.PushedProjections, fields, names={"dtype": FRAME_DTYPES})
 
 
