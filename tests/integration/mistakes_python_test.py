@@ -115,6 +115,18 @@ MISTAKES = [
     ("filter of an iterative algorithm", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="sirt", filter_name="hann", client=c), ValueError,
      ["filter_name is 'hann'", "num_iter, num_block, interpolation"]),
     ("iterations of a direct one", lambda c, **_: octavo.recon(TOMO, THETA, num_iter=50, client=c), ValueError, ["num_iter is 50 with gridrec", "filter_name, filter_par"]),
+    ("iterations of fbp", lambda c, **_: files(iterations=20), ValueError, ["iterations is 20 with fbp", "allowed with sirt, mlem, cgls", "filter"]),
+    ("iterations of gridrec", lambda c, **_: files(algorithm="gridrec", iterations=20), ValueError, ["iterations is 20 with gridrec", "sirt, mlem, cgls"]),
+    ("filter of sirt", lambda c, **_: files(algorithm="sirt", iterations=9, filter="hann"), ValueError, ["filter is 'hann' with sirt", "allowed with fbp", "relaxation"]),
+    ("relaxation of mlem", lambda c, **_: files(algorithm="mlem", iterations=9, relaxation=0.5), ValueError, ["relaxation is 0.5 with mlem", "allowed with sirt"]),
+    ("subsets of cgls", lambda c, **_: files(algorithm="cgls", iterations=9, subsets=4), ValueError, ["subsets is 4 with cgls", "allowed with sirt, mlem"]),
+    ("form of cgls", lambda c, **_: files(algorithm="cgls", iterations=9, form="tomopy"), ValueError, ["form is 'tomopy' with cgls", "allowed with sirt, mlem"]),
+    ("padding of fbp", lambda c, **_: octavo.recon(TOMO, THETA, padding=9, client=c), ValueError, ["padding is 9 with fbp", "allowed with sirt, mlem, cgls"]),
+    ("list of rows", lambda c, **_: files(rows=[1, 2]), ValueError, ["rows is [1, 2]", "a slice", "(begin, end)", "rows=slice(1, 3)", "are 1 and 2"]),
+    ("array of rows", lambda c, **_: files(projections=np.arange(3)), ValueError, ["projections is an array", "a slice", "(begin, end)"]),
+    ("complex projections", lambda c, **_: octavo.recon(TOMO * 1j, THETA, client=c), TypeError, ["tomo is an array of complex64", "real numbers", "np.abs(tomo)"]),
+    ("complex start", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="sirt", num_iter=2, init_recon=np.zeros((2, 16, 16), complex), client=c), TypeError,
+     ["init_recon is an array of complex128", "real numbers"]),
     ("angles", lambda c, **_: octavo.recon(TOMO, THETA[:-1], client=c), ValueError, ["theta has 7 angles, tomo 8", "one for each"]),
     ("two axes", lambda c, **_: octavo.recon(TOMO[:, 0], THETA, client=c), ValueError, ["tomo has the shape (8, 16)", "[angle, slice, column]"]),
     ("degrees", lambda c, **_: octavo.recon(TOMO, np.rad2deg(THETA), client=c), octavo.OctavoError, ["tomography.angles_rad", "degrees"]),
@@ -149,6 +161,9 @@ def pushed_frames(c, frames):
     c.wait_job(job)
 
 
+# Line integrals of a disc.
+LINES = np.broadcast_to(np.sqrt(np.maximum(0, 0.5 - np.linspace(-1, 1, 16, dtype=np.float32) ** 2)), (8, 2, 16)).copy()
+
 # What is done, for it may be meant, with an OctavoWarning that has these words.
 DOUBTS = [
     ("frames without flat fields", lambda c: pushed_frames(c, 8), ["11 frames were given, the job takes 8 (projections, flat and dark fields together", "3 of them"]),
@@ -157,6 +172,12 @@ DOUBTS = [
     ("too many records", lambda c: pushed(c, [RECORDS] * 3), ["256 records more were given than the 128 that the scan takes"]),
     ("too many records, one after the other", lambda c: pushed(c, iter([RECORDS] * 3)), ["more records were given than the 128 that the scan takes"]),
     ("records of more bits", lambda c: pushed(c, [RECORDS], adc_bits=9), ["adc_bits is 9, which are samples of 0 to 511", "up to 1026", "all 16"]),
+    ("transmissions", lambda c: octavo.recon(np.exp(-LINES), THETA, client=c), ["looks like transmissions", "about 1 (1) in the outermost columns", "-log(tomo)"]),
+    ("transmissions as sinograms", lambda c: octavo.recon(np.exp(-LINES).swapaxes(0, 1), THETA, sinogram_order=True, client=c), ["looks like transmissions"]),
+    ("counts", lambda c: octavo.recon((1000 * np.exp(-LINES)).astype("<u2"), THETA, client=c), ["tomo is uint16", "mostly counts"]),
+    ("counts as floats", lambda c: octavo.recon(np.round(1000 * np.exp(-LINES)), THETA, client=c), ["only whole numbers, up to 1000", "counts", "-log("]),
+    ("one iteration of recon", lambda c: octavo.recon(LINES, THETA, algorithm="sirt", client=c), ["num_iter is not given: 1 iteration", "num_iter=100 is usual"]),
+    ("one iteration", lambda c: files(algorithm="mlem"), ["iterations is not given: 1 iteration", "a blur with mlem", "iterations=100 is usual"]),
     ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
 ]
 
@@ -232,6 +253,20 @@ class Mistakes(DaemonTest):
             for volume in self.client.volumes(states=["held"]):
                 if volume.name != self.given["v"]:
                     self.client.discard(volume)
+
+    def test_what_is_right_is_not_doubted(self):
+        noise = np.random.default_rng(3).normal(0, 0.02, LINES.shape).astype(np.float32)
+        wide = 1 + LINES  # an object wider than the detector
+        for i, tomo in enumerate((LINES, LINES + noise, 0.3 * LINES, 5 * LINES, np.ones_like(LINES), np.zeros_like(LINES), wide, np.round(5 * LINES))):
+            with self.subTest(i), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                octavo.recon(tomo, THETA, client=self.client)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            octavo.recon(LINES, THETA, algorithm="sirt", num_iter=1, client=self.client)
+            files(algorithm="sirt", iterations=1)
+            files(algorithm="gridrec", filter="hann", filter_cutoff=0.5, relaxation=0, padding=None)
+            files(algorithm=3, iterations=9, negative_data_to_zero=True, form="tomopy")
 
     def test_other_packages_words(self):
         for i, (theirs, ours) in enumerate(SAME):

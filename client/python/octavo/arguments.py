@@ -54,7 +54,9 @@ def several(field: str, value, what: str) -> tuple:
 
 
 def array(field: str, value, dtype, axes: str = "") -> np.ndarray:
-    """An array of numbers. axes: those that it must have, "[row, column]"; several where "or" stands between them."""
+    """An array of real numbers. axes: those that it must have, "[row, column]"; several where "or" stands between them."""
+    if getattr(getattr(value, "dtype", None), "kind", "") == "c":
+        raise TypeError(f"{field} is {short(value)}; allowed are real numbers: np.abs({field}), np.real({field}) or np.angle({field}) makes them")
     try:
         made = np.asarray(value, dtype)
     except (TypeError, ValueError):
