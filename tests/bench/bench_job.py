@@ -51,7 +51,7 @@ def main():
         file = dict(path="counts.npy", flats="flats.npy", darks="darks.npy")
         for algorithm in a.algorithms.split(","):
             iterative = algorithm != "fbp"
-            work = octavo.tomography(file, algorithm=algorithm, iterations=a.iterations if iterative else None, angles=angles)
+            work = octavo.tomography(file, algorithm=algorithm, iterations=a.iterations if iterative else 1, angles=angles)
             rounds = []
             for _ in range(2):  # the second finds the file in memory and the device's pools filled
                 began = time.perf_counter()

@@ -113,6 +113,7 @@ _ITERATIVE = ("sirt", "mlem", "cgls")
 _USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), ("fbp",)),
             **dict.fromkeys(("iterations", "padding", "stop_change", "stop_residual"), _ITERATIVE), "relaxation": ("sirt",),
             **dict.fromkeys(("subsets", "form"), ("sirt", "mlem")), **dict.fromkeys(("ratio_floor", "negative_data_to_zero"), ("mlem",))}
+_ONE_BY_DEFAULT = ("iterations", "relaxation", "subsets", "filter_cutoff")  # 1 changes nothing
 _USUAL_ITERATIONS = {"sirt": 100, "mlem": 100, "cgls": 20}
 
 
@@ -187,7 +188,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if isinstance(word, str):  # numbers that this does not know are the server's
         given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.CORRECTED else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
-        _check_use(word, {name: value for name, value in given.items() if value is not None})
+        _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
         if iterations is None and ALGORITHMS.name("algorithm", word) in _ITERATIVE:
             _tell_one_iteration(ALGORITHMS.name("algorithm", word), "iterations", 3)
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
@@ -294,6 +295,8 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     if name == "fbp":
         options = _direct_options(called, num_iter, num_block, interpolation, filter_name, filter_par)
     else:
+        if name == "cgls" and num_block not in (None, 1):
+            raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; allowed with sirt and mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
         if num_iter is None:
             _tell_one_iteration(name, "num_iter", 3)
