@@ -23,6 +23,16 @@ def files(**fields):
     return octavo.tomography("scan.h5", **fields)
 
 
+def closed(c):
+    other = octavo.Client(c.address)
+    other.close()
+    return other
+
+
+def replayed(c, file):
+    c.submit_scan(octavo.replay(file), SHAPE)
+
+
 # `c` is a client, `v` a held volume u16 [8, 16, 128], `j` a tomography job that waits for pushed frames (u16 [2, 16]), `s` a scan that waits for
 # records (u16, 64 samples).
 MISTAKES = [
@@ -125,6 +135,7 @@ MISTAKES = [
     ("iterations of gridrec", lambda c, **_: files(algorithm="gridrec", iterations=20), ValueError, ["iterations is 20 with gridrec", "sirt, mlem, cgls"]),
     ("filter of sirt", lambda c, **_: files(algorithm="sirt", iterations=9, filter="hann"), ValueError, ["filter is 'hann' with sirt", "allowed with fbp", "relaxation"]),
     ("relaxation of mlem", lambda c, **_: files(algorithm="mlem", iterations=9, relaxation=0.5), ValueError, ["relaxation is 0.5 with mlem", "allowed with sirt"]),
+    ("blocks of cgls", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="cgls", num_iter=9, num_block=4, client=c), ValueError, ["num_block is 4 with cgls", "sirt and mlem"]),
     ("subsets of cgls", lambda c, **_: files(algorithm="cgls", iterations=9, subsets=4), ValueError, ["subsets is 4 with cgls", "allowed with sirt, mlem"]),
     ("form of cgls", lambda c, **_: files(algorithm="cgls", iterations=9, form="tomopy"), ValueError, ["form is 'tomopy' with cgls", "allowed with sirt, mlem"]),
     ("padding of fbp", lambda c, **_: octavo.recon(TOMO, THETA, padding=9, client=c), ValueError, ["padding is 9 with fbp", "allowed with sirt, mlem, cgls"]),
@@ -145,7 +156,24 @@ MISTAKES = [
     ("percentiles, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, percentiles=(99, 1)), ValueError, ["percentiles is (99.0, 1.0)", "0 <= lo < hi <= 100"]),
     ("levels, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, lo=5, hi=2), ValueError, ["lo is 5 and hi is 2", "lo < hi"]),
     ("image of a subscription", lambda c, **_: c.subscribe("", encoding="png", image="viridis"), ValueError, ["image is 'viridis'", "colour_map"]),
+    # -- names of something else
+    ("job for a volume", lambda c, j, **_: c.commit(j, "x"), ValueError, ["name is 'jobs/", "a job; allowed is a volume, volumes/<id>", "client.wait_job('jobs/", "none yet"]),
+    ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).scan), ValueError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes: volumes/"]),
+    ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).scan), {"mip": {}}), ValueError, ["name is 'scans/", ").volumes: volumes/"]),
+    ("volume for a scan", lambda c, v, **_: c.wait(v), ValueError, ["name is 'volumes/", "a volume; allowed is a scan, scans/<id>", "client.volume, read"]),
+    ("job for a scan", lambda c, j, **_: c.wait(j), ValueError, ["name is 'jobs/", "a job; allowed is a scan", "wait_job"]),
+    ("job pushed to as a scan", lambda c, j, **_: c.push(j, []), ValueError, ["scan is 'jobs/", "push_projections take it"]),
+    ("scan for a job", lambda c, s, **_: c.wait_job(s), ValueError, ["name is 'scans/", "allowed is a job, jobs/<id>", "client.scan, watch, wait"]),
+    ("volumes of a job", lambda c, j, **_: c.volumes(j), ValueError, ["scan is 'jobs/", "client.wait_job('jobs/"]),
+    ("buffer for a volume", lambda c, **_: c.read("buffers/none"), ValueError, ["name is 'buffers/none', a buffer", "client.buffers.read"]),
+    ("volume that is being acquired", lambda c, s, **_: c.read(c.volumes(s)[0]), octavo.OctavoError, ["still being acquired", "client.wait(scan) waits", "client.wait_volume(name)"]),
     # -- servers
+    ("closed client", lambda c, **_: closed(c).info(), ValueError, ["this client is closed", "octavo.Client()"]),
+    ("closed client, streams", lambda c, s, **_: list(closed(c).subscribe(s)), ValueError, ["this client is closed"]),
+    ("closed client, push", lambda c, j, **_: closed(c).push_projections(j, []), ValueError, ["this client is closed"]),
+    (".npy of another byte order", lambda c, **_: replayed(c, "big.npy"), octavo.OctavoError, ["its type '>u2'", "np.save(path, array.astype('<u2'))"]),
+    (".npy of doubles", lambda c, **_: replayed(c, "double.npy"), octavo.OctavoError, ["its type '<f8'", "array.astype('<u2')", "whole numbers", "array.astype('<f4')"]),
+    (".npy in Fortran order", lambda c, **_: replayed(c, "fortran.npy"), octavo.OctavoError, ["Fortran order", "np.save(path, np.ascontiguousarray(array))"]),
     ("address with a scheme", lambda c, **_: octavo.Client("http://localhost:50051"), ValueError, ["address is 'http://localhost:50051'", "host:port and unix:/path"]),
     ("address without a port", lambda c, **_: octavo.Client("localhost"), ValueError, ["address is 'localhost' without a port", "50051"]),
     ("no server", lambda c, **_: octavo.Client("127.0.0.1:1").info(), octavo.OctavoError, ["no octavod answers at 127.0.0.1:1", "OCTAVO_ADDRESS"]),
@@ -220,8 +248,12 @@ class Mistakes(DaemonTest):
 
     def setUp(self):
         scan = self.client.wait(self.client.submit_scan(SOURCE, SHAPE, samples=256, processing=octavo.processing(dtype="u16")).name)
+        records = np.ones((128, 64), "<u2")
+        for name, array in (("big", records.astype(">u2")), ("double", records.astype("<f8")), ("fortran", np.asfortranarray(records))):
+            np.save(os.path.join(self.daemon.root, f"{name}.npy"), array)
         self.given = dict(v=scan.volumes[0], j=self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name,
                           s=self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64).name)
+        self.client.push(self.given["s"], RECORDS[:16], end=False)
 
     def tearDown(self):
         self.client.cancel_job(self.given["j"])
@@ -263,6 +295,8 @@ class Mistakes(DaemonTest):
     def test_what_is_right_is_not_doubted(self):
         noise = np.random.default_rng(3).normal(0, 0.02, LINES.shape).astype(np.float32)
         wide = 1 + LINES  # an object wider than the detector
+        octavo.recon(LINES, THETA, algorithm="cgls", num_iter=2, num_block=1, client=self.client)
+        files(iterations=1)  # what it is anyway
         for i, tomo in enumerate((LINES, LINES + noise, 0.3 * LINES, 5 * LINES, np.ones_like(LINES), np.zeros_like(LINES), wide, np.round(5 * LINES))):
             with self.subTest(i), warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -278,6 +312,14 @@ class Mistakes(DaemonTest):
         for i, (theirs, ours) in enumerate(SAME):
             with self.subTest(i):
                 self.assertEqual(theirs(), ours())
+
+    def test_what_a_frame_shows(self):
+        scan = self.client.volume(self.given["v"]).scan
+        for options, words in ((dict(encoding="png"), "picture of 16 x 128 pixels"), ({}, "array uint16 [16, 128]")):
+            frame = next(iter(self.client.subscribe(scan, ["bscan"], **options)))
+            self.assertLess(len(repr(frame)), 300)
+            for word in (words, "bscan", "volumes/"):
+                self.assertIn(word, str(frame))
 
     def test_what_has_a_name_stands_for_it(self):
         volume = self.client.volume(self.given["v"])

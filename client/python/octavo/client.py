@@ -19,6 +19,7 @@ from octavo import buffers, errors, frames, mapping, push, ring, specs
 from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
+from octavo.names import check_kind
 from octavo.paging import pages
 from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
@@ -46,7 +47,7 @@ class Waveform:
     placement: np.ndarray
     unit: str
     sample_rate_hz: float
-    plot_png: bytes  # empty unless asked for
+    plot_png: bytes = dataclasses.field(repr=False)  # empty unless asked for
 
 
 @explained_methods
@@ -123,6 +124,7 @@ class Client(VolumeCalls, JobCalls):
                         np.concatenate([p.placement for p in parts]).astype(np.int32), parts[0].unit, parts[0].sample_rate_hz, plot_png)
 
     def scan(self, name: str) -> scan_pb2.Scan:
+        check_kind("name", name, "scans")
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name))
 
     def scans(self) -> List[scan_pb2.Scan]:
@@ -131,11 +133,13 @@ class Client(VolumeCalls, JobCalls):
 
     def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
         """The scan now, at every change of state, and twice a second, until its final state."""
+        check_kind("name", name, "scans")
         with errors.raising(self.address):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
         """Waits for the end of a scan. Tells what is in Scan.warnings as Python's warnings (OctavoWarning), as submit_scan does."""
+        check_kind("name", name, "scans")
         last = None
         for last in self.watch(name):
             errors.tell(name, last.warnings)
@@ -143,18 +147,22 @@ class Client(VolumeCalls, JobCalls):
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
         """Other processing from the next volume on."""
+        check_kind("name", name, "scans")
         return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing)))
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
+        check_kind("name", name, "scans")
         return self._call(self._scans.StopScan, scan_pb2.StopScanRequest(name=name))
 
     def cancel(self, name: str) -> scan_pb2.Scan:
         """Ends at once."""
+        check_kind("name", name, "scans")
         return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name))
 
     def mark(self, name: str, marker: str) -> types_pb2.ScanEvent:
         """Puts a marker at the record that is being processed now."""
+        check_kind("name", name, "scans")
         return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker))
 
     # -- sources
@@ -172,6 +180,7 @@ class Client(VolumeCalls, JobCalls):
         reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
         progress   called with each PushResponse
         """
+        check_kind("scan", scan, "scans")
         acquisition = self.scan(scan).spec.acquisition
         pushed = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
                            tell=functools.partial(errors.tell, scan, stacklevel=6))
@@ -185,6 +194,7 @@ class Client(VolumeCalls, JobCalls):
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
         or octavo_ring_open of client/cpp/octavo_ring.h. Good once."""
+        check_kind("scan", scan, "scans")
         return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
 
     def open_ring(self, scan: str) -> ring.Ring:
@@ -205,8 +215,10 @@ class Client(VolumeCalls, JobCalls):
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
         """
-        pushed = push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
-                                       tell=functools.partial(errors.tell, job, stacklevel=6))
+        check_kind("job", job, "jobs")
+        with errors.raising(self.address):
+            pushed = push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
+                                           tell=functools.partial(errors.tell, job, stacklevel=6))
         errors.tell(job, pushed.doubts)
         return pushed.result
 
@@ -298,7 +310,9 @@ class Client(VolumeCalls, JobCalls):
                   tomography jobs slices across z; projections over z);  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
-                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
+                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only.
+                  Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
+                  command line
         """
         request = message(stream_pb2.SubscribeRequest, dict(
             scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
@@ -307,7 +321,8 @@ class Client(VolumeCalls, JobCalls):
         return self._frames(request, timeout)
 
     def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float]) -> Iterator[frames.Frame]:
-        call = self._streams.Subscribe(request, timeout=timeout)
+        with errors.raising(self.address):
+            call = self._streams.Subscribe(request, timeout=timeout)
         came, over = threading.Event(), threading.Event()
         if request.scan:
             threading.Thread(target=self._tell_what_it_waits_for, args=(request.scan, came, over), name="octavo-waits", daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import re
 import warnings
 from typing import Dict, Iterable, List, Optional, Tuple
 
@@ -76,6 +77,22 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
     return result
 
 
+def _advice(error: OctavoError) -> str:
+    """What a Python program does about it; "" where that is not known."""
+    if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
+        return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
+    if "Fortran order" in error.message:
+        return "np.save(path, np.ascontiguousarray(array)) writes it in C order"
+    kind = re.search(r"its type '(.)([uif])(\d+)'", error.message) if error.field == "replay.path" else None
+    if kind is not None:
+        order, letter, size = kind.groups()
+        native = f"<{letter}{size}" if order == ">" and letter + size in ("u2", "i2", "f4") else ""
+        if native:
+            return f"np.save(path, array.astype('{native}')) writes one that can"
+        return "np.save(path, array.astype('<u2')) writes one that can, of whole numbers from 0 to 65535, and array.astype('<f4') of others"
+    return ""
+
+
 @contextlib.contextmanager
 def raising(address: str = ""):
     """What gRPC raises within becomes an OctavoError. `address`: of the server, told where no server answers."""
@@ -86,4 +103,10 @@ def raising(address: str = ""):
         if address and result.code == grpc.StatusCode.UNAVAILABLE and not result.reason:
             result = OctavoError(result.code, f"no octavod answers at {address}: start it, or name another one (Client(\"host:port\"), "
                                               f"OCTAVO_ADDRESS); {result.message}")
+        elif advice := _advice(result):
+            result = OctavoError(result.code, f"{result.message}; {advice}", result.reason, result.field, result.numbers, result.report)
         raise result from None
+    except ValueError as error:
+        if not re.search("RPC.*closed", str(error), re.IGNORECASE):
+            raise
+        raise ValueError("this client is closed (close(), or its `with` block has ended); make another one: octavo.Client()") from None
