@@ -108,12 +108,16 @@ class _Pusher:
         """What a request adds to result.sent."""
         return 1
 
-    def wonders(self) -> bool:
-        """Everything is in, and it is not known whether more was given."""
+    def full(self) -> bool:
+        """Everything that is wanted was given."""
         raise NotImplementedError
 
-    def judge(self) -> None:
-        """Puts into doubts what was given too much or too little, once the push is over."""
+    def surplus(self) -> int:
+        """How much of what was given so far is more than that."""
+        raise NotImplementedError
+
+    def judge(self) -> List[str]:
+        """What was given too much or too little, once the push is over."""
         raise NotImplementedError
 
     # -- what they have in common
@@ -174,21 +178,22 @@ class _Pusher:
             self.changed.wait_for(lambda: connection != self.connection)
 
     def finish(self) -> None:
-        """The push is over. Looks for one more of what was given: an iterator may have none for ever, or need its time."""
+        """The push is over: what is to be said of how much was given? Asks for one more, on a thread of its own: an iterator may need its time, or
+        have nothing for ever."""
+        if self.answer is None or not (self.exhausted or self.full() or self.surplus()):
+            return
+        found: List[str] = []
+
         def look():
             with self.fetching:
-                if not self.exhausted and self.wonders():
+                if not self.exhausted and not self.surplus():
                     self.fetch(self.answer)
+                found.extend(self.judge())
 
-        if not self.exhausted and self.answer is not None and self.wonders():
-            thread = threading.Thread(target=look, name="octavo-look", daemon=True)
-            thread.start()
-            thread.join(LOOK_SECONDS)
-        if self.answer is not None and self.fetching.acquire(timeout=LOOK_SECONDS):
-            try:
-                self.judge()
-            finally:
-                self.fetching.release()
+        thread = threading.Thread(target=look, name="octavo-look", daemon=True)
+        thread.start()
+        thread.join(LOOK_SECONDS)
+        self.doubts.extend(found)
 
     def fetch(self, answer) -> None:
         request = None
@@ -214,7 +219,7 @@ class _RecordPusher(_Pusher):
         self.rest: Iterator = iter(())  # of blocks
         self.following = 0  # the record behind the last block
         self.reached = 0    # the furthest of them within the scan
-        self.surplus = 0    # records given beyond the scan
+        self.beyond = 0     # records given beyond the scan
 
     def hello(self):
         return source_pb2.PushRequest(scan=self.scan)
@@ -239,31 +244,36 @@ class _RecordPusher(_Pusher):
             yield from _parts(first, array, markers, most)
 
     def parts(self, block) -> tuple:
-        return (*block, [])[:3] if isinstance(block, tuple) else (self.following, block, [])
+        return (*block, [])[:3] if isinstance(block, tuple) and len(block) > 1 else (self.following, block, [])
 
     def given(self, first: int, count: int, total: int) -> None:
         self.following = first + count
         if total:
-            self.surplus += max(0, self.following - max(first, total))
+            self.beyond += max(0, self.following - max(first, total))
             self.reached = max(self.reached, min(self.following, total)) if first < total else self.reached
 
-    def wonders(self):
-        return self.surplus == 0 and self.reached >= self.answer.total_records > 0
+    def full(self):
+        return self.reached >= self.answer.total_records > 0
+
+    def surplus(self):
+        return self.beyond
 
     def judge(self):
         total = self.answer.total_records
-        if self.listed and total and self.reached >= total:
+        if self.listed and self.full():
             for block in self.rest:
                 first, array, _ = self.parts(block)
-                self.given(first, len(array) if hasattr(array, "__len__") else 0, total)
-        if self.surplus:
-            self.doubts.append(f"{f'{self.surplus} records more' if self.listed else 'more records'} were given than the {total} that the scan takes, "
-                               "which are those of its pattern and its volumes: what is more is left out")
+                if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # else it is a mistake that nobody asks about any more
+                    self.given(first, len(array), total)
+        if self.beyond:
             self.implied.append(f"More records were pushed than the {total} that the scan takes: what is more is left out, and counted as "
                                 "out_of_range_records.")
-        elif self.end and self.exhausted and total and self.reached < total:
-            self.doubts.append(f"the records that were given end at {self.reached} of the {total} that the scan takes: what is missing of its volumes "
-                               "holds 0 or NaN (Volume.missing_ascans). To go on in another call, give end=False")
+            return [f"{f'{self.beyond} records more' if self.listed else 'more records'} were given than the {total} that the scan takes, "
+                    "which are those of its pattern and its volumes: what is more is left out"]
+        if self.end and self.exhausted and total and not self.full():
+            return [f"the records that were given end at {self.reached} of the {total} that the scan takes: what is missing of its volumes "
+                    "holds 0 or NaN (Volume.missing_ascans). To go on in another call, give end=False"]
+        return []
 
     def lacks(self, request, answer):
         return request.first_record + request.records > answer.next_record
@@ -379,23 +389,28 @@ class _ProjectionPusher(_Pusher):
             self.beyond += 1
             self.first_beyond = min(self.first_beyond, sequence)
 
-    def wonders(self):
-        return self.beyond == 0 and self.answer.status.frames >= self.answer.frames
+    def full(self):
+        return self.answer.status.frames >= self.answer.frames
+
+    def surplus(self):
+        return self.beyond
 
     def judge(self):
         frames, exact = self.answer.frames, self.listed
-        if self.listed and self.answer.status.frames >= frames:
+        if self.listed and self.full():
             for frame in self.rest:
-                self.count_in(int(getattr(frame, "sequence", 0)), frames)
+                if isinstance(getattr(frame, "sequence", None), (int, np.integer)):  # else it is a mistake that nobody asks about any more
+                    self.count_in(frame.sequence, frames)
         elif isinstance(self.rest, _Frames) and self.beyond:  # in their order: the others are beyond, too
             more = operator.length_hint(self.rest, -1)
             exact = more >= 0
             self.given, self.beyond = self.given + max(0, more), self.beyond + max(0, more)
-        if self.beyond:
-            what = "(projections, flat and dark fields together: PushedProjections(frames=))"
-            which = f"those with sequence number {self.first_beyond} and above are left out"
-            self.doubts.append(f"{self.given} frames were given, the job takes {frames} {what}: {self.beyond} of them, {which}" if exact else
-                               f"more frames were given than the {frames} that the job takes {what}: {which}")
+        if not self.beyond:
+            return []
+        what = "(projections, flat and dark fields together: PushedProjections(frames=))"
+        which = f"those with sequence number {self.first_beyond} and above are left out"
+        return [f"{self.given} frames were given, the job takes {frames} {what}: {self.beyond} of them, {which}" if exact else
+                f"more frames were given than the {frames} that the job takes {what}: {which}"]
 
     def lacks(self, request, answer):
         return len(answer.missing) >= 256 or any(r.first <= request.sequence < r.first + r.count for r in answer.missing)
