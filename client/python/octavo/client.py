@@ -19,7 +19,6 @@ from octavo import buffers, errors, frames, mapping, push, ring, specs
 from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
-from octavo.names import check_kind
 from octavo.paging import pages
 from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
                        stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
@@ -124,7 +123,7 @@ class Client(VolumeCalls, JobCalls):
                         np.concatenate([p.placement for p in parts]).astype(np.int32), parts[0].unit, parts[0].sample_rate_hz, plot_png)
 
     def scan(self, name: str) -> scan_pb2.Scan:
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name))
 
     def scans(self) -> List[scan_pb2.Scan]:
@@ -133,13 +132,13 @@ class Client(VolumeCalls, JobCalls):
 
     def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
         """The scan now, at every change of state, and twice a second, until its final state."""
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         with errors.raising(self.address):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
         """Waits for the end of a scan. Tells what is in Scan.warnings as Python's warnings (OctavoWarning), as submit_scan does."""
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         last = None
         for last in self.watch(name):
             errors.tell(name, last.warnings)
@@ -147,22 +146,22 @@ class Client(VolumeCalls, JobCalls):
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
         """Other processing from the next volume on."""
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing)))
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.StopScan, scan_pb2.StopScanRequest(name=name))
 
     def cancel(self, name: str) -> scan_pb2.Scan:
         """Ends at once."""
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name))
 
     def mark(self, name: str, marker: str) -> types_pb2.ScanEvent:
         """Puts a marker at the record that is being processed now."""
-        check_kind("name", name, "scans")
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker))
 
     # -- sources
@@ -180,7 +179,7 @@ class Client(VolumeCalls, JobCalls):
         reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
         progress   called with each PushResponse
         """
-        check_kind("scan", scan, "scans")
+        errors.check_kind("scan", scan, "scans")
         acquisition = self.scan(scan).spec.acquisition
         pushed = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
                            tell=functools.partial(errors.tell, scan, stacklevel=6))
@@ -194,7 +193,7 @@ class Client(VolumeCalls, JobCalls):
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
         or octavo_ring_open of client/cpp/octavo_ring.h. Good once."""
-        check_kind("scan", scan, "scans")
+        errors.check_kind("scan", scan, "scans")
         return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
 
     def open_ring(self, scan: str) -> ring.Ring:
@@ -215,7 +214,7 @@ class Client(VolumeCalls, JobCalls):
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
         """
-        check_kind("job", job, "jobs")
+        errors.check_kind("job", job, "jobs")
         with errors.raising(self.address):
             pushed = push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
                                            tell=functools.partial(errors.tell, job, stacklevel=6))

@@ -77,6 +77,29 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
     return result
 
 
+# What the server's names begin with: what they are, and what takes them.
+_KINDS = {"scans": ("a scan", "client.scan, watch, wait, stop, cancel and push take it"),
+          "jobs": ("a job", "client.job, watch_job, wait_job, cancel_job and push_projections take it"),
+          "volumes": ("a volume", "client.volume, read, commit, derive, spill and discard take it"),
+          "buffers": ("a buffer", "client.buffers.read, write, apply and destroy take it")}
+_NAME = re.compile("(scans|jobs|volumes|buffers)/[0-9a-z]+-[0-9a-f]+")
+
+
+def other_kind(name: str, wanted: str) -> str:
+    """Of which kind a name is, "scans", if that is another one than `wanted`; else ""."""
+    match = _NAME.fullmatch(name)
+    return match.group(1) if match is not None and match.group(1) != wanted else ""
+
+
+def check_kind(argument: str, name: str, wanted: str, more: str = "") -> None:
+    """The error of the server, which knows nothing of that name, for the name of something else than `wanted` ("scans"), with what it is.
+    more: to say of it."""
+    kind = other_kind(name, wanted)
+    if kind:
+        raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. "
+                                                     f"{more or _KINDS[kind][1]}", f"NO_{wanted[:-1].upper()}", argument)
+
+
 def _advice(error: OctavoError) -> str:
     """What a Python program does about it; "" where that is not known."""
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":

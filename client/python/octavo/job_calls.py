@@ -8,7 +8,6 @@ import grpc
 
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods, message
-from octavo.names import check_kind
 from octavo.paging import pages
 from octavo.session import Session
 from octavo.v1 import job_pb2
@@ -38,7 +37,7 @@ class JobCalls:
         return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
 
     def job(self, name: str) -> job_pb2.Job:
-        check_kind("name", name, "jobs")
+        errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
 
     def jobs(self, states: Sequence[Union[str, int]] = ()) -> List[job_pb2.Job]:
@@ -48,13 +47,13 @@ class JobCalls:
 
     def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
         """The job now, at every change, and twice a second, until its final state."""
-        check_kind("name", name, "jobs")
+        errors.check_kind("name", name, "jobs")
         with errors.raising(self.address):
             yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
 
     def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:
         """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
-        check_kind("name", name, "jobs")
+        errors.check_kind("name", name, "jobs")
         last = None
         for last in self.watch_job(name):
             errors.tell(name, last.warnings)
@@ -65,5 +64,5 @@ class JobCalls:
 
     def cancel_job(self, name: str) -> job_pb2.Job:
         """Ends a job at any time; all its memory is free again."""
-        check_kind("name", name, "jobs")
+        errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name))

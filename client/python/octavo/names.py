@@ -40,20 +40,6 @@ def short(value) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# What the server's names begin with: what they are, and what takes them.
-_KINDS = {"scans": ("a scan", "client.scan, watch, wait, stop, cancel and push take it"),
-          "jobs": ("a job", "client.job, watch_job, wait_job, cancel_job and push_projections take it"),
-          "volumes": ("a volume", "client.volume, read, commit, derive, spill and discard take it"),
-          "buffers": ("a buffer", "client.buffers.read, write, apply and destroy take it")}
-
-
-def check_kind(argument: str, name: str, wanted: str, more: str = "") -> None:
-    """ValueError for the name of something else than `wanted` ("scans"). more: to say of it."""
-    kind = name.partition("/")[0]
-    if kind in _KINDS and kind != wanted:
-        raise ValueError(f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. {more or _KINDS[kind][1]}")
-
-
 _OF: Dict[str, "Names"] = {}  # by the full name of the enum
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from octavo import buffers, errors, formats
 from octavo.arguments import explained, explained_methods, message
 from octavo.frames import NUMPY
-from octavo.names import Names, check_kind
+from octavo.names import Names
 from octavo.paging import pages
 from octavo.session import Lease
 from octavo.v1 import operation_pb2, types_pb2, volume_pb2
@@ -42,8 +42,8 @@ class VolumeCalls:
     """What octavo.Client does with volumes."""
 
     def _check_volume(self, name: str) -> None:
-        """ValueError for the name of a scan or job, which says what volumes it has."""
-        more, kind = "", name.partition("/")[0]
+        """An error for the name of a scan or job, which says what volumes it has."""
+        more, kind = "", errors.other_kind(name, "volumes")
         if kind in ("scans", "jobs"):
             try:
                 volumes = list((self.scan(name) if kind == "scans" else self.job(name)).volumes)
@@ -52,11 +52,11 @@ class VolumeCalls:
             wait = f"client.{'wait' if kind == 'scans' else 'wait_job'}({name!r}).volumes"
             some = ", ".join(volumes[:4]) + (" …" if len(volumes) > 4 else "")
             more = f"Its volumes are those of {wait}: {some or 'none yet'}"
-        check_kind("name", name, "volumes", more)
+        errors.check_kind("name", name, "volumes", more)
 
     def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
         """Volumes the server holds in any tier (or in `states`: "held", "committed", "discarded", ...), oldest first. Those of a job: Job.volumes."""
-        check_kind("scan", scan, "scans", f"Its volumes are those of client.wait_job({scan!r}).volumes" if scan.startswith("jobs/") else "")
+        errors.check_kind("scan", scan, "scans", f"Its volumes are those of client.wait_job({scan!r}).volumes" if scan.startswith("jobs/") else "")
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
             scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
 
