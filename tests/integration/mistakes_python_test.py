@@ -89,6 +89,7 @@ MISTAKES = [
     ("argument of another", lambda c, **_: c.submit_scan(SOURCE, SHAPE, window="hann"), TypeError, ["submit_scan() has no argument 'window'", "octavo.processing() takes it"]),
     ("argument, in the singular", lambda c, **_: octavo.raster(203, 4, volume=1), TypeError, ["raster() has no argument 'volume'; did you mean 'volumes'?"]),
     ("argument, cut short", lambda c, **_: octavo.raster(203, 4, extent=2), TypeError, ["no argument 'extent'; did you mean 'extent_x_mm'?", "extent_y_mm"]),
+    ("argument, begun", lambda c, **_: octavo.recon(TOMO, THETA, relax=1.0, client=c), TypeError, ["no argument 'relax'; did you mean 'relaxation'?"]),
     ("argument of TomoPy's circ_mask", lambda c, **_: octavo.recon(TOMO, THETA, ratio=1.0, client=c), TypeError, ["no argument 'ratio'; did you mean 'mask'?"]),
     ("argument of TomoPy's recon", lambda c, **_: files(num_iter=9), TypeError, ["no argument 'num_iter'; did you mean 'iterations'?"]),
     ("filter of TomoPy's recon", lambda c, **_: files(filter_name="hann"), TypeError, ["no argument 'filter_name'; did you mean 'filter'?"]),

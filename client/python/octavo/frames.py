@@ -52,7 +52,8 @@ class Frame:
         """What it is, not what it holds."""
         what = (f"array {self.array.dtype} {list(self.array.shape)}" if self.array is not None else
                 f"picture of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes" if self.data else f"{self.event!r}")
-        return (f"<octavo.Frame {self.sequence}: {self.product}{' ' + self.axis if self.axis else ''} of {self.volume or self.scan}, {what}, "
+        axis = f" {self.axis}" if self.axis and not self.event else ""
+        return (f"<octavo.Frame {self.sequence}: {self.product}{axis} of {self.volume or self.scan}, {what}, "
                 f"dropped_before {self.dropped_before}>")
 
 
