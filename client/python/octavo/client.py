@@ -207,8 +207,8 @@ class Client(VolumeCalls, JobCalls):
 
         frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections, angles_rad, flats, darks) makes them of
                    arrays; as many in all as PushedProjections(frames=) of the job says, projections, flat and dark fields together (more of
-                   them are left out, with an OctavoWarning: to know, one more is asked for than is sent); or a function from the runs (first, count) of frames that the job lacks to such frames, to go on with
-                   what another client began
+                   them are left out, with an OctavoWarning: to know, one more is asked for than is sent); or a function from the runs
+                   (first, count) of frames that the job lacks to such frames, to go on with what another client began
         end        after the last frame, say that no more will come: the job goes on with what it has, once everybody who pushes has said so (any
                    number of clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
