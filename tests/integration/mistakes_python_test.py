@@ -3,6 +3,7 @@ changes nothing. Row: the call, the kind of error, words that it must have. And 
 
 import os
 import unittest
+import warnings
 
 import numpy as np
 
@@ -20,6 +21,16 @@ def spec(**fields):
 
 def files(**fields):
     return octavo.tomography("scan.h5", **fields)
+
+
+def closed(c):
+    other = octavo.Client(c.address)
+    other.close()
+    return other
+
+
+def replayed(c, file):
+    c.submit_scan(octavo.replay(file), SHAPE)
 
 
 # `c` is a client, `v` a held volume u16 [8, 16, 128], `j` a tomography job that waits for pushed frames (u16 [2, 16]), `s` a scan that waits for
@@ -76,12 +87,19 @@ MISTAKES = [
     # -- arguments that there are not
     ("argument", lambda c, **_: octavo.raster(16, 8, volums=3), TypeError, ["raster() has no argument 'volums'", "volumes", "did you mean 'volumes'"]),
     ("argument of another", lambda c, **_: c.submit_scan(SOURCE, SHAPE, window="hann"), TypeError, ["submit_scan() has no argument 'window'", "octavo.processing() takes it"]),
+    ("argument, in the singular", lambda c, **_: octavo.raster(203, 4, volume=1), TypeError, ["raster() has no argument 'volume'; did you mean 'volumes'?"]),
+    ("argument, cut short", lambda c, **_: octavo.raster(203, 4, extent=2), TypeError, ["no argument 'extent'; did you mean 'extent_x_mm'?", "extent_y_mm"]),
+    ("argument, begun", lambda c, **_: octavo.recon(TOMO, THETA, relax=1.0, client=c), TypeError, ["no argument 'relax'; did you mean 'relaxation'?"]),
+    ("argument of TomoPy's circ_mask", lambda c, **_: octavo.recon(TOMO, THETA, ratio=1.0, client=c), TypeError, ["no argument 'ratio'; did you mean 'mask'?"]),
+    ("argument of TomoPy's recon", lambda c, **_: files(num_iter=9), TypeError, ["no argument 'num_iter'; did you mean 'iterations'?"]),
+    ("filter of TomoPy's recon", lambda c, **_: files(filter_name="hann"), TypeError, ["no argument 'filter_name'; did you mean 'filter'?"]),
+    ("levels of a scan", lambda c, **_: c.submit_scan(SOURCE, SHAPE, levels=(0, 60)), TypeError, ["no argument 'levels'; octavo.processing() takes it"]),
     ("argument of another job", lambda c, **_: c.submit_job(files(), algorithm="sirt"), TypeError, ["submit_job() has no argument 'algorithm'", "octavo.tomography() takes it"]),
     ("field of a dict", lambda c, **_: spec(retention=dict(hold_slot=3)), TypeError, ["retention.hold_slot is no field", "retention.hold_slots", "did you mean"]),
     ("field of an operation", lambda c, v, **_: c.derive(v, {"mip": {"axes": 2}}), TypeError, ["mip.axes is no field", "mip.axis"]),
     ("argument of replay", lambda c, **_: octavo.replay("a.raw", loop=3), TypeError, ["'loop'", "loops", "did you mean 'loops'"]),
     ("argument of commit", lambda c, v, **_: c.commit(v, "x", compresion=3), TypeError, ["commit() has no argument 'compresion'", "codec"]),
-    ("argument of recon", lambda c, **_: octavo.recon(TOMO, THETA, iterations=5, client=c), TypeError, ["recon() has no argument 'iterations'", "num_iter"]),
+    ("argument of recon", lambda c, **_: octavo.recon(TOMO, THETA, iterations=5, client=c), TypeError, ["recon() has no argument 'iterations'; did you mean 'num_iter'?"]),
     ("argument of preparation", lambda c, **_: octavo.preparation(ring="sorting"), TypeError, ["'ring'", "did you mean 'rings'"]),
     ("argument of the client", lambda c, **_: octavo.Client(adress="localhost:50051"), TypeError, ["'adress'", "did you mean 'address'"]),
     # -- values
@@ -114,6 +132,19 @@ MISTAKES = [
     ("filter of an iterative algorithm", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="sirt", filter_name="hann", client=c), ValueError,
      ["filter_name is 'hann'", "num_iter, num_block, interpolation"]),
     ("iterations of a direct one", lambda c, **_: octavo.recon(TOMO, THETA, num_iter=50, client=c), ValueError, ["num_iter is 50 with gridrec", "filter_name, filter_par"]),
+    ("iterations of fbp", lambda c, **_: files(iterations=20), ValueError, ["iterations is 20 with fbp", "allowed with sirt, mlem, cgls", "filter"]),
+    ("iterations of gridrec", lambda c, **_: files(algorithm="gridrec", iterations=20), ValueError, ["iterations is 20 with gridrec", "sirt, mlem, cgls"]),
+    ("filter of sirt", lambda c, **_: files(algorithm="sirt", iterations=9, filter="hann"), ValueError, ["filter is 'hann' with sirt", "allowed with fbp", "relaxation"]),
+    ("relaxation of mlem", lambda c, **_: files(algorithm="mlem", iterations=9, relaxation=0.5), ValueError, ["relaxation is 0.5 with mlem", "allowed with sirt"]),
+    ("blocks of cgls", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="cgls", num_iter=9, num_block=4, client=c), ValueError, ["num_block is 4 with cgls", "sirt and mlem"]),
+    ("subsets of cgls", lambda c, **_: files(algorithm="cgls", iterations=9, subsets=4), ValueError, ["subsets is 4 with cgls", "allowed with sirt, mlem"]),
+    ("form of cgls", lambda c, **_: files(algorithm="cgls", iterations=9, form="tomopy"), ValueError, ["form is 'tomopy' with cgls", "allowed with sirt, mlem"]),
+    ("padding of fbp", lambda c, **_: octavo.recon(TOMO, THETA, padding=9, client=c), ValueError, ["padding is 9 with fbp", "allowed with sirt, mlem, cgls"]),
+    ("list of rows", lambda c, **_: files(rows=[1, 2]), ValueError, ["rows is [1, 2]", "a slice", "(begin, end)", "rows=slice(1, 3)", "are 1 and 2"]),
+    ("array of rows", lambda c, **_: files(projections=np.arange(3)), ValueError, ["projections is an array", "a slice", "(begin, end)"]),
+    ("complex projections", lambda c, **_: octavo.recon(TOMO * 1j, THETA, client=c), TypeError, ["tomo is an array of complex64", "real numbers", "np.abs(tomo)"]),
+    ("complex start", lambda c, **_: octavo.recon(TOMO, THETA, algorithm="sirt", num_iter=2, init_recon=np.zeros((2, 16, 16), complex), client=c), TypeError,
+     ["init_recon is an array of complex128", "real numbers"]),
     ("angles", lambda c, **_: octavo.recon(TOMO, THETA[:-1], client=c), ValueError, ["theta has 7 angles, tomo 8", "one for each"]),
     ("two axes", lambda c, **_: octavo.recon(TOMO[:, 0], THETA, client=c), ValueError, ["tomo has the shape (8, 16)", "[angle, slice, column]"]),
     ("degrees", lambda c, **_: octavo.recon(TOMO, np.rad2deg(THETA), client=c), octavo.OctavoError, ["tomography.angles_rad", "degrees"]),
@@ -126,11 +157,63 @@ MISTAKES = [
     ("percentiles, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, percentiles=(99, 1)), ValueError, ["percentiles is (99.0, 1.0)", "0 <= lo < hi <= 100"]),
     ("levels, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, lo=5, hi=2), ValueError, ["lo is 5 and hi is 2", "lo < hi"]),
     ("image of a subscription", lambda c, **_: c.subscribe("", encoding="png", image="viridis"), ValueError, ["image is 'viridis'", "colour_map"]),
+    # -- names of something else
+    ("job for a volume", lambda c, j, **_: c.commit(j, "x"), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a volume, volumes/<id>", "client.wait_job('jobs/", "none yet"]),
+    ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).scan), octavo.OctavoError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes: volumes/"]),
+    ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).scan), {"mip": {}}), octavo.OctavoError, ["name is 'scans/", ").volumes: volumes/"]),
+    ("volume for a scan", lambda c, v, **_: c.wait(v), octavo.OctavoError, ["name is 'volumes/", "a volume; allowed is a scan, scans/<id>", "client.volume, read"]),
+    ("job for a scan", lambda c, j, **_: c.wait(j), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a scan", "wait_job"]),
+    ("job pushed to as a scan", lambda c, j, **_: c.push(j, []), octavo.OctavoError, ["scan is 'jobs/", "push_projections take it"]),
+    ("scan for a job", lambda c, s, **_: c.wait_job(s), octavo.OctavoError, ["name is 'scans/", "allowed is a job, jobs/<id>", "client.scan, watch, wait"]),
+    ("volumes of a job", lambda c, j, **_: c.volumes(j), octavo.OctavoError, ["scan is 'jobs/", "client.wait_job('jobs/"]),
+    ("buffer for a volume", lambda c, **_: c.read("buffers/1a2b-3c4d"), octavo.OctavoError, ["name is 'buffers/1a2b-3c4d', a buffer", "client.buffers.read"]),
+    ("volume that is being acquired", lambda c, s, **_: c.read(c.volumes(s)[0]), octavo.OctavoError, ["still being acquired", "client.wait(scan) waits", "client.wait_volume(name)"]),
     # -- servers
+    ("closed client", lambda c, **_: closed(c).info(), ValueError, ["this client is closed", "octavo.Client()"]),
+    ("closed client, streams", lambda c, s, **_: list(closed(c).subscribe(s)), ValueError, ["this client is closed"]),
+    ("closed client, push", lambda c, j, **_: closed(c).push_projections(j, []), ValueError, ["this client is closed"]),
+    (".npy of another byte order", lambda c, **_: replayed(c, "big.npy"), octavo.OctavoError, ["its type '>u2'", "np.save(path, array.astype('<u2'))"]),
+    (".npy of doubles", lambda c, **_: replayed(c, "double.npy"), octavo.OctavoError, ["its type '<f8'", "array.astype('<u2')", "whole numbers", "array.astype('<f4')"]),
+    (".npy in Fortran order", lambda c, **_: replayed(c, "fortran.npy"), octavo.OctavoError, ["Fortran order", "np.save(path, np.ascontiguousarray(array))"]),
     ("address with a scheme", lambda c, **_: octavo.Client("http://localhost:50051"), ValueError, ["address is 'http://localhost:50051'", "host:port and unix:/path"]),
     ("address without a port", lambda c, **_: octavo.Client("localhost"), ValueError, ["address is 'localhost' without a port", "50051"]),
     ("no server", lambda c, **_: octavo.Client("127.0.0.1:1").info(), octavo.OctavoError, ["no octavod answers at 127.0.0.1:1", "OCTAVO_ADDRESS"]),
     ("no such volume", lambda c, **_: c.read("volumes/none"), octavo.OctavoError, ["no volume volumes/none"]),
+]
+
+ALL_ZERO, RECORDS = np.zeros((128, 64), "<u2"), np.tile(np.arange(900, 1028, 2, dtype="<u2"), (128, 1))
+
+
+def pushed(c, blocks, **fields):
+    scan = c.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64, **fields)
+    c.push(scan, blocks)
+    c.wait(scan)
+
+
+def pushed_frames(c, frames):
+    job = c.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=frames)))
+    c.push_projections(job, octavo.projection_frames(np.ones((8, 2, 16), "<u2"), THETA, flats=np.full((3, 2, 16), 2, "<u2")))
+    c.wait_job(job)
+
+
+# Line integrals of a disc.
+LINES = np.broadcast_to(np.sqrt(np.maximum(0, 0.5 - np.linspace(-1, 1, 16, dtype=np.float32) ** 2)), (8, 2, 16)).copy()
+
+# What is done, for it may be meant, with an OctavoWarning that has these words.
+DOUBTS = [
+    ("frames without flat fields", lambda c: pushed_frames(c, 8), ["11 frames were given, the job takes 8 (projections, flat and dark fields together", "3 of them"]),
+    ("half of the records", lambda c: pushed(c, [RECORDS[:64]]), ["end at 64 of the 128 that the scan takes", "end=False"]),
+    ("no records", lambda c: pushed(c, []), ["end at 0 of the 128"]),
+    ("too many records", lambda c: pushed(c, [RECORDS] * 3), ["256 records more were given than the 128 that the scan takes"]),
+    ("too many records, one after the other", lambda c: pushed(c, iter([RECORDS] * 3)), ["more records were given than the 128 that the scan takes"]),
+    ("records of more bits", lambda c: pushed(c, [RECORDS], adc_bits=9), ["adc_bits is 9, which are samples of 0 to 511", "up to 1026", "all 16"]),
+    ("transmissions", lambda c: octavo.recon(np.exp(-LINES), THETA, client=c), ["looks like transmissions", "about 1 (1) in the outermost columns", "-log(tomo)"]),
+    ("transmissions as sinograms", lambda c: octavo.recon(np.exp(-LINES).swapaxes(0, 1), THETA, sinogram_order=True, client=c), ["looks like transmissions"]),
+    ("counts", lambda c: octavo.recon((1000 * np.exp(-LINES)).astype("<u2"), THETA, client=c), ["tomo is uint16", "mostly counts"]),
+    ("counts as floats", lambda c: octavo.recon(np.round(1000 * np.exp(-LINES)), THETA, client=c), ["only whole numbers, up to 1000", "counts", "-log("]),
+    ("one iteration of recon", lambda c: octavo.recon(LINES, THETA, algorithm="sirt", client=c), ["num_iter is not given: 1 iteration", "num_iter=100 is usual"]),
+    ("one iteration", lambda c: files(algorithm="mlem"), ["iterations is not given: 1 iteration", "a blur with mlem", "iterations=100 is usual"]),
+    ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
 ]
 
 # Other words for the same: the message that comes out is that of the word here.
@@ -166,8 +249,12 @@ class Mistakes(DaemonTest):
 
     def setUp(self):
         scan = self.client.wait(self.client.submit_scan(SOURCE, SHAPE, samples=256, processing=octavo.processing(dtype="u16")).name)
+        records = np.ones((128, 64), "<u2")
+        for name, array in (("big", records.astype(">u2")), ("double", records.astype("<f8")), ("fortran", np.asfortranarray(records))):
+            np.save(os.path.join(self.daemon.root, f"{name}.npy"), array)
         self.given = dict(v=scan.volumes[0], j=self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name,
                           s=self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64).name)
+        self.client.push(self.given["s"], RECORDS[:16], end=False)
 
     def tearDown(self):
         self.client.cancel_job(self.given["j"])
@@ -195,10 +282,45 @@ class Mistakes(DaemonTest):
                     self.fail("nothing was said")
         self.assertEqual(self.all(), before)
 
+    def test_each_doubt_is_told(self):
+        for name, call, words in DOUBTS:
+            with self.subTest(name), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                call(self.client)
+                said = [str(warning.message) for warning in caught if warning.category is octavo.OctavoWarning and warning.filename == __file__]
+                self.assertTrue(any(all(word in text for word in words) for text in said), said)
+            for volume in self.client.volumes(states=["held"]):
+                if volume.name != self.given["v"]:
+                    self.client.discard(volume)
+
+    def test_what_is_right_is_not_doubted(self):
+        noise = np.random.default_rng(3).normal(0, 0.02, LINES.shape).astype(np.float32)
+        wide = 1 + LINES  # an object wider than the detector
+        octavo.recon(LINES, THETA, algorithm="cgls", num_iter=2, num_block=1, client=self.client)
+        files(iterations=1)  # what it is anyway
+        for i, tomo in enumerate((LINES, LINES + noise, 0.3 * LINES, 5 * LINES, np.ones_like(LINES), np.zeros_like(LINES), wide, np.round(5 * LINES))):
+            with self.subTest(i), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                octavo.recon(tomo, THETA, client=self.client)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            octavo.recon(LINES, THETA, algorithm="sirt", num_iter=1, client=self.client)
+            files(algorithm="sirt", iterations=1)
+            files(algorithm="gridrec", filter="hann", filter_cutoff=0.5, relaxation=0, padding=None)
+            files(algorithm=3, iterations=9, negative_data_to_zero=True, form="tomopy")
+
     def test_other_packages_words(self):
         for i, (theirs, ours) in enumerate(SAME):
             with self.subTest(i):
                 self.assertEqual(theirs(), ours())
+
+    def test_what_a_frame_shows(self):
+        scan = self.client.volume(self.given["v"]).scan
+        for options, words in ((dict(encoding="png"), "picture of 16 x 128 pixels"), ({}, "array uint16 [16, 128]")):
+            frame = next(iter(self.client.subscribe(scan, ["bscan"], **options)))
+            self.assertLess(len(repr(frame)), 300)
+            for word in (words, "bscan", "volumes/"):
+                self.assertIn(word, str(frame))
 
     def test_what_has_a_name_stands_for_it(self):
         volume = self.client.volume(self.given["v"])

@@ -7,6 +7,7 @@ import sys
 import threading
 import unittest
 import urllib.request
+import warnings
 
 import grpc
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from harness import BUILD, DaemonTest, octavo
 from pushing import CuttingProxy, RawStream
 from octavo.v1 import scan_pb2, source_pb2
+
+push_module = sys.modules["octavo.push"]  # octavo.push is the function
 
 SAMPLES = 128
 ASCANS, BSCANS = 32, 8
@@ -414,6 +417,64 @@ class Push(DaemonTest):
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
         self.check(scan, 0)
+
+    def told(self, scan, blocks, **options):
+        """The client's warnings of a push, the scan's end, and the result."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = self.client.push(scan, blocks, **options)
+        for warning in caught:
+            self.assertEqual((warning.category, warning.filename), (octavo.OctavoWarning, __file__))
+        return [str(warning.message) for warning in caught], result
+
+    def test_fewer_records_than_the_scan_takes_are_told(self):
+        for blocks, reached in ([records(0, VOLUME)], VOLUME), ([], 0), (iter(()), 0), (lambda first: [records(first, 40)], 40), ([(100, records(100, 60))], 160):
+            scan = self.submit()
+            said, result = self.told(scan, blocks)
+            self.assertTrue(result.done)
+            self.assertEqual(len([text for text in said if f"{scan}: the records that were given end at {reached} of the {2 * VOLUME}" in text]), 1, said)
+            self.client.wait(scan)
+            for volume in self.client.volumes(scan):
+                self.client.discard(volume.name)
+        # Not where another call goes on, where the scan takes any number, or where it has all.
+        scan = self.submit()
+        self.assertEqual(self.told(scan, [records(0, 40)], end=False)[0], [])
+        self.assertEqual(self.told(scan, [records(40, 2 * VOLUME - 40)])[0], [])
+        endless = self.submit(volumes=0)
+        self.assertEqual([text for text in self.told(endless, [records(0, VOLUME + 7)])[0] if "takes" in text], [])
+        self.client.wait(endless)
+
+    def test_a_first_block_that_cannot_be_meant_is_told(self):
+        raw = records(0, VOLUME)
+        for block, fields, words in ((raw, dict(adc_bits=10), ["adc_bits is 10, which are samples of 0 to 1023", "all 16"]),
+                                     (raw.astype("<i2") - 9000, dict(adc_bits=12, raw_type="i16"), ["-4096 to 4095", "up to -"]),
+                                     (raw * 0, {}, ["first 256 records are all 0"]), (raw * 0, dict(adc_bits=12), ["are all 0"])):
+            scan = self.submit(volumes=1, **fields)
+            said, result = self.told(scan, block)
+            self.assertTrue(result.done)
+            self.assertEqual(len(said), 1, said)
+            for word in words:
+                self.assertIn(word, said[0])
+        raw[5, 7] = 60000  # a broken sample
+        for block, fields in ((raw, dict(adc_bits=12)), (raw, {}), (np.where(raw > 2500, raw, 0), dict(adc_bits=12)), (raw.astype("<f4"), dict(raw_type="f32"))):
+            self.assertEqual(self.told(self.submit(volumes=1, **fields), block)[0], [])
+
+    def test_an_iterator_that_has_nothing_more_for_ever(self):
+        """Once all is in, the push waits for it no longer than for a sign of more."""
+        scan = self.submit(volumes=1)
+        never = threading.Event()
+
+        def blocks():
+            yield records(0, VOLUME)
+            never.wait()
+
+        looked, push_module.LOOK_SECONDS = push_module.LOOK_SECONDS, 0.1
+        try:
+            said, result = self.told(scan, blocks())
+        finally:
+            push_module.LOOK_SECONDS = looked
+            never.set()
+        self.assertEqual((said, result.done, result.next_record), ([], True, VOLUME))
 
     def test_the_callers_own_error_comes_back_to_him(self):
         scan = self.submit()

@@ -1,5 +1,6 @@
 """Projections that clients push to a tomography job: in any order, over several connections, with previews; the result is that of the file."""
 
+import itertools
 import json
 import os
 import shutil
@@ -189,6 +190,28 @@ class TomographyPush(DaemonTest):
         # What is missing is told by the files.
         with open(self.client.commit(end.volumes[0], "gaps", format="npy").uri + ".json") as file:
             self.assertEqual(json.load(file)["processing"]["missing_frames"], dict(count=3, of=29, first_ranges=[[12, 2], [28, 1]]))
+
+    def test_more_frames_than_the_job_takes_are_told(self):
+        projections, flats, darks, angles = phantom()  # 24, 3, 2
+        all_of_them = lambda: octavo.projection_frames(projections, angles, flats, darks)
+        frames = list(all_of_them())
+        together = "frames were given, the job takes 24 (projections, flat and dark fields together: PushedProjections(frames=))"
+        cases = [(all_of_them(), f"29 {together}: 5 of them, those with sequence number 24 and above are left out"), (frames, f"29 {together}: 5 of them"),
+                 (frames[:24], ""), (frames[20:24] + frames[:24], ""),
+                 (frames[::-1], "left out"), ((f for f in frames), "more frames were given than the 24 that the job takes"),
+                 (itertools.chain(frames, itertools.repeat(frames[-1])), "more frames were given than the 24 that the job takes")]
+        for given, words in cases:
+            job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=32, frames=24)))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = self.client.push_projections(job, given)
+            self.assertEqual((result.done, result.missing), (True, []))
+            self.assertEqual([w.filename for w in caught], [__file__] * bool(words))
+            for warning in caught:
+                self.assertIn(words, str(warning.message))
+                self.assertIn(f"{job.name}: ", str(warning.message))
+            self.client.cancel_job(job.name)
+            self.client.wait_job(job.name, check=False)
 
     def test_half_of_the_frames_by_either_policy(self):
         """Of a scan that breaks off: seeds and shares vary."""

@@ -78,7 +78,7 @@ class Tomography(DaemonTest):
                 fields = dict(algorithm=algorithm, iterations=iterations, angles=angles, prepare=self.ready)
                 _, volume = self.made(octavo.tomography("middle.npy", **fields))
                 _, off = self.made(octavo.tomography("off.npy", center=66.37, **fields))
-                _, padded = self.made(octavo.tomography("middle.npy", padding=30, **fields))
+                _, padded = self.made(octavo.tomography("middle.npy", padding=30 if algorithm != "fbp" else None, **fields))
                 got, moved = psnr(volume[0], truth), psnr(off[0], truth)
                 print(f"{algorithm}: PSNR {got:.2f} dB, axis off the middle {moved:.2f} dB, padded {psnr(padded[0], truth):.2f} dB")
                 self.assertGreater(got, bar)

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
-from octavo.names import Names, closest, short
+from octavo.names import Names, closest, likest, short
 
 _WHOLE = {Field.CPPTYPE_INT32: (-2 ** 31, 2 ** 31 - 1), Field.CPPTYPE_UINT32: (0, 2 ** 32 - 1), Field.CPPTYPE_INT64: (-2 ** 63, 2 ** 63 - 1),
           Field.CPPTYPE_UINT64: (0, 2 ** 64 - 1)}
@@ -54,7 +54,9 @@ def several(field: str, value, what: str) -> tuple:
 
 
 def array(field: str, value, dtype, axes: str = "") -> np.ndarray:
-    """An array of numbers. axes: those that it must have, "[row, column]"; several where "or" stands between them."""
+    """An array of real numbers. axes: those that it must have, "[row, column]"; several where "or" stands between them."""
+    if getattr(getattr(value, "dtype", None), "kind", "") == "c":
+        raise TypeError(f"{field} is {short(value)}; allowed are real numbers: np.abs({field}), np.real({field}) or np.angle({field}) makes them")
     try:
         made = np.asarray(value, dtype)
     except (TypeError, ValueError):
@@ -153,6 +155,12 @@ def text(label: str, value) -> str:
 
 # -- arguments
 
+# Words for the same argument: of octavo.tomography, of octavo.recon (TomoPy's), of other functions of TomoPy.
+_SAME = (("iterations", "num_iter", "n_iter", "niter"), ("filter", "filter_name"), ("subsets", "num_block"), ("angles", "theta", "angles_rad"),
+         ("initial", "init_recon", "init"), ("mask", "ratio", "mask_ratio"), ("center", "cor", "rotation_center", "rot_center"),
+         ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"))
+
+
 def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable:
     """For functions that people call: an argument that there is not is a TypeError that says which there are, and which is near; where text is
     wanted (annotated `str`), a message that has a name stands for it.
@@ -177,7 +185,10 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
 
         def explain(name: str) -> str:
             what = f"{function.__name__}() has no argument '{name}'"
+            meant = next((own for words in _SAME if name in words for own in words if own in known), "") or likest(name, allowed)
             others = [other for other, names in _BUILDERS.items() if name in names and other != function.__name__]
+            if meant:
+                return f"{what}; did you mean '{meant}'? Allowed are {', '.join(allowed)}"
             taken = f"; octavo.{others[0]}() takes it" if others else ""
             return f"{what}{taken}; allowed are {', '.join(allowed)}{'' if others else closest(name, allowed)}"
 

@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
 
 import dataclasses
+import functools
 import threading
 from typing import Callable, Iterator, List, Optional, Sequence, Union
 
@@ -45,7 +46,7 @@ class Waveform:
     placement: np.ndarray
     unit: str
     sample_rate_hz: float
-    plot_png: bytes  # empty unless asked for
+    plot_png: bytes = dataclasses.field(repr=False)  # empty unless asked for
 
 
 @explained_methods
@@ -122,6 +123,7 @@ class Client(VolumeCalls, JobCalls):
                         np.concatenate([p.placement for p in parts]).astype(np.int32), parts[0].unit, parts[0].sample_rate_hz, plot_png)
 
     def scan(self, name: str) -> scan_pb2.Scan:
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name))
 
     def scans(self) -> List[scan_pb2.Scan]:
@@ -130,11 +132,13 @@ class Client(VolumeCalls, JobCalls):
 
     def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
         """The scan now, at every change of state, and twice a second, until its final state."""
+        errors.check_kind("name", name, "scans")
         with errors.raising(self.address):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
         """Waits for the end of a scan. Tells what is in Scan.warnings as Python's warnings (OctavoWarning), as submit_scan does."""
+        errors.check_kind("name", name, "scans")
         last = None
         for last in self.watch(name):
             errors.tell(name, last.warnings)
@@ -142,26 +146,31 @@ class Client(VolumeCalls, JobCalls):
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
         """Other processing from the next volume on."""
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing)))
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.StopScan, scan_pb2.StopScanRequest(name=name))
 
     def cancel(self, name: str) -> scan_pb2.Scan:
         """Ends at once."""
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name))
 
     def mark(self, name: str, marker: str) -> types_pb2.ScanEvent:
         """Puts a marker at the record that is being processed now."""
+        errors.check_kind("name", name, "scans")
         return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker))
 
     # -- sources
 
     def push(self, scan: str, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
              progress: Optional[Callable] = None) -> push.PushResult:
-        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them. Records beyond the end
-        of the scan are left out, with a warning.
+        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them: the volumes are ready
+        after client.wait(scan). More records than the scan takes are left out, fewer leave its volumes with missing A-scans; both with an
+        OctavoWarning. So are samples beyond `adc_bits`, and a first block that is all 0. To know, it asks `blocks` for one more than it sends.
 
         blocks     arrays [records, S] of the scan's raw_type, which follow on from what the scan has; or (first_record, array) pairs: what lies
                    between is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
@@ -170,14 +179,21 @@ class Client(VolumeCalls, JobCalls):
         reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
         progress   called with each PushResponse
         """
+        errors.check_kind("scan", scan, "scans")
         acquisition = self.scan(scan).spec.acquisition
-        result = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress)
-        errors.tell(scan, self.scan(scan).warnings)
-        return result
+        pushed = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
+                           tell=functools.partial(errors.tell, scan, stacklevel=6))
+        now = self.scan(scan)
+        if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # what was stopped did not want all
+            errors.tell(scan, pushed.doubts)
+            errors.told(scan, pushed.implied)
+        errors.tell(scan, now.warnings)
+        return pushed.result
 
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
         or octavo_ring_open of client/cpp/octavo_ring.h. Good once."""
+        errors.check_kind("scan", scan, "scans")
         return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
 
     def open_ring(self, scan: str) -> ring.Ring:
@@ -190,14 +206,20 @@ class Client(VolumeCalls, JobCalls):
         """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the server takes them, and waits until it has them.
 
         frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections, angles_rad, flats, darks) makes them of
-                   arrays; or a function from the runs (first, count) of frames that the job lacks to such frames, to go on with
-                   what another client began
+                   arrays; as many in all as PushedProjections(frames=) of the job says, projections, flat and dark fields together (more of
+                   them are left out, with an OctavoWarning: to know, one more is asked for than is sent); or a function from the runs
+                   (first, count) of frames that the job lacks to such frames, to go on with what another client began
         end        after the last frame, say that no more will come: the job goes on with what it has, once everybody who pushes has said so (any
                    number of clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
         """
-        return push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress)
+        errors.check_kind("job", job, "jobs")
+        with errors.raising(self.address):
+            pushed = push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
+                                           tell=functools.partial(errors.tell, job, stacklevel=6))
+        errors.tell(job, pushed.doubts)
+        return pushed.result
 
     def cameras(self) -> List[source_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""
@@ -287,7 +309,9 @@ class Client(VolumeCalls, JobCalls):
                   tomography jobs slices across z; projections over z);  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
-                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only
+                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only.
+                  Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
+                  command line
         """
         request = message(stream_pb2.SubscribeRequest, dict(
             scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
@@ -296,7 +320,8 @@ class Client(VolumeCalls, JobCalls):
         return self._frames(request, timeout)
 
     def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float]) -> Iterator[frames.Frame]:
-        call = self._streams.Subscribe(request, timeout=timeout)
+        with errors.raising(self.address):
+            call = self._streams.Subscribe(request, timeout=timeout)
         came, over = threading.Event(), threading.Event()
         if request.scan:
             threading.Thread(target=self._tell_what_it_waits_for, args=(request.scan, came, over), name="octavo-waits", daemon=True).start()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import re
 import warnings
-from typing import Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 import grpc
 
@@ -41,14 +42,21 @@ _told: "collections.OrderedDict[Tuple[str, str], None]" = collections.OrderedDic
 _MOST_TOLD = 4096
 
 
+def told(name: str, texts: Iterable[str]) -> List[str]:
+    """Those of the texts that were new for a scan or job. From now on they are not."""
+    new = []
+    for text in texts:
+        if (name, text) not in _told:
+            new.append(text)
+            _told[name, text] = None
+            if len(_told) > _MOST_TOLD:
+                _told.popitem(last=False)
+    return new
+
+
 def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
     """Warns of each text once for each scan or job, whichever call brings it. stacklevel: of who called the client's method."""
-    for text in texts:
-        if (name, text) in _told:
-            continue
-        _told[name, text] = None
-        if len(_told) > _MOST_TOLD:
-            _told.popitem(last=False)
+    for text in told(name, texts):
         warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
 
 
@@ -69,6 +77,45 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
     return result
 
 
+# What the server's names begin with: what they are, and what takes them.
+_KINDS = {"scans": ("a scan", "client.scan, watch, wait, stop, cancel and push take it"),
+          "jobs": ("a job", "client.job, watch_job, wait_job, cancel_job and push_projections take it"),
+          "volumes": ("a volume", "client.volume, read, commit, derive, spill and discard take it"),
+          "buffers": ("a buffer", "client.buffers.read, write, apply and destroy take it")}
+_NAME = re.compile("(scans|jobs|volumes|buffers)/[0-9a-z]+-[0-9a-f]+")
+
+
+def other_kind(name: str, wanted: str) -> str:
+    """Of which kind a name is, "scans", if that is another one than `wanted`; else ""."""
+    match = _NAME.fullmatch(name)
+    return match.group(1) if match is not None and match.group(1) != wanted else ""
+
+
+def check_kind(argument: str, name: str, wanted: str, more: str = "") -> None:
+    """The error of the server, which knows nothing of that name, for the name of something else than `wanted` ("scans"), with what it is.
+    more: to say of it."""
+    kind = other_kind(name, wanted)
+    if kind:
+        raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. "
+                                                     f"{more or _KINDS[kind][1]}", f"NO_{wanted[:-1].upper()}", argument)
+
+
+def _advice(error: OctavoError) -> str:
+    """What a Python program does about it; "" where that is not known."""
+    if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
+        return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
+    if "Fortran order" in error.message:
+        return "np.save(path, np.ascontiguousarray(array)) writes it in C order"
+    kind = re.search(r"its type '(.)([uif])(\d+)'", error.message) if error.field == "replay.path" else None
+    if kind is not None:
+        order, letter, size = kind.groups()
+        native = f"<{letter}{size}" if order == ">" and letter + size in ("u2", "i2", "f4") else ""
+        if native:
+            return f"np.save(path, array.astype('{native}')) writes one that can"
+        return "np.save(path, array.astype('<u2')) writes one that can, of whole numbers from 0 to 65535, and array.astype('<f4') of others"
+    return ""
+
+
 @contextlib.contextmanager
 def raising(address: str = ""):
     """What gRPC raises within becomes an OctavoError. `address`: of the server, told where no server answers."""
@@ -79,4 +126,10 @@ def raising(address: str = ""):
         if address and result.code == grpc.StatusCode.UNAVAILABLE and not result.reason:
             result = OctavoError(result.code, f"no octavod answers at {address}: start it, or name another one (Client(\"host:port\"), "
                                               f"OCTAVO_ADDRESS); {result.message}")
+        elif advice := _advice(result):
+            result = OctavoError(result.code, f"{result.message}; {advice}", result.reason, result.field, result.numbers, result.report)
         raise result from None
+    except ValueError as error:
+        if not re.search("RPC.*closed", str(error), re.IGNORECASE):
+            raise
+        raise ValueError("this client is closed (close(), or its `with` block has ended); make another one: octavo.Client()") from None

@@ -23,7 +23,7 @@ COLOUR_MAPS = Names({"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_I
                     aliases={"grey": "gray", "grey_inverted": "gray_inverted", "gray_r": "gray_inverted"}, of=stream_pb2.ColourMap)  # Matplotlib's
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Frame:
     """One live result. `array`, along `axes`: [rows, columns], or a volume; None for events and for PNG and JPEG (`data` is the file)."""
 
@@ -47,6 +47,14 @@ class Frame:
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
     scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
     stages: Optional[stream_pb2.StageTimes] = None  # of projections and B-scans of completed volumes: times on the way here
+
+    def __repr__(self) -> str:
+        """What it is, not what it holds."""
+        what = (f"array {self.array.dtype} {list(self.array.shape)}" if self.array is not None else
+                f"picture of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes" if self.data else f"{self.event!r}")
+        axis = f" {self.axis}" if self.axis and not self.event else ""
+        return (f"<octavo.Frame {self.sequence}: {self.product}{axis} of {self.volume or self.scan}, {what}, "
+                f"dropped_before {self.dropped_before}>")
 
 
 def _name(table: dict, value: int) -> str:

@@ -37,6 +37,7 @@ class JobCalls:
         return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
 
     def job(self, name: str) -> job_pb2.Job:
+        errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
 
     def jobs(self, states: Sequence[Union[str, int]] = ()) -> List[job_pb2.Job]:
@@ -46,11 +47,13 @@ class JobCalls:
 
     def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
         """The job now, at every change, and twice a second, until its final state."""
+        errors.check_kind("name", name, "jobs")
         with errors.raising(self.address):
             yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
 
     def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:
         """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
+        errors.check_kind("name", name, "jobs")
         last = None
         for last in self.watch_job(name):
             errors.tell(name, last.warnings)
@@ -61,4 +64,5 @@ class JobCalls:
 
     def cancel_job(self, name: str) -> job_pb2.Job:
         """Ends a job at any time; all its memory is free again."""
+        errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name))

@@ -21,6 +21,15 @@ def closest(text: str, allowed: Iterable[str]) -> str:
     return f"; did you mean '{by_fold[found[0]]}'?" if found else ""
 
 
+def likest(text: str, allowed: Iterable[str]) -> str:
+    """The one of the names that this is almost certainly meant for: a letter is wrong, or its end is left out. "" where none is."""
+    by_fold = {folded(name): name for name in allowed}
+    start = folded(text) if len(text) > 4 else folded(text) + "_"
+    begun = [name for fold, name in by_fold.items() if fold.startswith(start)]
+    found = difflib.get_close_matches(folded(text), by_fold, n=1, cutoff=0.8)
+    return by_fold[found[0]] if found else begun[0] if begun else ""
+
+
 def short(value) -> str:
     """A value as an error shows it."""
     if isinstance(value, np.ndarray):

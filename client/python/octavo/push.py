@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import operator
 import threading
 import time
 from typing import Callable, Iterable, Iterator, List, Optional, Tuple, Union
@@ -21,6 +22,7 @@ Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tu
 Blocks = Union[Iterable[Block], Callable[[int], Iterable[Block]]]
 
 MESSAGE_BYTES = 2 << 20  # the size at which gRPC is fastest
+LOOK_SECONDS = 5.0  # for the caller's iterator to say, once all is in, whether there is more
 RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
 
 
@@ -29,7 +31,8 @@ class PushResult:
     """How a push ended.
 
     next_record  records before this one were taken by the server or are given up
-    done         the scan wants no more records
+    done         the scan wants no more records: it has all of them, or it was told that no more will come (end), or it has ended. Whether all came
+                 says next_record, and Scan.missing_ascans of client.wait(scan)
     sent         records sent, those sent again included
     connections  how many connections it took
     status       the server's octavo.v1.SourceStatus
@@ -46,7 +49,7 @@ class PushResult:
 class ProjectionPushResult:
     """How a push of projections ended.
 
-    done         nothing more is wanted: all frames are in, or their end was told, or the job has ended
+    done         nothing more is wanted: all frames are in, or their end was told, or the job has ended. Whether all came says missing
     missing      (first, count) of the first 256 runs of frames that are not in, by sequence number
     sent         messages sent, those sent again included
     connections  how many connections it took
@@ -75,6 +78,8 @@ class _Pusher:
         self.connection = 0
         self.exhausted = False       # blocks has nothing more
         self.fetching = threading.Lock()  # one thread asks blocks for more
+        self.doubts: collections.deque = collections.deque()  # of what was given, to be told on the caller's thread
+        self.implied: List[str] = []  # what the server may say of the same
         self.source: Optional[Iterator] = None
 
     # -- what the two kinds do differently
@@ -102,6 +107,18 @@ class _Pusher:
     def count(self, request) -> int:
         """What a request adds to result.sent."""
         return 1
+
+    def full(self) -> bool:
+        """Everything that is wanted was given."""
+        raise NotImplementedError
+
+    def surplus(self) -> int:
+        """How much of what was given so far is more than that."""
+        raise NotImplementedError
+
+    def judge(self) -> List[str]:
+        """What was given too much or too little, once the push is over."""
+        raise NotImplementedError
 
     # -- what they have in common
 
@@ -160,6 +177,24 @@ class _Pusher:
         with self.changed:  # the stream stays open until the server wants no more
             self.changed.wait_for(lambda: connection != self.connection)
 
+    def finish(self) -> None:
+        """The push is over: what is to be said of how much was given? Asks for one more, on a thread of its own: an iterator may need its time, or
+        have nothing for ever."""
+        if self.answer is None or not (self.exhausted or self.full() or self.surplus()):
+            return
+        found: List[str] = []
+
+        def look():
+            with self.fetching:
+                if not self.exhausted and not self.surplus():
+                    self.fetch(self.answer)
+                found.extend(self.judge())
+
+        thread = threading.Thread(target=look, name="octavo-look", daemon=True)
+        thread.start()
+        thread.join(LOOK_SECONDS)
+        self.doubts.extend(found)
+
     def fetch(self, answer) -> None:
         request = None
         try:
@@ -180,6 +215,11 @@ class _RecordPusher(_Pusher):
     def __init__(self, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, end: bool):
         super().__init__(PushResult(), end)
         self.scan, self.blocks, self.acquisition = scan, blocks, acquisition
+        self.listed = False  # how many there are can be counted
+        self.rest: Iterator = iter(())  # of blocks
+        self.following = 0  # the record behind the last block
+        self.reached = 0    # the furthest of them within the scan
+        self.beyond = 0     # records given beyond the scan
 
     def hello(self):
         return source_pb2.PushRequest(scan=self.scan)
@@ -188,7 +228,52 @@ class _RecordPusher(_Pusher):
         return source_pb2.PushRequest(end=True)
 
     def split(self, answer):
-        return _split(self.blocks, self.acquisition, answer)
+        most = min(answer.max_block_records, max(1, MESSAGE_BYTES // answer.record_bytes))
+        self.following = self.reached = answer.next_record
+        blocks = self.blocks(answer.next_record) if callable(self.blocks) else self.blocks
+        self.listed = isinstance(blocks, (list, tuple, np.ndarray))
+        self.rest = iter(blocks)
+        for i, block in enumerate(self.rest):
+            first, array, markers = self.parts(block)
+            array = _records(array, self.acquisition, answer.record_bytes)
+            if i == 0:
+                self.doubts.extend(_doubts(array, self.acquisition))
+            if len(array) == 0 and markers:
+                raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
+            self.given(first, len(array), answer.total_records)
+            yield from _parts(first, array, markers, most)
+
+    def parts(self, block) -> tuple:
+        return (*block, [])[:3] if isinstance(block, tuple) and len(block) > 1 else (self.following, block, [])
+
+    def given(self, first: int, count: int, total: int) -> None:
+        self.following = first + count
+        if total:
+            self.beyond += max(0, self.following - max(first, total))
+            self.reached = max(self.reached, min(self.following, total)) if first < total else self.reached
+
+    def full(self):
+        return self.reached >= self.answer.total_records > 0
+
+    def surplus(self):
+        return self.beyond
+
+    def judge(self):
+        total = self.answer.total_records
+        if self.listed and self.full():
+            for block in self.rest:
+                first, array, _ = self.parts(block)
+                if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # else it is a mistake that nobody asks about any more
+                    self.given(first, len(array), total)
+        if self.beyond:
+            self.implied.append(f"More records were pushed than the {total} that the scan takes: what is more is left out, and counted as "
+                                "out_of_range_records.")
+            return [f"{f'{self.beyond} records more' if self.listed else 'more records'} were given than the {total} that the scan takes, "
+                    "which are those of its pattern and its volumes: what is more is left out"]
+        if self.end and self.exhausted and total and not self.full():
+            return [f"the records that were given end at {self.reached} of the {total} that the scan takes: what is missing of its volumes "
+                    "holds 0 or NaN (Volume.missing_ascans). To go on in another call, give end=False"]
+        return []
 
     def lacks(self, request, answer):
         return request.first_record + request.records > answer.next_record
@@ -216,15 +301,36 @@ class ProjectionFrame:
     angle_rad: float = 0.0
 
 
+class _Frames:
+    """An iterator that knows how many are to come, if its arrays do."""
+
+    def __init__(self, frames: Iterator[ProjectionFrame], count: Optional[int]):
+        self._frames, self._left = frames, count
+
+    def __iter__(self) -> Iterator[ProjectionFrame]:
+        return self
+
+    def __next__(self) -> ProjectionFrame:
+        frame = next(self._frames)
+        self._left = None if self._left is None else self._left - 1
+        return frame
+
+    def __length_hint__(self):
+        return NotImplemented if self._left is None else max(0, self._left)
+
+
 @explained()
 def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterator[ProjectionFrame]:
-    """Frames of arrays [frame, row, column] in the order darks, flats, projections, which have an angle each, in radians."""
+    """Frames of arrays [frame, row, column] in the order darks, flats, projections, which have an angle each, in radians. Their sequence numbers count
+    all of them: as many `frames` PushedProjections has to take."""
     for name, arrays in (("projections", projections), ("flats", flats), ("darks", darks)):
         if hasattr(arrays, "ndim") and arrays.ndim != 3:
             raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, row, column]")
     if hasattr(projections, "__len__") and hasattr(angles_rad, "__len__") and len(projections) != len(angles_rad):
         raise ValueError(f"angles_rad has {len(angles_rad)} values; allowed is {len(projections)}, one for each of projections")
-    return _projection_frames(projections, angles_rad, flats, darks)
+    given = [arrays for arrays in (projections, flats, darks) if arrays is not None]
+    count = sum(len(arrays) for arrays in given) if all(hasattr(arrays, "__len__") for arrays in given) else None
+    return _Frames(_projection_frames(projections, angles_rad, flats, darks), count)
 
 
 def _projection_frames(projections, angles_rad, flats, darks) -> Iterator[ProjectionFrame]:
@@ -245,6 +351,11 @@ class _ProjectionPusher(_Pusher):
     def __init__(self, job: str, frames, end: bool):
         super().__init__(ProjectionPushResult(), end)
         self.job, self.frames = job, frames
+        self.listed = False   # how many there are can be counted
+        self.rest: Iterator = iter(())  # of frames
+        self.given = 0
+        self.beyond = 0       # of them, those whose number the job does not have
+        self.first_beyond = 2 ** 64
 
     def hello(self):
         return source_pb2.PushProjectionsRequest(job=self.job)
@@ -255,18 +366,51 @@ class _ProjectionPusher(_Pusher):
     def split(self, answer):
         dtype = _TYPES[answer.dtype]
         most = max(1, MESSAGE_BYTES // (answer.columns * dtype.itemsize))
-        for frame in self.frames(self.result.missing) if callable(self.frames) else self.frames:
+        frames = self.frames(self.result.missing) if callable(self.frames) else self.frames
+        self.listed = isinstance(frames, (list, tuple))
+        self.rest = iter(frames)
+        for frame in self.rest:
             if not isinstance(frame, ProjectionFrame):
                 raise ValueError(f"frames has {short(frame)}; allowed are octavo.ProjectionFrame, as octavo.projection_frames() makes them of arrays")
             array = np.ascontiguousarray(frame.array)
             if array.dtype != dtype or array.shape != (answer.rows, answer.columns):
                 raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {dtype} {(answer.rows, answer.columns)}")
             sequence = whole("the sequence of a frame", frame.sequence, 0, 2 ** 64 - 1)
+            self.count_in(sequence, answer.frames)
             kind, angle = _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad)
             for row in range(0, answer.rows, most):
                 part = array[row:row + most]
                 yield source_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
                                                         data=part.tobytes())
+
+    def count_in(self, sequence: int, frames: int) -> None:
+        self.given += 1
+        if sequence >= frames:
+            self.beyond += 1
+            self.first_beyond = min(self.first_beyond, sequence)
+
+    def full(self):
+        return self.answer.status.frames >= self.answer.frames
+
+    def surplus(self):
+        return self.beyond
+
+    def judge(self):
+        frames, exact = self.answer.frames, self.listed
+        if self.listed and self.full():
+            for frame in self.rest:
+                if isinstance(getattr(frame, "sequence", None), (int, np.integer)):  # else it is a mistake that nobody asks about any more
+                    self.count_in(frame.sequence, frames)
+        elif isinstance(self.rest, _Frames) and self.beyond:  # in their order: the others are beyond, too
+            more = operator.length_hint(self.rest, -1)
+            exact = more >= 0
+            self.given, self.beyond = self.given + max(0, more), self.beyond + max(0, more)
+        if not self.beyond:
+            return []
+        what = "(projections, flat and dark fields together: PushedProjections(frames=))"
+        which = f"those with sequence number {self.first_beyond} and above are left out"
+        return [f"{self.given} frames were given, the job takes {frames} {what}: {self.beyond} of them, {which}" if exact else
+                f"more frames were given than the {frames} that the job takes {what}: {which}"]
 
     def lacks(self, request, answer):
         return len(answer.missing) >= 256 or any(r.first <= request.sequence < r.first + r.count for r in answer.missing)
@@ -289,36 +433,50 @@ def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes:
     return array.astype(dtype, copy=False)
 
 
-def _split(blocks: Blocks, acquisition: scan_pb2.Acquisition, answer: source_pb2.PushResponse) -> Iterator[source_pb2.PushRequest]:
-    """Requests of at most the size that the server takes."""
-    following = answer.next_record
-    most = min(answer.max_block_records, max(1, MESSAGE_BYTES // answer.record_bytes))
-    for block in blocks(following) if callable(blocks) else blocks:
-        first, array, markers = (*block, [])[:3] if isinstance(block, tuple) else (following, block, [])
-        array = _records(array, acquisition, answer.record_bytes)
-        if len(array) == 0 and markers:
-            raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
-        starts = range(first, first + len(array), most)
-        for start in starts:
-            # Each part brings the markers of its records; the first and the last bring those that lie before and behind the block, too.
-            brought = [m for m in markers if (m[1] >= start or start == starts[0]) and (m[1] < start + most or start == starts[-1])]
-            part = array[start - first:start - first + most]
-            yield source_pb2.PushRequest(first_record=start, records=len(part), data=part.tobytes(),
-                                         markers=[source_pb2.PushMarker(name=name, record=record) for name, record in brought])
-        following = first + len(array)
+def _doubts(array: np.ndarray, acquisition: scan_pb2.Acquisition) -> List[str]:
+    """What might be a mistake in the first block: the server looks at files the same way."""
+    look = array[:max(1, (1 << 20) // max(1, array.shape[1]))]
+    if look.size and not look.any():
+        return [f"the first {len(look)} records are all 0: there is nothing to see in them"]
+    bits = acquisition.adc_bits
+    if not 0 < bits < 8 * look.dtype.itemsize or look.dtype.kind not in "ui" or acquisition.raw_type in (scan_pb2.RAW_U12P, scan_pb2.RAW_U12_PACKED):
+        return []
+    top, bottom = 2 ** bits - 1, -2 ** bits if look.dtype.kind == "i" else 0
+    most = int(look.max()) if look.size and look.max() > top else int(look.min()) if look.size else 0
+    if bottom <= most <= top:
+        return []
+    beyond = int(np.count_nonzero((look > top) | (look < bottom)))
+    if beyond * 1000 < look.size:
+        return []  # single ones may be broken
+    return [f"adc_bits is {bits}, which are samples of {bottom} to {top}, but {beyond} of the first {look.size} lie beyond, up to {most}: give the "
+            f"bits that they have, or leave adc_bits out, which means all {8 * look.dtype.itemsize}"]
 
 
-def push(method, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, *, end: bool, reconnect: float, progress: Optional[Callable]) -> PushResult:
+def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[source_pb2.PushRequest]:
+    """A block as requests of at most `most` records."""
+    starts = range(first, first + len(array), most)
+    for start in starts:
+        # Each part brings the markers of its records; the first and the last bring those that lie before and behind the block, too.
+        brought = [m for m in markers if (m[1] >= start or start == starts[0]) and (m[1] < start + most or start == starts[-1])]
+        part = array[start - first:start - first + most]
+        yield source_pb2.PushRequest(first_record=start, records=len(part), data=part.tobytes(),
+                                     markers=[source_pb2.PushMarker(name=name, record=record) for name, record in brought])
+
+
+def push(method, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, *, end: bool, reconnect: float, progress: Optional[Callable],
+         tell: Callable) -> _Pusher:
+    """With its result, and the doubts that are not told yet."""
     if isinstance(blocks, np.ndarray) and blocks.ndim == 2:
         blocks = [blocks]
-    return _run(method, _RecordPusher(scan, blocks, acquisition, end), reconnect, progress)
+    return _run(method, _RecordPusher(scan, blocks, acquisition, end), reconnect, progress, tell)
 
 
-def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable]) -> ProjectionPushResult:
-    return _run(method, _ProjectionPusher(job, frames, end), reconnect, progress)
+def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable],
+                     tell: Callable) -> _Pusher:
+    return _run(method, _ProjectionPusher(job, frames, end), reconnect, progress, tell)
 
 
-def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable]):
+def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable], tell: Callable) -> _Pusher:
     deadline, pause = time.monotonic() + reconnect, 0.05
     while True:
         call = method(pusher.requests(pusher.start()))
@@ -326,18 +484,18 @@ def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable]
             for answer in call:
                 deadline, pause = time.monotonic() + reconnect, 0.05
                 over = pusher.take(answer)
+                while pusher.doubts:
+                    tell([pusher.doubts.popleft()])
                 if progress:
                     progress(answer)
                 if over:
                     pusher.stop()  # and on to the end of the stream: the server counts what is still under way
-            if pusher.error is not None:
-                raise pusher.error
-            return pusher.result
+            break
         except grpc.RpcError as error:
             if pusher.error is not None:
                 raise pusher.error from None
             if pusher.result.done:
-                return pusher.result
+                break
             if error.code() not in RETRY or time.monotonic() + pause > deadline:
                 raise errors.from_rpc_error(error) from None
         finally:
@@ -345,3 +503,8 @@ def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable]
             call.cancel()
         time.sleep(pause)
         pause = min(2 * pause, 2.0)
+    if pusher.error is None:
+        pusher.finish()
+    if pusher.error is not None:
+        raise pusher.error
+    return pusher

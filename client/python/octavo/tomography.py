@@ -67,20 +67,24 @@ def ProjectionArrays(**fields) -> t.ProjectionArrays:
 
 @builder(source_pb2.PushedProjections)
 def PushedProjections(**fields) -> source_pb2.PushedProjections:
-    """The message of this name: projections that Client.push_projections sends. dtype "u8", "u16" (the default), "i16", "f32"."""
+    """The message of this name: projections that Client.push_projections sends. rows, columns  of a frame;  frames  how many will come: projections,
+    flat and dark fields together;  dtype  "u8", "u16" (the default), "i16", "f32"."""
     return message(source_pb2.PushedProjections, fields, names={"dtype": FRAME_DTYPES})
 
 
 def _range(name: str, value) -> Optional[t.IndexRange]:
-    """slice, (begin, end[, step]) or one index."""
+    """slice, (begin, end[, step]) or one index. No list: it would stand for single indices, which there is no way to ask for."""
     if value is None or isinstance(value, t.IndexRange):
         return value
     if isinstance(value, (slice, range)):
         parts = (value.start, value.stop, value.step)
     elif isinstance(value, (int, np.integer)):
         parts = (value, value + 1, None)
-    elif isinstance(value, (tuple, list)) and len(value) in (2, 3):
+    elif isinstance(value, tuple) and len(value) in (2, 3):
         parts = (*value, None)[:3]
+    elif isinstance(value, (list, np.ndarray)):
+        raise ValueError(f"{name} is {short(value)}: single indices cannot be chosen; allowed are a slice, range(begin, end, step), (begin, end), "
+                         f"(begin, end, step) or one index: {name}=slice(1, 3) and {name}=(1, 3) are 1 and 2")
     else:
         raise ValueError(f"{name} is {short(value)}; allowed are a slice, (begin, end), (begin, end, step) or one index")
     begin, end, step = (None if part is None else whole(f"{name}.{what}", part, 0, 2 ** 32 - 1) for what, part in zip(("begin", "end", "step"), parts))
@@ -104,9 +108,35 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
                                                  outliers=outliers, phase=phase, stitching=stitching, **fields))
 
 
+# Which algorithms use what; with the others it is refused, as the command line does.
+_ITERATIVE = ("sirt", "mlem", "cgls")
+_USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), ("fbp",)),
+            **dict.fromkeys(("iterations", "padding", "stop_change", "stop_residual"), _ITERATIVE), "relaxation": ("sirt",),
+            **dict.fromkeys(("subsets", "form"), ("sirt", "mlem")), **dict.fromkeys(("ratio_floor", "negative_data_to_zero"), ("mlem",))}
+_ONE_BY_DEFAULT = ("iterations", "relaxation", "subsets", "filter_cutoff")  # 1 changes nothing
+_USUAL_ITERATIONS = {"sirt": 100, "mlem": 100, "cgls": 20}
+
+
+def _check_use(algorithm: str, options: dict) -> None:
+    """options: what was given. ValueError for what the algorithm does not use."""
+    name = ALGORITHMS.name("algorithm", algorithm)
+    for option, value in options.items():
+        users = _USED_BY.get(option, (name,))
+        if name not in users:
+            others = [o for o, by in _USED_BY.items() if name in by and o != "form"]
+            raise ValueError(f"{option} is {short(value)} with {algorithm}, which does not use it; allowed with {', '.join(users)}. Of its own "
+                             f"{algorithm} has {', '.join(others)}")
+
+
+def _tell_one_iteration(algorithm: str, argument: str, stacklevel: int) -> None:
+    usual = _USUAL_ITERATIONS[algorithm]
+    warnings.warn(f"{argument} is not given: 1 iteration, the default, is a blur with {algorithm}; {argument}={usual} is usual", errors.OctavoWarning,
+                  stacklevel=stacklevel + 1)
+
+
 @builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"},
          covered=("padding_set", "mask_ratio_set", "min_value_set", "max_value_set"))
-def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: int = 1, center: Union[None, str, float, Sequence[float]] = None,
+def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: Optional[int] = None, center: Union[None, str, float, Sequence[float]] = None,
                center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: Union[str, int] = "warn",
                try_centers: Optional[Sequence[float]] = None,
                angles=None, projections=None, rows=None, columns=None, prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
@@ -117,7 +147,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
-    algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter;  form  "corrected", "tomopy"
+    algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter;  form  "corrected", "tomopy" (sirt, mlem). What an algorithm does
+                 not use is refused
+    iterations   of sirt, mlem (100 is usual) and cgls (20); None = 1, with a warning
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice; None = where the file says
                  (NXtomo), else the middle; or how to find it:
@@ -125,7 +157,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                  A second method looks at what was found (Job.tomography: center_check, center_uncertainty)
     center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
     try_centers  (begin, end, step): one row with many axes instead of a volume
-    angles       in radians, in place of the input's;  projections, rows, columns  slice or (begin, end, step)
+    angles       in radians, in place of the input's;  projections, rows, columns  slice, range, (begin, end), (begin, end, step) or one index
     min, max, mask, padding  bounds of pixels, circle (part of the half width, 0 = none), pixels around
     place        "device", "disk": where the result is held;  initial  a held volume or a buffer to start from
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, ...
@@ -152,6 +184,13 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
+    word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.FBP)), algorithm)
+    if isinstance(word, str):  # numbers that this does not know are the server's
+        given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.CORRECTED else form,
+                     **{name: value or None for name, value in fields.items() if name in _USED_BY})
+        _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
+        if iterations is None and ALGORITHMS.name("algorithm", word) in _ITERATIVE:
+            _tell_one_iteration(ALGORITHMS.name("algorithm", word), "iterations", 3)
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
         filter = filter or "shepp-logan"  # TomoPy's
     bounds = dict(min_value=min, max_value=max, mask_ratio=mask, padding=padding)
@@ -228,7 +267,8 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     """Reconstructs as tomopy.recon does, on the server: the same argument names, the same axes, [slice, y, x] float32.
 
     tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm (of whole numbers, which are mostly
-           counts, an OctavoWarning says so; octavo.tomography takes counts with flat fields);  theta  radians, [angle]
+           counts, and of what looks like transmissions an OctavoWarning says so; octavo.tomography takes counts with flat fields);
+           theta  radians, [angle]
     center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one);  progress  called with each octavo.v1.Job
@@ -236,9 +276,10 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     What the other arguments mean here is a table in TOMOGRAPHY.md beside this package. Raises ValueError for what has no counterpart.
     """
     called = _algorithm(algorithm)
-    _doubt_counts(tomo)
     name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
+    dtype = getattr(tomo, "dtype", None)
     tomo = array("tomo", tomo, np.float32, "[slice, angle, column]" if sinogram_order else "[angle, slice, column]")
+    _doubt(tomo, dtype, 1 if sinogram_order else 0)
     theta = array("theta", theta, np.float64).ravel()
     slices, columns = tomo.shape[0 if sinogram_order else 1], tomo.shape[2]
     if len(theta) != tomo.shape[1 if sinogram_order else 0]:
@@ -254,7 +295,11 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
     if name == "fbp":
         options = _direct_options(called, num_iter, num_block, interpolation, filter_name, filter_par)
     else:
+        if name == "cgls" and num_block not in (None, 1):
+            raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; allowed with sirt and mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
+        if num_iter is None:
+            _tell_one_iteration(name, "num_iter", 3)
     if center is not None and not isinstance(center, str):
         center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):
@@ -277,11 +322,26 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             client.close()
 
 
-def _doubt_counts(tomo) -> None:
-    dtype = getattr(tomo, "dtype", None)
+def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
+    """An OctavoWarning for what is hardly attenuation: counts and transmissions. dtype: what tomo was."""
+    instead = "Attenuation is -log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields"
+    said = ""
+    look = np.moveaxis(tomo, angles_axis, 0)[::max(1, tomo.size >> 22)]  # some of the angles are enough
     if isinstance(dtype, np.dtype) and dtype.kind in "ui":
-        warnings.warn(f"tomo is {dtype}: whole numbers, which are mostly counts of a detector, are reconstructed as they are. Attenuation is "
-                      "-log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields", errors.OctavoWarning, stacklevel=4)
+        said = f"tomo is {dtype}: whole numbers, which are mostly counts of a detector, are reconstructed as they are. {instead}"
+    elif look.size and np.max(look) > 100 and np.array_equal(look, np.floor(look)):
+        said = (f"tomo holds only whole numbers, up to {np.max(look):g}: they look like counts of a detector, and are reconstructed as they are. {instead}")
+    elif look.size and look.shape[2] >= 8 and np.isfinite(look).all():
+        # Line integrals lie in 0 ... 1 too, but air is 0 there, and the middle is more than the margins.
+        margin = max(1, look.shape[2] // 50)
+        outer = np.concatenate([look[..., :margin], look[..., -margin:]], axis=2)
+        lo, hi = np.percentile(look, (1, 99))
+        air, spread = np.median(outer), np.percentile(np.abs(outer - 1), 90)
+        if -0.05 <= lo and hi <= 1.2 and abs(air - 1) <= 0.1 and spread <= 0.2 and look[..., margin:-margin].mean() < outer.mean() - 0.005:
+            said = (f"tomo looks like transmissions: it is about 1 ({air:.3g}) in the outermost columns and less in between, where attenuation is 0 and "
+                    "more. They are reconstructed as they are. Attenuation is -log(tomo)")
+    if said:
+        warnings.warn(said, errors.OctavoWarning, stacklevel=4)
 
 
 _BUFFER_TTL_S = 600.0

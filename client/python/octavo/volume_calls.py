@@ -41,16 +41,32 @@ def _token(lease: Optional[Lease]) -> str:
 class VolumeCalls:
     """What octavo.Client does with volumes."""
 
+    def _check_volume(self, name: str) -> None:
+        """An error for the name of a scan or job, which says what volumes it has."""
+        more, kind = "", errors.other_kind(name, "volumes")
+        if kind in ("scans", "jobs"):
+            try:
+                volumes = list((self.scan(name) if kind == "scans" else self.job(name)).volumes)
+            except errors.OctavoError:  # there is none of that name
+                volumes = []
+            wait = f"client.{'wait' if kind == 'scans' else 'wait_job'}({name!r}).volumes"
+            some = ", ".join(volumes[:4]) + (" …" if len(volumes) > 4 else "")
+            more = f"Its volumes are those of {wait}: {some or 'none yet'}"
+        errors.check_kind("name", name, "volumes", more)
+
     def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
-        """Volumes the server holds in any tier (or in `states`: "held", "committed", "discarded", ...), oldest first."""
+        """Volumes the server holds in any tier (or in `states`: "held", "committed", "discarded", ...), oldest first. Those of a job: Job.volumes."""
+        errors.check_kind("scan", scan, "scans", f"Its volumes are those of client.wait_job({scan!r}).volumes" if scan.startswith("jobs/") else "")
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
             scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
 
     def volume(self, name: str) -> volume_pb2.Volume:
+        self._check_volume(name)
         return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name))
 
     def read(self, name: str, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
         """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
+        self._check_volume(name)
         array = flat = None
         done = 0
         with errors.raising(self.address):
@@ -68,16 +84,19 @@ class VolumeCalls:
 
     def hold(self, name: str, *, release: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
+        self._check_volume(name)
         return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease)))
 
     def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
+        self._check_volume(name)
         request = message(volume_pb2.SpillVolumeRequest, dict(name=name, tier=tier, lease_token=_token(lease)))
         with errors.raising(self.address):
             return self._volumes.SpillVolume(request)  # as long as it takes
 
     def restore(self, name: str) -> volume_pb2.Volume:
         """Moves them back to its device."""
+        self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
 
@@ -102,6 +121,7 @@ class VolumeCalls:
     def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", lease: Optional[Lease] = None,
                     **options) -> Iterator[volume_pb2.CommitProgress]:
         """The same, step by step: leaving the loop cancels the commit."""
+        self._check_volume(name)
         request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
                                                  options=formats.commit_options(destination, format, **options))
         return self._commit(request, lease)
@@ -122,6 +142,7 @@ class VolumeCalls:
         {"doppler": {...}} with the fields of those messages, or operations on the array [y, x, z]: {"mip": {"axis": 2}},
         {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). asynchronous: returns when the work is planned;
         wait_volume() waits for it."""
+        self._check_volume(name)
         request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous,
                                                  operations=[_operation(one) for one in operations])
         with errors.raising(self.address):
@@ -129,6 +150,7 @@ class VolumeCalls:
 
     def wait_volume(self, name: str) -> volume_pb2.Volume:
         """Waits until a volume is complete (HELD, or whatever became of it)."""
+        self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name))
 
@@ -159,6 +181,7 @@ class VolumeCalls:
 
     def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Frees a held volume's memory. Its data is gone. detach_exports: although other processes map it."""
+        self._check_volume(name)
         request = volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports, lease_token=_token(lease))
         volume = self._call(self._volumes.DiscardVolume, request)
         if lease is not None:
