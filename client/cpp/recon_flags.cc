@@ -39,9 +39,6 @@ const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::SORTING}
                                                      {"dead", Rings::DEAD_STRIPE},
                                                      {"all", Rings::ALL_STRIPE},
                                                      {"wavelet", Rings::FOURIER_WAVELET}};
-const std::map<std::string, std::string> kEndings = {{".zarr", "zarr"}, {".npy", "npy"}, {".nrrd", "nrrd"}, {".nii", "nifti"}, {".tif", "tiff"},
-                                                     {".tiff", "tiff"}, {".mat", "mat"}, {".h5", "hdf5"},   {".hdf5", "hdf5"}, {".bin", "bin"}};
-
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp"}},
                                            {"--extend-edges", {"fbp"}},
                                            {"--iterations", {"sirt", "mlem", "cgls"}},
@@ -294,14 +291,9 @@ v1::JobSpec ReconFlags::Spec() const {
 std::optional<v1::CommitOptions> ReconFlags::Commit() const {
   if (output_.empty()) return std::nullopt;
   v1::CommitOptions options;
-  format_.Fill(&options);
-  options.set_destination(output_);
+  format_.Fill("--output", output_, &options);
   if (options.format() == v1::FORMAT_UNSPECIFIED) {
-    const size_t dot = output_.rfind('.');
-    const auto ending = dot == std::string::npos ? kEndings.end() : kEndings.find(output_.substr(dot));
-    if (ending == kEndings.end())
-      Refuse("--output", output_, absl::StrCat("a name that ends in ", absl::StrJoin(KeysOf(kEndings), ", "), ", or --format"));
-    options.set_format(ParseFormat(ending->second));
+    Refuse("--output", output_, absl::StrCat("a name that ends in ", absl::StrJoin(FormatEndings(), ", "), ", or --format"));
   }
   return options;
 }

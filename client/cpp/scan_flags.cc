@@ -100,7 +100,8 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--keep-last", keep_last_, "live: a ring of the last so many volumes and those held");
   app->add_option("--ttl", ttl_, "seconds after which volumes are discarded unless held");
   AddWord<v1::Disposition>(app, "--disposition", disposition_, "");
-  app->add_option("--destination", destination_, "auto-commit: path, with {scan} {index:05} {title} {date}");
+  app->add_option("--destination", destination_,
+                  "auto-commit: path, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
   app->add_option("--format", format_, "auto-commit: " + Listed(FormatNames()))->check(OneOf(FormatNames()));
   app->add_option("--dtype", dtype_, Listed(kDTypes) + " (complex); default: u16 for dB of integer samples, else f32")->check(OneOf(kDTypes));
   AddWord<v1::Value>(app, "--value", value_, "");
@@ -201,6 +202,9 @@ void ScanFlags::SetRetention(v1::Retention* to) const {
   if (Given("--disposition")) to->set_disposition(ValueOf<v1::Disposition>(disposition_));
   if (Given("--destination")) to->mutable_auto_commit()->set_destination(destination_);
   if (Given("--format")) to->mutable_auto_commit()->set_format(ParseFormat(format_));
+  if (Given("--destination") || Given("--format")) {
+    to->mutable_auto_commit()->set_format(FormatFor("--destination", to->auto_commit().destination(), to->auto_commit().format()));
+  }
   const bool spills = to->on_full() == v1::SPILL_HOST || to->on_full() == v1::SPILL_DISK;
   if (Given("--on-tier-full") && !spills) throw CLI::ValidationError("--on-tier-full", "is for --on-full spill-host, spill-disk");
   for (const char* flag : {"--destination", "--format"}) {

@@ -241,7 +241,8 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto destination = std::make_shared<std::string>("{title}_{index:05}");
   auto request_id = std::make_shared<std::string>();
   commit->add_option("volume", *name, "volumes/...")->required();
-  commit->add_option("destination", *destination, "path below the server's storage root, with {scan} {index:05} {title} {date}");
+  commit->add_option("destination", *destination,
+                     "path below the server's storage root, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
   flags->AddTo(commit);
   commit->add_option("--request-id", *request_id, "a retry with the same id returns the first result");
   commit->callback([&session, name, flags, destination, request_id, lease] {
@@ -249,8 +250,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     message.set_name(*name);
     message.set_lease_token(*lease);
     message.set_request_id(*request_id);
-    message.mutable_options()->set_destination(*destination);
-    flags->Fill(message.mutable_options());
+    flags->Fill("destination", *destination, message.mutable_options());
     CommitVolume(session, message);
   });
 }
