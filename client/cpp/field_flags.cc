@@ -129,7 +129,7 @@ std::string ShortName(const std::string& field) {
 // Whether `text` names it, by its short name or its path, as a word of its own; one word without an underscore might be anything.
 bool Names(const std::string& text, const std::string& field) {
   const std::string name = ShortName(field);
-  if (!absl::StrContains(name, '_') && !absl::StrContains(name, '.')) return false;
+  if (!absl::StrContains(name, '_') && (!absl::StrContains(name, '.') || absl::StartsWith(name, "tomography."))) return false;
   const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const size_t end = at + name.size();

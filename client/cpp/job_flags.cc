@@ -11,6 +11,7 @@
 
 #include "octavo/v1/job.grpc.pb.h"
 
+#include "client/cpp/field_flags.h"
 #include "client/cpp/file_push.h"
 #include "client/cpp/interrupt.h"
 #include "client/cpp/json_spec.h"
@@ -32,7 +33,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
   if (!job.device().empty()) std::cout << "  " << job.device();
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
   if (!job.spec().title().empty()) std::cout << "  " << job.spec().title();
-  if (!job.reason().empty()) std::cout << "  (" << job.reason() << ")";
+  if (!job.reason().empty()) std::cout << "  (" << job.reason() << ")" << FlagsFor(session.app, "", job.reason());
   for (const auto& warning : job.warnings()) std::cout << "\n  warning: " << WithFlags(session, warning);
   for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
   if (job.has_dispersion()) {

@@ -202,6 +202,15 @@ class CommandLine(DaemonTest):
             until(lambda: self.client.scan(scan).volumes_committed == 1)
             self.assertEqual(READERS["nrrd"](at(f"auto{len(more)}.nrrd")).array.shape, (8, 16, 128))
 
+    def test_an_incomplete_volume_is_told_at_its_commit(self):
+        np.save(os.path.join(self.daemon.root, "short.npy"), np.ones((200, 256), np.uint16))
+        scan = self.fine("scan", "submit", "--path", "short.npy", "--ascans", "16", "--bscans", "8", "--volumes", "2", "--watch").split()[0]
+        whole, lacking = self.client.volumes(scan)
+        code, out, error = self.octavo("volume", "commit", lacking.name, "lacking")
+        self.assertEqual((code, error), (0, f"octavo: warning: {lacking.name} is incomplete: 56 A-scans are missing\n"))
+        self.assertIn("lacking.ome.zarr", out)
+        self.assertEqual(self.octavo("volume", "commit", whole.name, "whole")[2], "")
+
     def test_a_picture_says_what_it_shows(self):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
         for flags, words in (((), "MIP  picture "), (("--product", "bscan", "--index", "3"), "BSCAN y 3  picture "),
@@ -261,8 +270,11 @@ class CommandLine(DaemonTest):
         out = self.fine(*flags, "--try-centers", "14:17:1", "--rows", "2", "--png", picture)
         self.assertIn("axes from column 14 to 17 tried", out)
         self.assertNotIn("axis at column", out)
-        code, _, error = self.octavo("recon", "slices.npy", "--angles", "0:172.5:24", "--transmissions", "--no-log", "--algorithm", "mlem", "--outliers", "3,1", "--png", picture)
-        self.assertEqual(code, 0, error)
+        np.save(os.path.join(self.daemon.root, "slices.npy"), tomo * 3)
+        code, out, error = self.octavo(*flags, "--algorithm", "mlem", "--png", picture)
+        self.assertEqual(code, 1)
+        self.assertIn("values are negative; mlem allows 0 or more, or ask for negative data to become 0) (--negative-to-zero)", out)
+        self.fine(*flags, "--algorithm", "mlem", "--negative-to-zero", "--png", picture)
 
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)
