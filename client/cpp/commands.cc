@@ -4,13 +4,33 @@
 #include <cstdio>
 #include <iostream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/util/json_util.h"
 
 #include "octavo/v1/types.pb.h"
 
+#include "client/cpp/field_flags.h"
+
 namespace octavo::cli {
 
+namespace {
+
+// What is wrong with an address; empty if nothing is.
+std::string ProblemOf(const std::string& address) {
+  constexpr char kAllowed[] = "allowed are host:port (octavod listens on 50051) and unix:/path";
+  const size_t scheme = address.find("://");
+  if (scheme != std::string::npos && !absl::StartsWith(address, "dns://") && !absl::StartsWith(address, "unix://")) {
+    return absl::StrCat("is '", address, "'; ", kAllowed, ", without ", address.substr(0, scheme + 3));
+  }
+  if (!absl::StrContains(address, ':')) return absl::StrCat("is '", address, "' without a port; ", kAllowed);
+  return "";
+}
+
+}  // namespace
+
 std::shared_ptr<grpc::Channel> Session::channel() const {
+  if (const std::string problem = ProblemOf(address); !problem.empty()) throw CLI::ValidationError(address_from, problem);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
@@ -50,6 +70,7 @@ bool Check(Session& session, const grpc::Status& status) {
   }
   std::cerr << "octavo: " << status.error_message();
   if (!detail.reason().empty()) std::cerr << " [" << detail.reason() << "]";
+  std::cerr << FlagsFor(session.app, detail.field(), status.error_message());
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && rich.details().empty()) {
     std::cerr << "\n  is octavod running, and at " << session.address << "? (--address, OCTAVO_ADDRESS)";
   }
@@ -60,6 +81,8 @@ bool Check(Session& session, const grpc::Status& status) {
   }
   return false;
 }
+
+std::string WithFlags(const Session& session, const std::string& warning) { return warning + FlagsFor(session.app, "", warning); }
 
 void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report) {
   out << (report.admitted() ? "fits " : "does NOT fit ") << report.device() << ": wants " << Bytes(static_cast<double>(report.wanted_bytes()))

@@ -20,12 +20,15 @@ enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kUnavailable = 3 };
 
 /// What all commands share.
 struct Session {
+  const CLI::App* app = nullptr;  // the whole command line
   std::string address;
   double timeout_s = 30;
   bool json = false;
-  bool address_given = false;  // by --address or OCTAVO_ADDRESS
+  bool address_given = false;              // by --address or OCTAVO_ADDRESS
+  std::string address_from = "--address";  // which of them
   int exit_code = kOk;
 
+  /// Throws CLI::ValidationError for an address that gRPC would misunderstand.
   std::shared_ptr<grpc::Channel> channel() const;
   /// A context with the deadline of short calls. Streams make their own without.
   std::unique_ptr<grpc::ClientContext> Context() const;
@@ -37,6 +40,9 @@ std::string ReasonOf(const grpc::Status& status);
 /// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the exit code.
 /// Returns whether the call was fine.
 bool Check(Session& session, const grpc::Status& status);
+
+/// A warning of the server, with the flags for the fields that it names.
+std::string WithFlags(const Session& session, const std::string& warning);
 
 /// Whether what was planned or asked for fits, with the figures; what the rest of the memory is held by, the ten largest.
 void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report);
@@ -61,7 +67,10 @@ void AddSessionCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
 void AddBenchCommand(CLI::App& app, Session& session);
 
-/// Commits a volume with a progress bar, and says where it is.
+/// A check of an argument that names a volume: names of scans and jobs are refused with where their volumes are.
+CLI::Validator VolumeName();
+
+/// Commits a volume with a progress bar, and says where it is, and first on the error stream what it lacks.
 void CommitVolume(Session& session, const v1::CommitVolumeRequest& request);
 
 /// octavo convert with its defaults: empty, or what went wrong.

@@ -31,7 +31,7 @@ class Interruptible {
 
 absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags, const std::string& destination) {
   v1::CommitOptions message;
-  flags.Fill(&message);
+  flags.Fill("destination", destination, &message);
   storage::WriterOptions out;
   out.format = static_cast<storage::Format>(message.format());
   if (message.format() == v1::FORMAT_UNSPECIFIED) {
@@ -52,11 +52,11 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags, const
 }
 
 void Convert(Session& session, const std::string& source, const std::string& destination, const FormatFlags& flags) {
+  const auto options = OptionsOf(flags, destination);
   const Interruptible interruptible;
   absl::StatusOr<storage::CommitOutcome> outcome;
   {
     ProgressBar bar("converting");
-    const auto options = OptionsOf(flags, destination);
     outcome = options.ok() ? storage::Convert(source, destination, *options,
                                               [&](double fraction, int64_t disk_bytes) {
                                                 if (!session.json) bar.Update(fraction, Bytes(static_cast<double>(disk_bytes)), 0);

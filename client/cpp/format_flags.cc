@@ -2,6 +2,9 @@
 
 #include <map>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 #include "client/cpp/words.h"
 
 namespace octavo::cli {
@@ -15,9 +18,23 @@ const std::map<std::string, v1::Shuffle> kShuffles = {{"none", v1::SHUFFLE_NONE}
 
 const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_BSCAN}, {"en-face", v1::TIFF_EN_FACE}};
 
+const std::map<std::string, std::string> kEndings = {{".zarr", "zarr"}, {".npy", "npy"}, {".nrrd", "nrrd"}, {".nii", "nifti"}, {".tif", "tiff"},
+                                                     {".tiff", "tiff"}, {".mat", "mat"}, {".h5", "hdf5"},   {".hdf5", "hdf5"}, {".bin", "bin"}};
+
+// What would be left out without a word by the formats that have no such thing; the rest the server refuses.
+const std::vector<FlagOf> kOfFormats = {{"--chunk", {"zarr", "hdf5"}}, {"--shard", {"zarr"}}, {"--zstd", {"zarr"}}};
+
+std::string NameOf(v1::Format format) {
+  for (const auto& [name, value] : kFormats) {
+    if (value == format) return name;
+  }
+  return "zarr";  // what the server chooses
+}
+
 }  // namespace
 
 void FormatFlags::AddTo(CLI::App* app) {
+  app_ = app;
   app->add_option("--format", format, "zarr (OME-Zarr 0.5) | npy | nrrd | nifti | tiff (OME) | mat (MATLAB v5) | hdf5 | bin")
       ->check(OneOf(KeysOf(kFormats)));
   app->add_option("--chunk", chunk, "zarr, hdf5: voxels along the volume's axes: y,x,z; tomograms z,y,x")->delimiter(',')->expected(3);
@@ -34,9 +51,12 @@ void FormatFlags::AddTo(CLI::App* app) {
   app->add_flag("--raw", raw, "no compression");
 }
 
-void FormatFlags::Fill(v1::CommitOptions* options) const {
-  if (!format.empty()) options->set_format(kFormats.at(format));
-  if (format.empty() && tiff_stack) options->set_format(v1::OME_TIFF);
+void FormatFlags::Fill(const std::string& what, const std::string& destination, v1::CommitOptions* options) const {
+  options->set_destination(destination);
+  const bool stack = format.empty() && tiff_stack;
+  const v1::Format asked = stack ? v1::OME_TIFF : format.empty() ? v1::FORMAT_UNSPECIFIED : kFormats.at(format);
+  options->set_format(FormatFor(what, destination, asked, stack ? "--tiff-stack" : "--format"));
+  if (app_ != nullptr) Refuse(NameOf(options->format()));
   if (!tiff_plane.empty()) options->set_tiff_plane(kTiffPlanes.at(tiff_plane));
   options->set_tiff_stack(tiff_stack);
   if (!codec.empty()) options->set_codec(kCodecs.at(codec));
@@ -50,8 +70,33 @@ void FormatFlags::Fill(v1::CommitOptions* options) const {
   options->set_uncompressed(raw);
 }
 
+void FormatFlags::Refuse(const std::string& chosen) const {
+  RefuseStrangers(*app_, kOfFormats, chosen, "the format is " + chosen);
+  if (app_->count("--zstd") == 0) return;
+  if (raw) throw CLI::ValidationError("--zstd", "is the level of zstd; --raw says that nothing is compressed");
+  if (!codec.empty() && codec != "zstd")
+    throw CLI::ValidationError("--zstd", absl::StrCat("is the level of zstd; --codec is ", codec, ", whose level is --level"));
+}
+
 std::vector<std::string> FormatNames() { return KeysOf(kFormats); }
 
 v1::Format ParseFormat(const std::string& name) { return kFormats.at(name); }
+
+std::vector<std::string> FormatEndings() { return KeysOf(kEndings); }
+
+v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked, const std::string& by) {
+  if (absl::EndsWith(destination, "/")) {
+    throw CLI::ValidationError(what,
+                               absl::StrCat("is '", destination, "', a folder; allowed are names of files, such as ", destination, "{index:05}"));
+  }
+  const size_t dot = destination.find_last_of("./");
+  const auto ending = dot == std::string::npos ? kEndings.end() : kEndings.find(destination.substr(dot));
+  if (ending == kEndings.end()) return asked;
+  if (asked != v1::FORMAT_UNSPECIFIED && asked != kFormats.at(ending->second)) {
+    throw CLI::ValidationError(by, absl::StrCat(by == "--format" ? "is " : "is for ", NameOf(asked), ", and '", destination, "' ends as files of ",
+                                                ending->second, " do; change one of them, or leave ", by, " out: the ending decides"));
+  }
+  return kFormats.at(ending->second);
+}
 
 }  // namespace octavo::cli

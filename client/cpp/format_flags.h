@@ -25,13 +25,26 @@ struct FormatFlags {
 
   /// Adds --format and the flags beside it.
   void AddTo(CLI::App* app);
-  /// Everything but the destination; the format stays unset where none was given (--tiff-stack gives one).
-  void Fill(v1::CommitOptions* options) const;
+  /// All of it. `what` is the flag or argument that gives the destination. The format is FormatFor's (--tiff-stack asks for one, too). Throws
+  /// CLI::ValidationError as that does, and for flags that say nothing in this format.
+  void Fill(const std::string& what, const std::string& destination, v1::CommitOptions* options) const;
+
+ private:
+  void Refuse(const std::string& chosen) const;
+
+  const CLI::App* app_ = nullptr;
 };
 
 /// The names of the formats: "zarr", "npy", ...
 std::vector<std::string> FormatNames();
 /// The format of one of them.
 v1::Format ParseFormat(const std::string& name);
+/// The endings of file names that say a format: ".zarr", ".npy", ...
+std::vector<std::string> FormatEndings();
+
+/// The format of what is written as `destination`, which `what` (a flag or an argument) gives: what its ending says, else `asked`, which may be
+/// FORMAT_UNSPECIFIED; `by` is the flag that asks. Throws CLI::ValidationError where the two contradict each other, and for a destination that ends
+/// in '/'.
+v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked, const std::string& by = "--format");
 
 }  // namespace octavo::cli

@@ -36,7 +36,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
 
   auto* watch = job->add_subcommand("watch", "follow a job to its end");
   watch->add_option("job", *name, "jobs/...")->required();
-  watch->callback([&session, name] { (void)WatchJob(session, *name); });
+  watch->callback([&session, name] { (void)WatchJob(session, *name, {.alone = true}); });
 
   auto* cancel = job->add_subcommand("cancel", "end a job; its memory is free again");
   cancel->add_option("job", *name, "jobs/...")->required();
@@ -54,7 +54,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   submit->callback([&session, flags] { (void)flags->Submit(session, flags->Spec()); });
 
   auto* reprocess = job->add_subcommand("reprocess", "the spectral chain again over held raw spectra; processing as in --json-spec");
-  reprocess->add_option("volume", *name, "volumes/... of raw spectra")->required();
+  reprocess->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
   flags->AddTo(reprocess);
   reprocess->callback([&session, flags, name] {
     v1::JobSpec spec = flags->Spec();
@@ -65,7 +65,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   auto* autofocus = job->add_subcommand("autofocus", "find the dispersion that makes held raw spectra sharpest");
   auto only_a2 = std::make_shared<bool>(false);
   auto make = std::make_shared<bool>(false);
-  autofocus->add_option("volume", *name, "volumes/... of raw spectra")->required();
+  autofocus->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
   autofocus->add_flag("--only-a2", *only_a2, "a3 stays 0");
   autofocus->add_flag("--reprocess", *make, "also make the volume with what was found");
   flags->AddTo(autofocus);
@@ -81,7 +81,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   auto* calibrate = job->add_subcommand("calibrate", "find the k-linearisation from held raw spectra of a mirror");
   auto record = std::make_shared<uint32_t>(0);
   auto records = std::make_shared<uint32_t>(0);
-  calibrate->add_option("volume", *name, "volumes/... of raw spectra")->required();
+  calibrate->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
   calibrate->add_option("--record", *record, "the first record that is looked at");
   calibrate->add_option("--records", *records, "how many; 0 = 1");
   flags->AddTo(calibrate);

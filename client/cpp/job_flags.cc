@@ -1,14 +1,20 @@
 #include "client/cpp/job_flags.h"
 
 #include <cmath>
-#include <fstream>
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
-#include "google/protobuf/util/json_util.h"
+#include "absl/strings/strip.h"
 
 #include "octavo/v1/job.grpc.pb.h"
 
+#include "client/cpp/field_flags.h"
+#include "client/cpp/file_push.h"
+#include "client/cpp/interrupt.h"
+#include "client/cpp/json_spec.h"
 #include "client/cpp/terminal.h"
 
 namespace octavo::cli {
@@ -27,8 +33,8 @@ void PrintJob(const Session& session, const v1::Job& job) {
   if (!job.device().empty()) std::cout << "  " << job.device();
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
   if (!job.spec().title().empty()) std::cout << "  " << job.spec().title();
-  if (!job.reason().empty()) std::cout << "  (" << job.reason() << ")";
-  for (const auto& warning : job.warnings()) std::cout << "\n  warning: " << warning;
+  if (!job.reason().empty()) std::cout << "  (" << job.reason() << ")" << FlagsFor(session.app, "", job.reason());
+  for (const auto& warning : job.warnings()) std::cout << "\n  warning: " << WithFlags(session, warning);
   for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
   if (job.has_dispersion()) {
     std::cout << "\n  a2 " << job.dispersion().a2() << " rad/sample^2, a3 " << job.dispersion().a3() << " rad/sample^3, sharpness "
@@ -42,7 +48,11 @@ void PrintJob(const Session& session, const v1::Job& job) {
   }
   if (job.has_tomography()) {
     const auto& found = job.tomography();
-    if (found.centers_size() > 0) std::cout << "\n  axis at column " << found.centers(0) << " (" << found.center_method() << ")";
+    if (job.spec().tomography().has_try_centers() && found.centers_size() > 0) {
+      std::cout << "\n  axes from column " << found.centers(0) << " to " << found.centers(found.centers_size() - 1) << " tried";
+    } else if (found.centers_size() > 0) {
+      std::cout << "\n  axis at column " << found.centers(0) << " (" << found.center_method() << ")";
+    }
     if (!found.center_check_method().empty()) std::cout << ", " << found.center_check() << " by " << found.center_check_method();
     std::cout << ", " << found.batches() << " batches of " << found.slices_per_batch() << " slices";
     if (!found.stop().empty()) std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
@@ -50,12 +60,32 @@ void PrintJob(const Session& session, const v1::Job& job) {
   std::cout << "\n";
 }
 
-v1::Job WatchJob(Session& session, const std::string& name) {
+namespace {
+
+// Prints a refused job as Check does; where the file is here and not on the server's side, what to do.
+bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status) {
+  if (Check(session, status)) return true;
+  const std::string& path = spec.tomography().file().path();
+  std::error_code error;
+  if (!FilePush::Instead(ReasonOf(status)) || path.empty() || !std::filesystem::exists(path, error)) return false;
+  std::cerr << "  '" << path
+            << "' is here, and projections are not pushed by this command: copy it below a replay root of the server, or send it from\n"
+            << "  Python: octavo.recon(...), or octavo.PushedProjections and client.push_projections(...)\n";
+  return false;
+}
+
+}  // namespace
+
+std::set<std::string> WarningsOf(const v1::Job& job) { return {job.warnings().begin(), job.warnings().end()}; }
+
+v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
   grpc::ClientContext context;
   v1::WatchJobRequest request;
   request.set_name(name);
   auto reader = v1::JobService::NewStub(session.channel())->WatchJob(&context, request);
   v1::Job job;
+  std::optional<OnInterrupt> interrupt;
+  if (how.alone) interrupt.emplace([&context] { context.TryCancel(); });
   uint64_t told = 0;
   {
     ProgressBar bar("job");
@@ -67,7 +97,10 @@ v1::Job WatchJob(Session& session, const std::string& name) {
       const uint64_t first = job.log_count() - static_cast<uint64_t>(job.log_size());
       for (uint64_t i = std::max(told, first); i < job.log_count(); ++i) {
         const auto& line = job.log(static_cast<int>(i - first));
-        std::cout << "[" << Seconds(line.seconds()) << "] " << line.text() << "\n";
+        absl::string_view warning = line.text();
+        const bool warns = absl::ConsumePrefix(&warning, "warning: ");
+        if (warns && !how.told.insert(std::string(warning)).second) continue;
+        std::cout << "[" << Seconds(line.seconds()) << "] " << (warns ? WithFlags(session, line.text()) : line.text()) << "\n";
       }
       told = job.log_count();
       std::ostringstream text;
@@ -79,14 +112,28 @@ v1::Job WatchJob(Session& session, const std::string& name) {
       if (job.state() == v1::JOB_RUNNING) bar.Update(job.fraction(), text.str(), job.eta_seconds());
     }
   }
-  if (!Check(session, reader->Finish())) return job;
-  if (!session.json) PrintJob(session, job);
+  const grpc::Status status = reader->Finish();
+  if (interrupt.has_value() && interrupt->came() && !status.ok()) {
+    std::cerr << "octavo: the job goes on: octavo job cancel " << name << " ends it\n";
+    session.exit_code = kInterrupted;
+    return job;
+  }
+  if (!Check(session, status)) return job;
+  if (!session.json) {
+    v1::Job rest = job;
+    rest.clear_warnings();
+    for (const auto& warning : job.warnings()) {
+      if (how.told.insert(warning).second) rest.add_warnings(warning);
+    }
+    if (!how.volumes) rest.clear_volumes();
+    PrintJob(session, rest);
+  }
   if (job.state() != v1::JOB_DONE) session.exit_code = kFailed;
   return job;
 }
 
 void JobFlags::AddTo(CLI::App* app) {
-  app->add_option("--json-spec", json_spec, "a JobSpec as JSON; flags given beside it win");
+  app->add_option("--json-spec", json_spec, "a JobSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
   app->add_option("--title", title, "for people and file names");
   app->add_option("--label", labels, "key=value, may be repeated");
   app->add_option("--priority", priority, "-100 to 100, higher ones first");
@@ -99,14 +146,7 @@ void JobFlags::AddTo(CLI::App* app) {
 
 v1::JobSpec JobFlags::Spec() const {
   v1::JobSpec spec;
-  if (!json_spec.empty()) {
-    std::ifstream file(json_spec);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) throw CLI::ValidationError("--json-spec", "cannot read " + json_spec);
-    const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &spec);
-    if (!parsed.ok()) throw CLI::ValidationError("--json-spec", std::string(parsed.message()));
-  }
+  if (!json_spec.empty()) ReadJsonSpec(json_spec, &spec);
   if (!title.empty()) spec.set_title(title);
   if (!device.empty()) spec.set_device(device);
   if (!group.empty()) spec.set_group(group);
@@ -126,14 +166,14 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec, const std::s
     v1::PlanJobRequest request;
     *request.mutable_spec() = spec;
     v1::PlanJobResponse answer;
-    if (!Check(session, stub->PlanJob(session.Context().get(), request, &answer))) return {};
+    if (!CheckJob(session, spec, stub->PlanJob(session.Context().get(), request, &answer))) return {};
     if (session.json) {
       PrintJson(answer);
       return {};
     }
     PrintVerdict(std::cout, answer.report());
     if (!answer.report().advice().empty()) std::cout << answer.report().advice() << "\n";
-    for (const auto& warning : answer.warnings()) std::cout << "warning: " << warning << "\n";
+    for (const auto& warning : answer.warnings()) std::cout << "warning: " << WithFlags(session, warning) << "\n";
     PrintHolders(std::cout, answer.report());
     std::cout << answer.plan();
     return {};
@@ -142,9 +182,9 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec, const std::s
   *request.mutable_spec() = spec;
   request.set_session_secret(secret);
   v1::Job job;
-  if (!Check(session, stub->SubmitJob(session.Context().get(), request, &job))) return {};
+  if (!CheckJob(session, spec, stub->SubmitJob(session.Context().get(), request, &job))) return {};
   PrintJob(session, job);
-  return watch ? WatchJob(session, job.name()) : job;
+  return watch ? WatchJob(session, job.name(), {.told = WarningsOf(job), .alone = true}) : job;
 }
 
 }  // namespace octavo::cli

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,16 @@ namespace octavo::cli {
 
 void PrintJob(const Session& session, const v1::Job& job);
 
-/// Follows a job to its end: the newest log lines, and a bar. Returns it as it was last; not DONE sets the exit code.
-v1::Job WatchJob(Session& session, const std::string& name);
+/// How a job is followed.
+struct JobWatch {
+  std::set<std::string> told = {};  // its warnings that were printed before
+  bool volumes = true;              // name those that it has made
+  bool alone = false;               // an interrupt ends the watching, the job goes on; else who calls deals with that
+};
+/// Follows a job to its end: the newest log lines, and a bar; each warning once. Returns it as it was last; not DONE sets the exit code.
+v1::Job WatchJob(Session& session, const std::string& name, JobWatch how);
+/// The warnings of a job, which have been told with it.
+std::set<std::string> WarningsOf(const v1::Job& job);
 
 /// What all jobs share.
 struct JobFlags {

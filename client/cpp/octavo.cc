@@ -1,4 +1,5 @@
-// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130 interrupted, and what was begun is ended.
+// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130 interrupted: what it was to finish itself is
+// ended (recon, a file that is pushed), what was only watched goes on.
 
 #include <cstdlib>
 #include <iostream>
@@ -13,14 +14,18 @@ int main(int argc, char** argv) {
   setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0);
   octavo::cli::Session session;
   const char* address = std::getenv("OCTAVO_ADDRESS");
+  if (address != nullptr && *address == 0) address = nullptr;  // as if it were not set
   session.address = address == nullptr ? "127.0.0.1:50051" : address;
+  session.address_from = "OCTAVO_ADDRESS";
   CLI::App app{"octavo: volumetric imaging service, command line"};
   session.address_given = address != nullptr;
+  session.app = &app;
   app.add_option_function<std::string>(
          "--address",
          [&session](const std::string& given) {
            session.address = given;
            session.address_given = true;
+           session.address_from = "--address";
          },
          "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)")
       ->take_last();

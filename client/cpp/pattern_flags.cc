@@ -107,9 +107,9 @@ std::string NameOf(const v1::Pattern& p) {
 
 void AddPatternFlags(CLI::App* app, PatternFlags& f) {
   app->add_option("--pattern", f.kind, Listed(kPatterns) + "; default raster")->check(OneOf(kPatterns));
-  app->add_option("--ascans", f.ascans, "A-scans per B-scan (x); spiral: per turn; Lissajous: per row");
-  app->add_option("--bscans", f.bscans, "B-scans per volume (y); radial: segments; spiral: turns; Lissajous: rows");
-  app->add_option("--volumes", f.volumes, "volumes; 0 = until stopped");
+  app->add_option("--ascans", f.ascans, "A-scans per B-scan (x), default 512; spiral: per turn; Lissajous: per row");
+  app->add_option("--bscans", f.bscans, "B-scans per volume (y), default 256; radial: segments; spiral: turns; Lissajous: rows");
+  app->add_option("--volumes", f.volumes, "volumes, default 1; 0 = until stopped");
   app->add_flag("--bidirectional", f.bidirectional, "every second segment runs backwards");
   app->add_flag("--bidirectional-volumes", f.bidirectional_volumes, "odd volumes visit the segments in reverse order");
   app->add_option("--flyback", f.flyback, "records dropped after each B-scan");

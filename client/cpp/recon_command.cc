@@ -13,6 +13,7 @@
 #include "client/cpp/grey_picture.h"
 #include "client/cpp/interrupt.h"
 #include "client/cpp/job_flags.h"
+#include "client/cpp/output_file.h"
 #include "client/cpp/own_session.h"
 #include "client/cpp/recon_flags.h"
 #include "client/cpp/trials.h"
@@ -30,8 +31,11 @@ void DiscardVolumes(Session& session, const v1::Job& job) {
   }
 }
 
+bool SliceIsThere(const ReconFlags& flags, const v1::Volume& volume) { return !flags.slice().has_value() || *flags.slice() < volume.shape(0); }
+
+// A slice that is not there is found out here only: the middle one is shown, since the work is done.
 bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& volume) {
-  const int64_t slice = flags.slice().has_value() ? *flags.slice() : volume.shape(0) / 2;
+  const int64_t middle = volume.shape(0) / 2, slice = SliceIsThere(flags, volume) ? flags.slice().value_or(middle) : middle;
   const std::vector<float> values = ReadSlice(session, volume, slice);
   if (values.empty()) return false;
   if (!WritePng(flags.png(), GreysOf(values), volume.shape(1), volume.shape(2))) {
@@ -77,10 +81,15 @@ void Keep(Session& session, const std::string& volume) {
   }
 }
 
+// The file of the picture that is asked for; empty: none is.
+std::string PictureOf(const ReconFlags& flags, const v1::JobSpec& spec) {
+  return flags.png().empty() && spec.tomography().has_try_centers() ? "centers.png" : flags.png();
+}
+
 void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job) {
   const std::optional<v1::CommitOptions> commit = flags.Commit();
   const bool tries = spec.tomography().has_try_centers();
-  const std::string png = tries && flags.png().empty() ? "centers.png" : flags.png();
+  const std::string png = PictureOf(flags, spec);
   v1::GetVolumeRequest get;
   get.set_name(job.volumes(0));
   v1::Volume volume;
@@ -97,6 +106,11 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   } else if (!session.json) {
     PrintHeld(volume.name());
   }
+  if (!png.empty() && !tries && !SliceIsThere(flags, volume)) {
+    std::cerr << "octavo: --slice is " << *flags.slice() << "; the volume has the slices 0 to " << volume.shape(0) - 1 << ": the middle one, "
+              << volume.shape(0) / 2 << ", is in " << png << " instead\n";
+    session.exit_code = kFailed;
+  }
 }
 
 void Run(Session& session, const ReconFlags& flags) {
@@ -108,6 +122,7 @@ void Run(Session& session, const ReconFlags& flags) {
     (void)asked.Submit(session, spec);
     return;
   }
+  if (const std::string png = PictureOf(flags, spec); !png.empty()) CheckWritable("--png", png);
   // What this program would take off the server does not stay where it is killed: a volume to commit has a time to live, what is only shown
   // belongs to a session.
   constexpr double kTimeToLive = 3600;
@@ -121,7 +136,7 @@ void Run(Session& session, const ReconFlags& flags) {
   InterruptibleJob interruptible(session);
   v1::Job job = asked.Submit(session, spec, own.has_value() ? own->secret() : "");
   interruptible.Submitted(job.name());
-  if (!job.name().empty()) job = WatchJob(session, job.name());
+  if (!job.name().empty()) job = WatchJob(session, job.name(), {.told = WarningsOf(job), .volumes = commits || PictureOf(flags, spec).empty()});
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;

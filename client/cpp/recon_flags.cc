@@ -39,9 +39,6 @@ const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::SORTING}
                                                      {"dead", Rings::DEAD_STRIPE},
                                                      {"all", Rings::ALL_STRIPE},
                                                      {"wavelet", Rings::FOURIER_WAVELET}};
-const std::map<std::string, std::string> kEndings = {{".zarr", "zarr"}, {".npy", "npy"}, {".nrrd", "nrrd"}, {".nii", "nifti"}, {".tif", "tiff"},
-                                                     {".tiff", "tiff"}, {".mat", "mat"}, {".h5", "hdf5"},   {".hdf5", "hdf5"}, {".bin", "bin"}};
-
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp"}},
                                            {"--extend-edges", {"fbp"}},
                                            {"--iterations", {"sirt", "mlem", "cgls"}},
@@ -92,6 +89,18 @@ void SetRange(const char* flag, const std::string& text, v1::IndexRange* range) 
   range->set_step(step);
 }
 
+// Other programs' names are known, for people who come from there.
+CLI::Validator OneAlgorithm() {
+  static const std::map<std::string, std::string> kOthers = {{"gridrec", "fbp"}, {"astrasirt", "sirt"}, {"astracgls", "cgls"}};
+  CLI::Validator known = OneOf(KeysOf(kAlgorithms));
+  return {[known](std::string& text) {
+            const std::string problem = known(text);
+            const auto other = kOthers.find(text);
+            return other == kOthers.end() ? problem : absl::StrCat(problem, " (", text, " is TomoPy's name of ", other->second, ")");
+          },
+          ""};
+}
+
 std::string NameOf(Options::Algorithm algorithm) {
   for (const auto& [name, value] : kAlgorithms) {
     if (value == algorithm) return name;
@@ -109,7 +118,7 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--png", png_,
                   "write a slice as a picture; with --try-centers all of them (default centers.png). Without -o the server keeps nothing");
   app->add_option("--slice", slice_, "of --png; default: the middle one")->needs("--png");
-  app->add_option("--algorithm", algorithm_, "fbp (default) | sirt | mlem | cgls")->check(OneOf(KeysOf(kAlgorithms)));
+  app->add_option("--algorithm", algorithm_, "fbp (default) | sirt | mlem | cgls")->check(OneAlgorithm());
   app->add_option("--iterations", iterations_, "sirt, mlem, cgls: default 1");
   app->add_option("--center", center_,
                   "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | phase; default: the file's, else the middle");
@@ -122,13 +131,16 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--projections", projections_, "begin:end:step");
   auto* angles = app->add_option("--angles", angles_, "first:last:count in degrees, evenly, in place of the file's");
   app->add_option("--angles-file", angles_file_, "further .npy, or dataset, with the angles")->excludes(angles);
-  app->add_flag("--radians", radians_, "angles of the file are in radians")->excludes(angles);
-  app->add_option("--flats", flats_, "further .npy, or dataset; - = none");
-  app->add_option("--darks", darks_, "the same");
+  auto* radians = app->add_flag("--radians", radians_, "angles of the file are in radians, whatever it says")->excludes(angles);
+  app->add_flag("--degrees", degrees_, "angles of the file are in degrees, whatever it says")->excludes(angles)->excludes(radians);
+  auto* flats = app->add_option("--flats", flats_, "further .npy, or dataset; - = none");
+  auto* darks = app->add_option("--darks", darks_, "the same");
   app->add_option("--data", projections_at_, "dataset of the projections, if not the usual one");
-  app->add_flag("--median", median_, "flat and dark fields by their median");
-  app->add_flag("--flats-in-time", in_time_, "interpolate flat fields over the scan");
-  app->add_flag("--sinograms", sinograms_, "the file holds sinograms already: no fields, no logarithm");
+  auto* median = app->add_flag("--median", median_, "flat and dark fields by their median");
+  auto* in_time = app->add_flag("--flats-in-time", in_time_, "interpolate flat fields over the scan");
+  auto* sinograms = app->add_flag("--sinograms", sinograms_, "the file holds sinograms already: no fields, no logarithm");
+  auto* transmissions = app->add_flag("--transmissions", transmissions_, "the values are transmissions already: no flat and dark fields are used");
+  for (CLI::Option* other : {flats, darks, median, in_time, sinograms}) transmissions->excludes(other);
   app->add_flag("--no-log", no_log_, "no minus logarithm");
   app->add_option("--outliers", outliers_, "WINDOW,DIFFERENCE: medians in place of bright spots")->delimiter(',')->expected(2);
   app->add_option("--bin", bin_, "1 | 2 | 4, rows and columns");
@@ -167,6 +179,7 @@ void ReconFlags::SetFile(v1::TomographyJob* job) const {
   if (Given("--darks")) file->set_darks(darks_);
   if (Given("--angles-file")) file->set_angles(angles_file_);
   if (radians_) file->set_angle_unit(v1::RADIANS);
+  if (degrees_) file->set_angle_unit(v1::DEGREES);
   if (Given("--angles")) {
     constexpr double kMost = 1'000'000;
     const std::string allowed = "first:last:count, degrees and a whole number from 1 to 1000000";
@@ -186,6 +199,7 @@ void ReconFlags::SetFile(v1::TomographyJob* job) const {
 
 void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (sinograms_) to->set_already_sinograms(true);
+  if (transmissions_) to->set_ignore_fields(true);
   if (no_log_) to->set_no_logarithm(true);
   if (median_) to->set_flat_median(true), to->set_dark_median(true);
   if (in_time_) to->set_flats_in_time(true);
@@ -232,7 +246,15 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     tries->set_end(numbers[1]);
     tries->set_step(numbers[2]);
   }
-  if (center_doubt_ == "fail") job->mutable_center()->set_on_doubt(v1::RotationCenter::FAIL);
+  if (Given("--center-doubt")) {
+    const auto& stitching = job->preparation().stitching();
+    const bool finds_overlap = job->preparation().has_stitching() && stitching.overlap() == 0;
+    const bool searches = !job->has_try_centers() && job->center().method() != v1::RotationCenter::METHOD_UNSPECIFIED;
+    if (!searches && !finds_overlap) {
+      throw CLI::ValidationError("--center-doubt", "is of a search: --center auto, pairs, vo, entropy, phase, or stitching without --overlap");
+    }
+    job->mutable_center()->set_on_doubt(center_doubt_ == "fail" ? v1::RotationCenter::FAIL : v1::RotationCenter::WARN);
+  }
   if (!row_.has_value()) return;
   if (job->has_try_centers()) {
     job->mutable_try_centers()->set_row(*row_);
@@ -295,14 +317,9 @@ v1::JobSpec ReconFlags::Spec() const {
 std::optional<v1::CommitOptions> ReconFlags::Commit() const {
   if (output_.empty()) return std::nullopt;
   v1::CommitOptions options;
-  format_.Fill(&options);
-  options.set_destination(output_);
+  format_.Fill("--output", output_, &options);
   if (options.format() == v1::FORMAT_UNSPECIFIED) {
-    const size_t dot = output_.rfind('.');
-    const auto ending = dot == std::string::npos ? kEndings.end() : kEndings.find(output_.substr(dot));
-    if (ending == kEndings.end())
-      Refuse("--output", output_, absl::StrCat("a name that ends in ", absl::StrJoin(KeysOf(kEndings), ", "), ", or --format"));
-    options.set_format(ParseFormat(ending->second));
+    Refuse("--output", output_, absl::StrCat("a name that ends in ", absl::StrJoin(FormatEndings(), ", "), ", or --format"));
   }
   return options;
 }

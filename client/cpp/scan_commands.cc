@@ -6,7 +6,10 @@
 #include "octavo/v1/source.grpc.pb.h"
 
 #include "client/cpp/commands.h"
+#include "client/cpp/field_flags.h"
 #include "client/cpp/file_push.h"
+#include "client/cpp/interrupt.h"
+#include "client/cpp/output_file.h"
 #include "client/cpp/pattern_flags.h"
 #include "client/cpp/scan_flags.h"
 #include "client/cpp/terminal.h"
@@ -48,6 +51,7 @@ void Watch(Session& session, const std::string& name) {
   request.set_name(name);
   auto reader = stub->WatchScan(&context, request);
   v1::Scan scan;
+  const OnInterrupt interrupt([&context] { context.TryCancel(); });
   {
     ProgressBar bar("scanning");
     while (reader->Read(&scan)) {
@@ -62,7 +66,13 @@ void Watch(Session& session, const std::string& name) {
                  volumes > 0 && scan.volumes_per_second() > 0 ? (volumes - done) / scan.volumes_per_second() : 0);
     }
   }
-  if (!Check(session, reader->Finish())) return;
+  const grpc::Status status = reader->Finish();
+  if (interrupt.came() && !status.ok()) {
+    std::cerr << "octavo: the scan goes on: octavo scan cancel " << name << " ends it\n";
+    session.exit_code = kInterrupted;
+    return;
+  }
+  if (!Check(session, status)) return;
   if (!session.json) PrintScan(session, scan);
   if (scan.state() == v1::FAILED) session.exit_code = kFailed;
 }
@@ -85,6 +95,18 @@ void PrintReport(const v1::PlanScanResponse& plan) {
   if (!plan.plan().empty() && plan.plan().back() != '\n') std::cout << "\n";
 }
 
+// As Check prints what the server refuses.
+void TellRefused(Session& session, const std::string& error) {
+  session.exit_code = kFailed;
+  if (session.json) {
+    v1::RpcStatus out;
+    out.set_code(grpc::StatusCode::INVALID_ARGUMENT);
+    out.set_message(error);
+    PrintJson(out);
+  }
+  std::cerr << "octavo: " << error << FlagsFor(session.app, "", error) << "\n";
+}
+
 /// Makes `call` with a request about `spec`. Where the server does not reach the file that it replays and this computer does, the request is made
 /// again for one that is pushed, which is returned.
 template <class Request, class Call>
@@ -93,9 +115,11 @@ std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call 
   if (!request->spec().has_replay() || !FilePush::Instead(ReasonOf(status))) return Check(session, status), nullptr;
   std::string error;
   std::unique_ptr<FilePush> file = FilePush::Open(request->mutable_spec(), &error);
+  if (file == nullptr && error.empty()) return Check(session, status), nullptr;
   if (file == nullptr) {
-    Check(session, status);
-    if (!error.empty()) std::cerr << "  nor can it be pushed: " << error << "\n";
+    // The file is here: what is wrong with it is what matters.
+    TellRefused(session, error);
+    std::cerr << "  it was read here, to be pushed, since the server does not reach it: " << status.error_message() << "\n";
     return nullptr;
   }
   if (!Check(session, call(*request))) return nullptr;
@@ -142,7 +166,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
   auto submitted = std::make_shared<ScanFlags>();
   auto watched = std::make_shared<bool>(false);
   submitted->AddTo(submit);
-  submit->add_flag("--watch", *watched, "stay until it ends");
+  submit->add_flag("--watch", *watched, "stay until it ends; an interrupt leaves it alone");
   submit->callback([&session, submitted, watched] {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = submitted->Spec();
@@ -157,7 +181,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
       TellSubmitted(answer);
     }
     if (file != nullptr) file->Send(session, answer.name());
-    if (*watched) Watch(session, answer.name());
+    if (*watched && session.exit_code != kInterrupted) Watch(session, answer.name());
   });
 
   auto* plan = scan->add_subcommand("plan", "what a scan would need and how it would be processed; starts nothing");
@@ -171,6 +195,8 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::PlanScanRequest request;
     *request.mutable_spec() = planned->Spec();
     request.set_plot(!plot->empty());
+    if (!plot->empty()) CheckWritable("--plot", *plot);
+    if (!waveform->empty()) CheckWritable("--waveform", *waveform);
     v1::PlanScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
     CallWithFile(session, &request, [&](const auto& r) { return stub->PlanScan(session.Context().get(), r, &answer); });

@@ -1,13 +1,12 @@
 #include "client/cpp/scan_flags.h"
 
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/util/json_util.h"
 
 #include "client/cpp/format_flags.h"
+#include "client/cpp/json_spec.h"
 #include "client/cpp/words.h"
 
 namespace octavo::cli {
@@ -34,17 +33,6 @@ std::string NameOf(v1::ScanSpec::SourceCase source) {
   return "";
 }
 
-v1::ScanSpec ReadSpec(const std::string& path) {
-  v1::ScanSpec spec;
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw CLI::ValidationError("--json-spec", "cannot read " + path);
-  const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &spec);
-  if (!parsed.ok()) throw CLI::ValidationError("--json-spec", path + " is no ScanSpec: " + parsed.ToString());
-  return spec;
-}
-
 // One number after the other, to the end of the file.
 void ReadWavelengths(const std::string& path, v1::Processing::KLinearisation::DoubleArray* out) {
   std::ifstream file(path);
@@ -64,7 +52,7 @@ CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to, co
 
 void ScanFlags::AddTo(CLI::App* app) {
   app_ = app;
-  app->add_option("--json-spec", spec_file_, "a ScanSpec as JSON; flags given beside it win");
+  app->add_option("--json-spec", spec_file_, "a ScanSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
   app->add_option("--source", source_, Listed(kSources) + "; --path alone means replay")->check(OneOf(kSources));
   app->add_option("--camera", camera_, "camera: its id (see octavo camera list); default: the only one");
   app->add_option("--pixel-format", pixel_format_, "camera: Mono8 | Mono12 | Mono16 | Mono12Packed | Mono12p");
@@ -94,13 +82,15 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--label", labels_, "key=value, may be repeated");
   AddWord<v1::RetentionMode>(app, "--mode", mode_, "");
   app->add_option("--hold-slots", hold_slots_, "volumes that can be held; 0 = chosen");
+  app->add_flag("--hold-raw", hold_raw_, "hold the raw spectra of each volume beside it, for octavo job reprocess, autofocus and calibrate");
   AddWord<v1::OnFull>(app, "--on-full", on_full_, "");
   app->add_option("--on-tier-full", on_tier_full_, "with --on-full spill-...: stop-at-volume | drop-new")
       ->check(OneOf({"stop-at-volume", "drop-new"}));
   app->add_option("--keep-last", keep_last_, "live: a ring of the last so many volumes and those held");
   app->add_option("--ttl", ttl_, "seconds after which volumes are discarded unless held");
   AddWord<v1::Disposition>(app, "--disposition", disposition_, "");
-  app->add_option("--destination", destination_, "auto-commit: path, with {scan} {index:05} {title} {date}");
+  app->add_option("--destination", destination_,
+                  "auto-commit: path, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
   app->add_option("--format", format_, "auto-commit: " + Listed(FormatNames()))->check(OneOf(FormatNames()));
   app->add_option("--dtype", dtype_, Listed(kDTypes) + " (complex); default: u16 for dB of integer samples, else f32")->check(OneOf(kDTypes));
   AddWord<v1::Value>(app, "--value", value_, "");
@@ -194,6 +184,7 @@ void ScanFlags::SetAcquisition(v1::ScanSpec* spec) const {
 void ScanFlags::SetRetention(v1::Retention* to) const {
   if (Given("--mode")) to->set_mode(ValueOf<v1::RetentionMode>(mode_));
   if (Given("--hold-slots")) to->set_hold_slots(hold_slots_);
+  if (hold_raw_) to->set_hold_raw(true);
   if (Given("--on-full")) to->set_on_full(ValueOf<v1::OnFull>(on_full_));
   if (Given("--on-tier-full")) to->set_on_tier_full(ValueOf<v1::OnFull>(on_tier_full_));
   if (Given("--keep-last")) to->set_keep_last(keep_last_);
@@ -201,6 +192,9 @@ void ScanFlags::SetRetention(v1::Retention* to) const {
   if (Given("--disposition")) to->set_disposition(ValueOf<v1::Disposition>(disposition_));
   if (Given("--destination")) to->mutable_auto_commit()->set_destination(destination_);
   if (Given("--format")) to->mutable_auto_commit()->set_format(ParseFormat(format_));
+  if (Given("--destination") || Given("--format")) {
+    to->mutable_auto_commit()->set_format(FormatFor("--destination", to->auto_commit().destination(), to->auto_commit().format()));
+  }
   const bool spills = to->on_full() == v1::SPILL_HOST || to->on_full() == v1::SPILL_DISK;
   if (Given("--on-tier-full") && !spills) throw CLI::ValidationError("--on-tier-full", "is for --on-full spill-host, spill-disk");
   for (const char* flag : {"--destination", "--format"}) {
@@ -246,6 +240,14 @@ void ScanFlags::SetProcessing(v1::Processing* to) const {
   if (Given("--fft-length")) to->set_fft_length(fft_length_);
 }
 
+// Without positions there is no k-linearisation; the simulated source alone brings its own.
+void ScanFlags::CheckLinearisation(const v1::ScanSpec& spec) const {
+  const auto positions = spec.processing().k_linearisation().positions_case();
+  if (!Given("--interp") || spec.has_simulated() || positions != v1::Processing::KLinearisation::POSITIONS_NOT_SET) return;
+  throw CLI::ValidationError("--interp", absl::StrCat("is of the k-linearisation, and there is none; --k says it (the source ",
+                                                      NameOf(spec.source_case()), " has none of its own)"));
+}
+
 void ScanFlags::SetRest(v1::ScanSpec* spec) const {
   if (Given("--title")) spec->set_title(title_);
   for (const auto& label : labels_) {
@@ -264,12 +266,14 @@ void ScanFlags::SetRest(v1::ScanSpec* spec) const {
 }
 
 v1::ScanSpec ScanFlags::Spec() const {
-  v1::ScanSpec spec = spec_file_.empty() ? v1::ScanSpec() : ReadSpec(spec_file_);
+  v1::ScanSpec spec;
+  if (Given("--json-spec")) ReadJsonSpec(spec_file_, &spec);
   SetSource(&spec);
   SetAcquisition(&spec);
   BuildPattern(pattern_, app_, spec.mutable_pattern());
   SetRetention(spec.mutable_retention());
   SetProcessing(spec.mutable_processing());
+  CheckLinearisation(spec);
   SetRest(&spec);
   return spec;
 }

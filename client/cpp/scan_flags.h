@@ -27,6 +27,7 @@ class ScanFlags {
   void SetAcquisition(v1::ScanSpec* spec) const;
   void SetRetention(v1::Retention* retention) const;
   void SetProcessing(v1::Processing* processing) const;
+  void CheckLinearisation(const v1::ScanSpec& spec) const;
   void SetRest(v1::ScanSpec* spec) const;
 
   const CLI::App* app_ = nullptr;
@@ -40,7 +41,7 @@ class ScanFlags {
   uint32_t samples_ = 0, hold_slots_ = 0, keep_last_ = 0, depth_ = 0, fft_length_ = 0, loops_ = 1, block_ = 0, channels_ = 0, channel_ = 0,
            record_average_ = 0, adc_bits_ = 0, camera_height_ = 0, group_records_ = 0, window_records_ = 0;
   uint64_t seed_ = 0, header_bytes_ = 0;
-  bool fast_ = false, aip_ = false, allow_partial_ = false;
+  bool fast_ = false, hold_raw_ = false, aip_ = false, allow_partial_ = false;
   double rate_ = 0, ttl_ = 0, a2_ = 0, a3_ = 0, exposure_ = 0, frame_rate_ = 0;
 };
 

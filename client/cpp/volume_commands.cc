@@ -1,10 +1,13 @@
 #include <fstream>
 #include <iostream>
 
+#include "absl/strings/match.h"
+
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/commands.h"
 #include "client/cpp/format_flags.h"
+#include "client/cpp/output_file.h"
 #include "client/cpp/terminal.h"
 #include "client/cpp/words.h"
 
@@ -36,6 +39,33 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (!volume.reason().empty()) std::cout << "  (" << volume.reason() << ")";
   if (!volume.last_error().empty()) std::cout << "  last commit failed: " << volume.last_error();
   std::cout << "\n";
+}
+
+// Prints a failed call about a volume as Check does; one that was committed already with where it is.
+bool CheckVolume(Session& session, const std::string& name, const grpc::Status& status) {
+  if (Check(session, status)) return true;
+  if (ReasonOf(status) != "VOLUME_STATE") return false;
+  v1::GetVolumeRequest request;
+  request.set_name(name);
+  v1::Volume volume;
+  const bool known = v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), request, &volume).ok();
+  if (known && volume.has_commit()) std::cerr << "  it was committed: " << volume.commit().uri() << "\n";
+  return false;
+}
+
+// What a volume lacks is told before it is written: the file looks like any other.
+void WarnOfMissing(Session& session, const std::string& name) {
+  v1::GetVolumeRequest request;
+  request.set_name(name);
+  v1::Volume volume;
+  if (!v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), request, &volume).ok()) return;  // the commit says why
+  if (volume.state() == v1::COMMITTED) return;
+  if (volume.missing_ascans() > 0) {
+    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_ascans() << " A-scans are missing\n";
+  } else if (volume.missing_frames() > 0) {
+    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_frames() << " of " << volume.expected_frames()
+              << " frames are missing\n";
+  }
 }
 
 const char* NumpyName(v1::DType dtype) {
@@ -79,7 +109,7 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
       bar.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, Bytes(static_cast<double>(done)), 0);
     }
   }
-  if (!Check(session, reader->Finish())) return;
+  if (!CheckVolume(session, name, reader->Finish())) return;
   file.close();
   if (!file || done != total) {
     std::cerr << "octavo: could not write " << path << "\n";
@@ -91,7 +121,17 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
 
 }  // namespace
 
+CLI::Validator VolumeName() {
+  return {[](const std::string& name) -> std::string {
+            if (absl::StartsWith(name, "scans/")) return "'" + name + "' is a scan; its volumes: octavo volume list --scan " + name;
+            if (absl::StartsWith(name, "jobs/")) return "'" + name + "' is a job; its volumes: octavo job show " + name;
+            return "";
+          },
+          ""};
+}
+
 void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
+  WarnOfMissing(session, request.name());
   grpc::ClientContext context;
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
   v1::CommitProgress step;
@@ -106,7 +146,7 @@ void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
       }
     }
   }
-  if (!Check(session, reader->Finish()) || session.json) return;
+  if (!CheckVolume(session, request.name(), reader->Finish()) || session.json) return;
   std::cout << step.result().uri() << "  " << Bytes(static_cast<double>(step.result().raw_bytes())) << " as "
             << Bytes(static_cast<double>(step.result().bytes())) << " in " << Seconds(step.result().seconds()) << "  " << step.result().checksum()
             << "\n";
@@ -141,10 +181,10 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
 
   const auto unary = [&](const char* verb, const char* help, auto call) {
     auto* command = volume->add_subcommand(verb, help);
-    command->add_option("volume", *name, "volumes/...")->required();
+    command->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
     command->callback([&session, name, call] {
       v1::Volume answer;
-      if (Check(session, call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer))) PrintVolume(session, answer);
+      if (CheckVolume(session, *name, call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer))) PrintVolume(session, answer);
     });
     return command;
   };
@@ -168,7 +208,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   });
   auto* hold = add_lease(volume->add_subcommand("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends"));
   auto release = std::make_shared<bool>(false);
-  hold->add_option("volume", *name, "volumes/...")->required();
+  hold->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   hold->add_flag("--release", *release, "take the mark back");
   hold->callback([&session, name, release, lease] {
     v1::HoldVolumeRequest request;
@@ -176,13 +216,13 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_lease_token(*lease);
     request.set_release(*release);
     v1::Volume answer;
-    if (Check(session, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &answer))) {
+    if (CheckVolume(session, *name, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &answer))) {
       PrintVolume(session, answer);
     }
   });
   auto* spill = add_lease(volume->add_subcommand("spill", "move its bytes out of device memory; it stays held and can be read and committed"));
   auto tier = std::make_shared<std::string>("disk");
-  spill->add_option("volume", *name, "volumes/...")->required();
+  spill->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   spill->add_option("--tier", *tier, "host | disk (default)")->check(OneOf({"host", "disk"}));
   spill->callback([&session, name, tier, lease] {
     v1::SpillVolumeRequest request;
@@ -191,23 +231,28 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_tier(*tier == "host" ? v1::HOST : v1::DISK);
     v1::Volume answer;
     grpc::ClientContext context;  // as long as it takes
-    if (Check(session, v1::VolumeService::NewStub(session.channel())->SpillVolume(&context, request, &answer))) PrintVolume(session, answer);
+    if (CheckVolume(session, *name, v1::VolumeService::NewStub(session.channel())->SpillVolume(&context, request, &answer))) {
+      PrintVolume(session, answer);
+    }
   });
 
   auto* read = volume->add_subcommand("read", "copy a volume, or a box of it, into a .npy file here");
   auto path = std::make_shared<std::string>("volume.npy");
   auto box = std::make_shared<std::vector<int64_t>>();
-  read->add_option("volume", *name, "volumes/...")->required();
+  read->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   read->add_option("-o,--output", *path, "file (default volume.npy)");
   read->add_option("--box", *box, "y,x,z,ny,nx,nz")->delimiter(',')->expected(6);
-  read->callback([&session, name, path, box] { Read(session, *name, *box, *path); });
+  read->callback([&session, name, path, box] {
+    CheckWritable("--output", *path);
+    Read(session, *name, *box, *path);
+  });
 
   auto* derive = volume->add_subcommand("derive", "make a new held volume of a held one; operations run in the order of this list");
   auto contrast = std::make_shared<std::string>();
   auto phases = std::make_shared<std::string>();
   auto half_window = std::make_shared<uint32_t>(0);
   auto grid = std::make_shared<std::vector<uint32_t>>();
-  derive->add_option("volume", *name, "volumes/...")->required();
+  derive->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   derive->add_option("--angiography", *contrast, "speckle-variance | amplitude-decorrelation: repeats become one")
       ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
   derive->add_option("--doppler", *phases, "repeats | ascans: phase in rad from one to the next (complex volumes)")
@@ -233,15 +278,18 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     }
     v1::Volume answer;
     grpc::ClientContext context;  // as long as it takes
-    if (Check(session, v1::VolumeService::NewStub(session.channel())->DeriveVolume(&context, request, &answer))) PrintVolume(session, answer);
+    if (CheckVolume(session, *name, v1::VolumeService::NewStub(session.channel())->DeriveVolume(&context, request, &answer))) {
+      PrintVolume(session, answer);
+    }
   });
 
   auto* commit = add_lease(volume->add_subcommand("commit", "write it to the server's storage and free its memory"));
   auto flags = std::make_shared<FormatFlags>();
   auto destination = std::make_shared<std::string>("{title}_{index:05}");
   auto request_id = std::make_shared<std::string>();
-  commit->add_option("volume", *name, "volumes/...")->required();
-  commit->add_option("destination", *destination, "path below the server's storage root, with {scan} {index:05} {title} {date}");
+  commit->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
+  commit->add_option("destination", *destination,
+                     "path below the server's storage root, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
   flags->AddTo(commit);
   commit->add_option("--request-id", *request_id, "a retry with the same id returns the first result");
   commit->callback([&session, name, flags, destination, request_id, lease] {
@@ -249,8 +297,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     message.set_name(*name);
     message.set_lease_token(*lease);
     message.set_request_id(*request_id);
-    message.mutable_options()->set_destination(*destination);
-    flags->Fill(message.mutable_options());
+    flags->Fill("destination", *destination, message.mutable_options());
     CommitVolume(session, message);
   });
 }

@@ -124,6 +124,14 @@ Grey Transposed(const Grey& image) {
   return out;
 }
 
+// What a picture shows: "MIP", "BSCAN y 12", "BSCAN y in the middle".
+std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
+  std::string text = v1::Product_Name(head.product());
+  if (head.product() != v1::BSCAN) return text;
+  const char* axis = head.axis() == v1::X ? "x" : head.axis() == v1::Y ? "y" : "z";
+  return text + " " + axis + " " + (flags.index >= 0 ? std::to_string(flags.index) : "in the middle");
+}
+
 void Watch(Session& session, const WatchFlags& flags) {
   v1::SubscribeRequest request;
   request.set_scan(flags.scan);
@@ -159,7 +167,7 @@ void Watch(Session& session, const WatchFlags& flags) {
     data += part.data();
     waiting.Came();
     if (data.size() < head.total_bytes()) continue;
-    const std::string caption = head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " + v1::Product_Name(head.product()) + " " +
+    const std::string caption = head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " + ProductOf(head, flags) + "  picture " +
                                 std::to_string(head.sequence()) + (head.complete() ? "" : "  (live)") +
                                 (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out" : "");
     if (session.json) {

@@ -58,7 +58,7 @@ class CommandLine(DaemonTest):
                   "--max-width", "32")
         with open(os.path.join(pictures, max(name for name in os.listdir(pictures) if name.endswith(".jpg"))), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
-        self.assertIn("MIP", self.fine("watch", "--scan", scan, "--count", "1"))
+        self.assertIn("MIP  picture ", self.fine("watch", "--scan", scan, "--count", "1"))
 
     def test_what_is_scanned_is_told_at_submit(self):
         """A path means replay. The name alone is on standard output, for scripts."""
@@ -177,6 +177,104 @@ class CommandLine(DaemonTest):
         self.assertIn(lines[0], error)
         self.assertEqual(error.count(lines[1]), 1)
         self.assertLessEqual(error.count(" held volume "), 10)
+
+    SMALL = ("--source", "simulated", "--fast", "--samples", "256", "--ascans", "16", "--bscans", "8")
+
+    def test_the_ending_of_a_destination_decides(self):
+        """Of commit, auto-commit and convert alike; where it says nothing, --format or OME-Zarr."""
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "6", "--watch").splitlines()[0]
+        at = lambda *parts: os.path.join(self.daemon.root, *parts)  # noqa: E731
+        calls = ((("first.nii",), "first.nii"), (("foo.tif",), "foo.tif"), (("a/b.h5", "--chunk", "1,2,3"), "a/b.h5"), (("v1.5",), "v1.5.ome.zarr"),
+                 (("same.npy", "--format", "npy"), "same.npy"), (("c", "--format", "nrrd"), "c.nrrd"))
+        for volume, (arguments, name) in zip(self.client.volumes(scan), calls):
+            with self.subTest(arguments):
+                array = self.client.read(volume.name)
+                uri = self.fine("volume", "commit", volume.name, *arguments).split()[0]
+                self.assertEqual(uri, at(name))
+                for format, endings in (("nifti", ".nii"), ("tiff", ".tif"), ("hdf5", ".h5"), ("zarr", ".zarr"), ("npy", ".npy"), ("nrrd", ".nrrd")):
+                    if name.endswith(endings):
+                        np.testing.assert_array_equal(READERS[format](uri).array, array)
+        code, _, error = self.octavo("volume", "commit", volume.name, "again")
+        self.assertEqual(code, 1)
+        self.assertIn(f"is COMMITTED and cannot become COMMITTING [VOLUME_STATE]\n  it was committed: {uri}\n", error)
+        for more in ((), ("--format", "nrrd")):
+            scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--disposition", "auto-commit", "--destination", f"auto{len(more)}.nrrd", *more, "--watch").split()[0]
+            until(lambda: self.client.scan(scan).volumes_committed == 1)
+            self.assertEqual(READERS["nrrd"](at(f"auto{len(more)}.nrrd")).array.shape, (8, 16, 128))
+
+    def test_an_incomplete_volume_is_told_at_its_commit(self):
+        np.save(os.path.join(self.daemon.root, "short.npy"), np.ones((200, 256), np.uint16))
+        scan = self.fine("scan", "submit", "--path", "short.npy", "--ascans", "16", "--bscans", "8", "--volumes", "2", "--watch").split()[0]
+        whole, lacking = self.client.volumes(scan)
+        code, out, error = self.octavo("volume", "commit", lacking.name, "lacking")
+        self.assertEqual((code, error), (0, f"octavo: warning: {lacking.name} is incomplete: 56 A-scans are missing\n"))
+        self.assertIn("lacking.ome.zarr", out)
+        self.assertEqual(self.octavo("volume", "commit", whole.name, "whole")[2], "")
+
+    def test_a_picture_says_what_it_shows(self):
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
+        for flags, words in (((), "MIP  picture "), (("--product", "bscan", "--index", "3"), "BSCAN y 3  picture "),
+                             (("--product", "bscan", "--axis", "x"), "BSCAN x in the middle  picture ")):
+            self.assertIn(words, self.fine("watch", "--scan", scan, "--count", "1", *flags))
+
+    def test_raw_spectra_are_held_and_json_is_taken_as_text(self):
+        spec = '{"simulated": {"seed": 4}, "title": "inline"}'
+        out = self.fine("scan", "submit", "--json-spec", spec, *self.SMALL, "--volumes", "1", "--hold-raw", "--watch")
+        held = self.client.volumes(out.split()[0])
+        self.assertEqual((sorted(v.raw for v in held), held[0].title), ([False, True], "inline"))
+        (raw,) = [v.name for v in held if v.raw]
+        self.assertIn("a2 ", self.fine("job", "autofocus", raw, "--only-a2", "--watch"))
+        job = self.fine("job", "submit", "--json-spec", json.dumps({"reprocess": {"volume": raw}}), "--watch")
+        self.assertIn("DONE", job)
+
+    def test_who_interrupts_the_watching_leaves_the_scan_alone(self):
+        for arguments in (("scan", "submit", *self.SMALL[:2], *self.SMALL[3:], "--volumes", "0", "--rate", "1000", "--watch"), ("scan", "watch", None)):
+            process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *(name if a is None else a for a in arguments)],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            if arguments[1] == "submit":
+                name = process.stdout.readline().strip()
+                until(lambda: self.client.scan(name).records > 0)
+
+            def caught():
+                with open(f"/proc/{process.pid}/status") as status:
+                    return int(next(line for line in status if line.startswith("SigCgt")).split()[1], 16) & 2  # SIGINT
+
+            until(caught)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, error)
+            self.assertTrue(error.endswith(f"octavo: the scan goes on: octavo scan cancel {name} ends it\n"), error)
+            self.assertEqual(self.client.scan(name).state, 2)
+        self.fine("scan", "cancel", name)
+
+    def test_a_slice_that_is_not_there_costs_no_work(self):
+        tomo = np.exp(-np.random.default_rng(1).random((24, 6, 32))).astype(np.float32)
+        np.save(os.path.join(self.daemon.root, "slices.npy"), tomo)
+        flags = ("recon", "slices.npy", "--angles", "0:172.5:24", "--transmissions")
+        picture = os.path.join(self.daemon.directory, "slice.png")
+        code, out, error = self.octavo(*flags, "--png", picture, "--slice", "6", "-o", "recon.npy")
+        self.assertEqual(code, 1)
+        self.assertIn(f"octavo: --slice is 6; the volume has the slices 0 to 5: the middle one, 3, is in {picture} instead\n", error)
+        self.assertIn(f"{picture}  slice 3\n", out)
+        self.assertEqual(np.load(os.path.join(self.daemon.root, "recon.npy")).shape, (6, 32, 32))
+        with open(picture, "rb") as file:
+            self.assertTrue(file.read().startswith(b"\x89PNG"))
+        # What is gone is not named, what is told is told once, and axes that were tried are told as such.
+        out = self.fine(*flags, "--png", picture, "--slice", "5")
+        self.assertNotIn("volumes/", out)
+        np.save(os.path.join(self.daemon.root, "noted.npy"), tomo)
+        out = self.fine("recon", "noted.npy", "--angles", "0:100:24", "--png", picture)
+        warnings = [line.split("warning: ")[1] for line in out.splitlines() if "warning: " in line]
+        self.assertGreater(len(warnings), 0)
+        self.assertEqual(len(set(warnings)), len(warnings), out)
+        out = self.fine(*flags, "--try-centers", "14:17:1", "--rows", "2", "--png", picture)
+        self.assertIn("axes from column 14 to 17 tried", out)
+        self.assertNotIn("axis at column", out)
+        np.save(os.path.join(self.daemon.root, "slices.npy"), tomo * 3)
+        code, out, error = self.octavo(*flags, "--algorithm", "mlem", "--png", picture)
+        self.assertEqual(code, 1)
+        self.assertIn("values are negative; mlem allows 0 or more, or ask for negative data to become 0) (--negative-to-zero)", out)
+        self.fine(*flags, "--algorithm", "mlem", "--negative-to-zero", "--png", picture)
 
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)

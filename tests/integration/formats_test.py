@@ -378,7 +378,7 @@ class Formats(unittest.TestCase):
                              (["--format", "nrrd", "--pyramid", "2"], "options.pyramid_levels"), (["--format", "zarr", "--pyramid", "7"], "options.pyramid_levels"),
                              (["--format", "nrrd", "--nifti-version", "1"], "options.nifti_version"), (["--format", "nifti", "--nifti-version", "3"], "options.nifti_version"),
                              (["--format", "zarr", "--chunk", "4,4,4", "--shard", "6,8,8"], "options.shard"), (["--format", "zarr", "--zstd", "20"], "options.zstd_level"),
-                             (["--format", "npy", "--zstd", "0", "--level", "2"], "options.level"), (["--format", "npy", "--tiff-stack"], "options.tiff_stack"),
+                             (["--format", "npy", "--level", "2"], "options.level"), (["--format", "npy", "--tiff-stack"], "options.tiff_stack"),
                              (["--format", "nrrd", "--tiff-plane", "bscan"], "options.tiff_plane")):
             with self.subTest(flags=flags):
                 self.refused(source, at("x"), *flags, field=field)

@@ -31,7 +31,11 @@ SOURCES = [
     row(f"scan submit --source ring {GEOMETRY}", "--samples: is not given; the source ring needs it"),
     row(f"scan submit --json-spec {{spec}} --loops 2 {GEOMETRY}", "--loops: is for replay; the source is simulated (--json-spec)"),
     row("scan submit --json-spec {raw}", "--json-spec: {raw} is no ScanSpec"),
-    row("scan submit --json-spec {none}", "--json-spec: cannot read {none}"),
+    row("scan submit --json-spec {none}", "--json-spec: cannot read {none}; allowed are a file, or JSON itself, which begins with {{"),
+    row("scan submit --json-spec '{{\"simulate\": {{}}}}'", "--json-spec: is no ScanSpec", "simulate"),
+    row("scan submit --json-spec '{{\"simulated\": {{}}}}' --loops 2", "--loops: is for replay; the source is simulated (--json-spec)"),
+    row("job submit --json-spec {none}", "--json-spec: cannot read {none}"),
+    row("job submit --json-spec '{{\"tomografy\": {{}}}}'", "--json-spec: is no JobSpec", "tomografy"),
 ]
 
 SCANS = [
@@ -52,6 +56,9 @@ SCANS = [
     row(f"{SIMULATED} --poly 1,2", "--poly: and --k poly go together"),
     row(f"{SIMULATED} --k poly", "--poly: and --k poly go together"),
     row(f"{SIMULATED} --k none --interp cubic", "--interp: is of the k-linearisation; --k none says that there is none"),
+    row(f"scan submit --source push --samples 256 --interp lanczos {GEOMETRY}", "--interp: is of the k-linearisation, and there is none; --k says it"),
+    row(f"{SIMULATED} --disposition auto-commit --destination a.nii --format npy", "--format: is npy, and 'a.nii' ends as files of nifti do"),
+    row(f"{SIMULATED} --disposition auto-commit --destination sub/", "--destination: is 'sub/', a folder; allowed are names of files, such as sub/{{index:05}}"),
     row(f"{SIMULATED} --k polynomial", "--k: is 'polynomial', no file that can be read; allowed none, source, poly"),
     row(f"{SIMULATED} --k {{words}}", "--k: {words} holds something that is no number behind 2 numbers"),
     row(f"{SIMULATED} --background none --window-records 64", "--window-records: is for --background rolling"),
@@ -64,10 +71,10 @@ SCANS = [
     row(f"{SIMULATED} --warp-factor 3", "--warp-factor: is for --warp angular"),
     row("scan submit --source simulated --pattern freeform", "--points: is not given; the pattern freeform needs a file"),
     row("scan submit --source simulated --ascans 100000 --bscans 100000", "pattern.raster.bscans_per_volume", "allowed", code=1),
-    row(f"{SIMULATED} --levels=5,5", "processing.levels", code=1),
-    row(f"{SIMULATED} --rate nan", "acquisition.record_rate_hz", code=1),
+    row(f"{SIMULATED} --levels=5,5", "processing.levels", "(--levels)", code=1),
+    row(f"{SIMULATED} --rate nan", "acquisition.record_rate_hz", "(--rate)", code=1),
     row(f"{SIMULATED} --queue 'No Queue'", "queue.name: is 'No Queue'; allowed are 1 to 63 of a-z 0-9 _ . -", code=1),
-    row(f"{SIMULATED} --keep-last 3", "retention.keep_last: is for LIVE scans", code=1),
+    row(f"{SIMULATED} --keep-last 3", "retention.keep_last: is for LIVE scans", "--keep-last", code=1),
     row(f"{SIMULATED} --device devices/7", "devices/7", code=1),
 ]
 
@@ -75,13 +82,20 @@ ROOTS = "the replay roots {root} (storage.replay_roots of the server's configura
 FILES = [
     row(f"scan submit --path none.u16 --samples 256 {GEOMETRY}", f"replay.path: no file 'none.u16' under {ROOTS}", code=1),
     row(f"scan submit --path {{outside}}/none.u16 --samples 256 {GEOMETRY}", f"replay.path: '{{outside}}/none.u16' lies outside {ROOTS}", code=1),
-    row(f"scan submit --path {{outside}}/odd.u16 --samples 256 {GEOMETRY}", f"'{{outside}}/odd.u16' lies outside {ROOTS}",
-        "nor can it be pushed: replay.path: '{outside}/odd.u16' holds 1001 bytes: 1 records of 512 bytes (256 samples of u16) and 489 bytes more. Allowed are whole records", code=1),
-    row(f"scan submit --path {{outside}}/short.npy {GEOMETRY}", "nor can it be pushed", "its header says", code=1),
-    row(f"scan submit --path {{outside}}/odd.npy {GEOMETRY}", "nor can it be pushed", "is no .npy file that can be replayed: no NumPy magic", code=1),
-    row(f"scan submit --path {{outside}} --samples 256 {GEOMETRY}", "nor can it be pushed", "is no regular file", code=1),
+    row(f"scan submit --path {{outside}}/odd.u16 --samples 256 {GEOMETRY}",
+        "octavo: replay.path: '{outside}/odd.u16' holds 1001 bytes: 1 records of 512 bytes (256 samples of u16) and 489 bytes more. Allowed are whole records",
+        f"  it was read here, to be pushed, since the server does not reach it: replay.path: '{{outside}}/odd.u16' lies outside {ROOTS}", code=1),
+    row(f"scan submit --path {{outside}}/short.npy {GEOMETRY}", "octavo: replay.path: '{outside}/short.npy'", "its header says", "it was read here", code=1),
+    row(f"scan submit --path {{outside}}/odd.npy {GEOMETRY}", "is no .npy file that can be replayed: no NumPy magic", "it was read here", code=1),
+    row(f"scan submit --path {{outside}} --samples 256 {GEOMETRY}", "octavo: replay.path: '{outside}' is no regular file", "it was read here", code=1),
     row(f"scan plan --path {{outside}}/none.u16 --samples 256 {GEOMETRY}", f"lies outside {ROOTS}", code=1),
-    row("recon {outside}/odd.u16 --png {outside}/x.png", f"tomography.file.path: '{{outside}}/odd.u16' lies outside {ROOTS}", code=1),
+    row("recon {outside}/odd.u16 --png {outside}/x.png", f"tomography.file.path: '{{outside}}/odd.u16' lies outside {ROOTS}",
+        "'{outside}/odd.u16' is here, and projections are not pushed by this command: copy it below a replay root", "octavo.recon(...)", code=1),
+    row("recon {outside}/odd.u16 --plan", "'{outside}/odd.u16' is here, and projections are not pushed by this command", code=1),
+    row("volume read volumes/none -o {none}/x.npy", "--output: is '{none}/x.npy', which cannot be written here: No such file or directory; make its folder"),
+    row("volume read volumes/none -o {outside}", "--output: is '{outside}', which cannot be written here: Is a directory"),
+    row(f"scan plan --source simulated {GEOMETRY} --plot {{none}}/x.png", "--plot: is '{none}/x.png', which cannot be written here"),
+    row(f"scan plan --source simulated {GEOMETRY} --waveform {{none}}/x.csv", "--waveform: is '{none}/x.csv', which cannot be written here"),
     row("recon none.h5 --png {outside}/x.png", f"tomography.file.path: no file 'none.h5' under {ROOTS}", code=1),
 ]
 
@@ -109,6 +123,23 @@ COMMANDS = [
     row("volume show volumes/none", "no volume", code=1),
     row("volume commit volumes/none --format dicom", "--format: is 'dicom'; allowed bin, hdf5, mat, nifti, npy, nrrd, tiff, zarr"),
     row("volume commit volumes/none --codec lz4", "--codec: is 'lz4'; allowed blosc-lz4, blosc-zstd, gzip, zstd"),
+    row("volume commit volumes/none first.nii --format npy", "--format: is npy, and 'first.nii' ends as files of nifti do; change one of them"),
+    row("volume commit volumes/none first.npy --tiff-stack", "--tiff-stack: is for tiff, and 'first.npy' ends as files of npy do"),
+    row("volume commit volumes/none sub/ --format npy", "destination: is 'sub/', a folder; allowed are names of files, such as sub/{{index:05}}"),
+    row("volume commit volumes/none a.npy --chunk 1,2,3", "--chunk: is for zarr, hdf5; the format is npy"),
+    row("volume commit volumes/none a.nii --chunk 1,2,3", "--chunk: is for zarr, hdf5; the format is nifti"),
+    row("volume commit volumes/none a --tiff-stack --chunk 1,2,3", "--chunk: is for zarr, hdf5; the format is tiff"),
+    row("volume commit volumes/none a.h5 --shard 1,2,3", "--shard: is for zarr; the format is hdf5"),
+    row("volume commit volumes/none a.nii --zstd 3", "--zstd: is for zarr; the format is nifti"),
+    row("volume commit volumes/none a --zstd 3 --codec gzip", "--zstd: is the level of zstd; --codec is gzip, whose level is --level"),
+    row("volume commit volumes/none a --zstd 3 --raw", "--zstd: is the level of zstd; --raw says that nothing is compressed"),
+    row("volume commit scans/abc a.nii", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --scan scans/abc"),
+    row("volume show jobs/abc", "volume: 'jobs/abc' is a job; its volumes: octavo job show jobs/abc"),
+    row("job autofocus scans/abc", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --scan scans/abc"),
+    row("convert {none} b.nii --format npy", "--format: is npy, and 'b.nii' ends as files of nifti do"),
+    row("convert {none} b/", "destination: is 'b/', a folder"),
+    row("--address localhost info", "--address: is 'localhost' without a port; allowed are host:port (octavod listens on 50051) and unix:/path"),
+    row("--address http://localhost:50051 info", "--address: is 'http://localhost:50051'; allowed are host:port", "without http://"),
     row("watch --product mips", "--product: is 'mips'; allowed mip, aip, bscan, angiogram; did you mean mip?"),
     row("watch --png-dir {outside} --colour-map jet", "--colour-map: is 'jet'; allowed gray, gray-inverted, viridis"),
     row("--address 127.0.0.1:1 --timeout 2 info", "is octavod running, and at 127.0.0.1:1?", code=3),
@@ -121,6 +152,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --center middle", "--center: is 'middle'; allowed a column, or auto, pairs, vo, entropy, phase"),
     row(f"{RECON} --center inf", "--center: is 'inf'; allowed a column"),
     row(f"{RECON} --center 500", "tomography.center.pixels", "allowed -0.5 to 31.5", code=1),
+    row(f"{RECON} --center 15 --center-doubt fail", "--center-doubt: is of a search: --center auto, pairs, vo, entropy, phase, or stitching without --overlap"),
     row(f"{RECON} --center 15 --try-centers 10:20:1", "--center: says the axis and --try-centers tries some; allowed is one of them"),
     row(f"{RECON} --center-row 1", "--center-row: is of a search"),
     row(f"{RECON} --try-centers 10:20", "--try-centers: is '10:20'; allowed begin:end:step in columns"),
@@ -141,7 +173,15 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --angles 0:180:1e18", "--angles: is '0:180:1e18'; allowed first:last:count, degrees and a whole number from 1 to 1000000"),
     row(f"{RECON} --angles 0:inf:8", "--angles: is '0:inf:8'; allowed"),
     row(f"{RECON} --angles 0:180:8 --radians", "--angles excludes --radians"),
-    row(f"{RECON} --phase 0,1,2,3", "tomography.preparation.phase.pixel_size_um", "is 0; allowed", code=1),
+    row(f"{RECON} --radians --degrees", "excludes"),
+    row(f"{RECON} --angles 0:180:12 --degrees", "excludes"),
+    row(f"{RECON} --transmissions --flats x.npy", "excludes"),
+    row(f"{RECON} --radians", "tomography.file.angle_unit", "--degrees, --radians", code=1),
+    row("recon counts.npy --angles 0:165:12 --png {outside}/x.png", "without flat fields", "ignore_fields: --transmissions", "already_sinograms: --sinograms",
+        "no_logarithm: --no-log", code=1),
+    row("recon {tomo} --png {none}/x.png", "--png: is '{none}/x.png', which cannot be written here: No such file or directory; make its folder"),
+    row("recon {tomo} --png {outside}", "--png: is '{outside}', which cannot be written here: Is a directory"),
+    row(f"{RECON} --phase 0,1,2,3", "tomography.preparation.phase.pixel_size_um", "is 0; allowed", "(--phase)", code=1),
     row(f"{RECON} --phase 0.001,1e6,1,1e6", "tomography.preparation.phase", "smooths over", "allowed up to 8192", code=1),
     row(f"{RECON} --phase 1,2,3,inf", "tomography.preparation.phase.delta_beta", code=1),
     row(f"{RECON} --phase 1,2,3", "--phase"),
@@ -151,7 +191,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --phase 1,1e300,20,3", "tomography.preparation.phase.distance_mm: is 1e+300; allowed 0.001 to 1e+06 (millimetres: 2 m is 2000)", code=1),
     row(f"{RECON} --stitch-left --overlap 1e300", "tomography.preparation.stitching.overlap", "allowed 2 to", code=1),
     row(f"{RECON} --stitch-left --stitch-right", "excludes"),
-    row(f"{RECON} --algorithm gridrec", "--algorithm: is 'gridrec'; allowed cgls, fbp, mlem, sirt"),
+    row(f"{RECON} --algorithm gridrec", "--algorithm: is 'gridrec'; allowed cgls, fbp, mlem, sirt", "gridrec is TomoPy's name of fbp"),
     row(f"{RECON} --filter shepp", "--filter: is 'shepp'; allowed", "did you mean shepp-logan?"),
     row(f"{RECON} --rings vo-all", "--rings: is 'vo-all'; allowed all, dead, large, sorting, wavelet"),
     row(f"{RECON} --iterations 50", "--iterations: is for sirt, mlem, cgls; the algorithm is fbp"),
@@ -159,6 +199,9 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --algorithm cgls --relaxation 0.5", "--relaxation: is for sirt; the algorithm is cgls"),
     row(f"{RECON} --algorithm sirt --iterations 9 --relaxation 3", "relaxation", "above 0, below 2", code=1),
     row(f"{RECON} --format npy", "--format: says how --output is written, which is not given"),
+    row(f"{RECON} -o x.nii --format npy", "--format: is npy, and 'x.nii' ends as files of nifti do"),
+    row(f"{RECON} -o x/", "--output: is 'x/', a folder"),
+    row(f"{RECON} -o x.npy --chunk 1,2,3", "--chunk: is for zarr, hdf5; the format is npy"),
     row(f"{RECON} -o result", "--output: is 'result'; allowed a name that ends in .bin, .h5"),
     row("recon {tomo} --slice 3", "--slice requires --png"),
     row("recon {tomo} -o ../x.npy", "destination", "holds '..'; allowed are paths below {root}", code=1),
@@ -226,6 +269,8 @@ class Programs(DaemonTest, Mistakes):
 
     def test_commands_and_flags(self):
         self.octavo(COMMANDS)
+        for address, words in (("localhost", "OCTAVO_ADDRESS: is 'localhost' without a port; allowed are host:port"), ("http://a:1", "without http://")):
+            self.program("octavo", [row("info", words)], environment={"OCTAVO_ADDRESS": address})
 
     def test_reconstructions(self):
         angles = np.arange(12) * 15.0
@@ -234,6 +279,7 @@ class Programs(DaemonTest, Mistakes):
             file["exchange/data_white"] = np.full((1, 2, 32), 1000, np.uint16)
             file["exchange/data_dark"] = np.zeros((1, 2, 32), np.uint16)
             file["exchange/theta"] = angles
+        np.save(os.path.join(self.daemon.root, "counts.npy"), np.full((12, 2, 32), 900, np.uint16))
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[:-1]), self.names, before=["--address", self.daemon.address])
         self.assertEqual((self.client.jobs(), self.client.volumes()), ([], []))
         # What only the commit finds out comes after the work, which stays.
