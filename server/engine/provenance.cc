@@ -137,6 +137,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   meta.index = volume.index;
   std::copy(volume.shape, volume.shape + 3, meta.shape);
   std::copy(volume.spacing_um, volume.spacing_um + 3, meta.spacing_um);
+  std::copy(volume.spacing_assumed, volume.spacing_assumed + 3, meta.spacing_assumed);
   std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];

@@ -106,6 +106,7 @@ struct VolumeStatus {
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
+  bool spacing_assumed[3] = {};           // per axis: nobody told it, spacing_um is in voxels as they came
   std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
