@@ -154,6 +154,7 @@ struct VolumeStatus {
   bool is_raw = false;                               // raw spectra (Retention.hold_raw)
   Orphan job_orphan = Orphan::kDefault;              // JobSpec.orphan
   std::string job, job_kind, job_parameters;         // the job that made it, what it was asked for as JSON; empty: none
+  std::vector<std::string> job_warnings;             // that it ended with
 };
 
 /// All fields as in octavo.v1.AdmissionReport.
