@@ -165,6 +165,8 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       state.shape[1] = grid->columns;
       state.spacing_um[0] = grid->extent_y_mm * 1e3 / static_cast<double>(grid->rows);
       state.spacing_um[1] = grid->extent_x_mm * 1e3 / static_cast<double>(grid->columns);
+      // The grid is laid over the pattern: where its extent is assumed, so is the grid's.
+      state.spacing_assumed[0] = state.spacing_assumed[1] = state.spacing_assumed[0] || state.spacing_assumed[1];
       state.operations.push_back(absl::StrFormat("cartesian %d x %d over %g x %g mm of %s", grid->rows, grid->columns, grid->extent_y_mm,
                                                  grid->extent_x_mm, Name(pattern.kind)));
       cartesian = true;

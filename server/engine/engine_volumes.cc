@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -146,7 +147,20 @@ storage::VolumeMeta EngineImpl::Meta(const VolumeStatus& volume) {
   for (const auto& device : devices_) {
     if (DeviceName(device->info().index) == volume.device) model = device->info().model;
   }
-  return MetaOf(volume, config_.software, model);
+  storage::VolumeMeta meta = MetaOf(volume, config_.software, model);
+  const auto add = [&meta](const std::vector<std::string>& warnings) {
+    for (const std::string& warning : warnings) {
+      if (std::ssize(meta.warnings) == storage::kMostWarnings) return;
+      if (std::find(meta.warnings.begin(), meta.warnings.end(), warning) == meta.warnings.end()) meta.warnings.push_back(warning);
+    }
+  };
+  if (const auto session = Find(volume.scan); session.ok()) {
+    add((*session)->Status().warnings);
+  } else if (volume.origin != nullptr) {
+    add(volume.origin->warnings);
+  }
+  add(volume.job_warnings);
+  return meta;
 }
 
 void EngineImpl::MakeChains(const VolumeStatus& volume) {

@@ -252,6 +252,10 @@ absl::Status JobQueue::Running::Finish() {
     }
   }
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  {
+    MutexLock lock(queue_.mutex_);
+    for (Made& made : made_) made.volume.job_warnings = entry_->status.warnings;
+  }
   for (size_t i = 0; i < made_.size(); ++i) {
     if (made_[i].storing == nullptr) {
       made_[i].volume.digest = absl::StrFormat("sum64:%016x", words.as<uint64_t>()[i]);

@@ -137,6 +137,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   meta.index = volume.index;
   std::copy(volume.shape, volume.shape + 3, meta.shape);
   std::copy(volume.spacing_um, volume.spacing_um + 3, meta.spacing_um);
+  std::copy(volume.spacing_assumed, volume.spacing_assumed + 3, meta.spacing_assumed);
   std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];
@@ -149,6 +150,8 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   meta.acquired_end_unix_ns = volume.acquired_end.unix_ns;
   meta.missing_ascans = volume.missing_ascans;
   meta.missing_ranges = volume.missing;
+  meta.missing_frames = volume.missing_frames;
+  meta.expected_frames = volume.expected_frames;
   meta.device_model = device_model;
   meta.software = software;
   meta.digest = volume.digest;
@@ -173,6 +176,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
     meta.subject_note = source.subject_note;
     meta.processing = source.processing;
     meta.acquisition = source.acquisition;
+    meta.warnings = source.warnings;
   }
   if (!volume.operations.empty()) meta.processing["derived"] = {{"from", volume.derived_from}, {"operations", volume.operations}};
   if (volume.missing_frames > 0) {

@@ -44,6 +44,9 @@ VolumeStatus RawRecorder::Describe(const ResolvedScan& scan) {
   status.dtype = packed ? DType::kU8 : a.raw_type;
   status.spacing_um[0] = scan.spacing_um[0];
   status.spacing_um[1] = scan.spacing_um[1];
+  status.spacing_assumed[0] = scan.spacing_assumed[0];
+  status.spacing_assumed[1] = scan.spacing_assumed[1];
+  status.spacing_assumed[2] = true;  // samples of a spectrum have no length
   status.quantity = !packed ? "raw_spectra" : a.packing == math::Packing::kLowFirst12 ? "raw_spectra_u12p" : "raw_spectra_u12_packed";
   status.display_hi = packed ? 255 : RangeOf(a.raw_type, a.packing, a.adc_bits).hi;
   status.bytes = VolumeBytes(scan);

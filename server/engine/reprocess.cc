@@ -70,6 +70,7 @@ VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<
   status.index = raw.index;
   std::copy(scan->shape, scan->shape + 3, status.shape);
   std::copy(scan->spacing_um, scan->spacing_um + 3, status.spacing_um);
+  std::copy(scan->spacing_assumed, scan->spacing_assumed + 3, status.spacing_assumed);
   status.dtype = scan->chain.output;
   status.has_levels = scan->chain.has_levels;
   status.level_lo = scan->chain.level_lo;

@@ -123,6 +123,7 @@ VolumeStatus ScanSession::DescribeVolume(const VolumeSlot& slot) const {
   VolumeStatus status;
   std::copy(scan_.shape, scan_.shape + 3, status.shape);
   std::copy(scan_.spacing_um, scan_.spacing_um + 3, status.spacing_um);
+  std::copy(scan_.spacing_assumed, scan_.spacing_assumed + 3, status.spacing_assumed);
   status.dtype = scan_.chain.output;
   status.has_levels = scan_.chain.has_levels;
   status.level_lo = scan_.chain.level_lo;

@@ -84,6 +84,7 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   volume.index = meta.index;
   std::copy(meta.shape, meta.shape + 3, volume.shape);
   std::copy(meta.spacing_um, meta.spacing_um + 3, volume.spacing_um);
+  std::copy(meta.spacing_assumed, meta.spacing_assumed + 3, volume.spacing_assumed);
   std::copy(meta.axes, meta.axes + 3, volume.axes);
   volume.dtype = meta.dtype;
   volume.bytes = bytes;

@@ -106,6 +106,7 @@ struct VolumeStatus {
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
+  bool spacing_assumed[3] = {};           // per axis: nobody told it, spacing_um is in voxels as they came
   std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
@@ -153,6 +154,7 @@ struct VolumeStatus {
   bool is_raw = false;                               // raw spectra (Retention.hold_raw)
   Orphan job_orphan = Orphan::kDefault;              // JobSpec.orphan
   std::string job, job_kind, job_parameters;         // the job that made it, what it was asked for as JSON; empty: none
+  std::vector<std::string> job_warnings;             // that it ended with
 };
 
 /// All fields as in octavo.v1.AdmissionReport.

@@ -60,6 +60,8 @@ absl::Status TomographyRunner::Begin() {
                              ? PixelUm() * static_cast<double>(spec_.preparation.config.bin_rows * std::max<int64_t>(spec_.rows.step, 1))
                              : spec_.try_centers->step;
   volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingUm();
+  volume.spacing_assumed[0] = !DeclaredPixelUm().has_value() || !layout_.tried().empty();  // centres tried are columns apart
+  volume.spacing_assumed[1] = volume.spacing_assumed[2] = !DeclaredPixelUm().has_value();
   volume.quantity = "attenuation";
   volume.complete = missing_frames_.empty();
   if (task_.port != nullptr) volume.expected_frames = task_.port->spec().frames;
@@ -80,12 +82,14 @@ absl::Status TomographyRunner::Begin() {
   return absl::OkStatus();
 }
 
-// Of the detector; 1 where nobody says. While frames are pushed there is no input yet, and what the push says counts.
-double TomographyRunner::PixelUm() const {
+// Of the detector, if anybody says. While frames are pushed there is no input yet, and what the push says counts.
+std::optional<double> TomographyRunner::DeclaredPixelUm() const {
   if (spec_.pixel_size_um > 0) return spec_.pixel_size_um;
   const double declared = input_ != nullptr ? input_->info().pixel_size_um : task_.port != nullptr ? task_.port->spec().pixel_size_um : 0;
-  return declared > 0 ? declared : 1;
+  return declared > 0 ? std::optional<double>(declared) : std::nullopt;
 }
+
+double TomographyRunner::PixelUm() const { return DeclaredPixelUm().value_or(1); }
 
 double TomographyRunner::SliceSpacingUm() const { return PixelUm() * static_cast<double>(spec_.preparation.config.bin_columns); }
 

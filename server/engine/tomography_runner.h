@@ -63,6 +63,7 @@ class TomographyRunner {
   // tomography_run.cc: the result, batch by batch
   absl::Status Begin();
   double PixelUm() const;
+  std::optional<double> DeclaredPixelUm() const;
   double SliceSpacingUm() const;  // between rows, and between columns
   absl::StatusOr<const float*> InitialOf(int64_t first, int64_t count);
   absl::Status Batches();

@@ -69,15 +69,18 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const Arra
   }
   if (const auto* transpose = std::get_if<TransposeOp>(&op)) {
     double spacing[3];
+    bool assumed[3];
     std::string axes[3];
     for (int d = 0; d < 3; ++d) {
       const int64_t axis = transpose->axes.empty() ? 2 - d : transpose->axes[static_cast<size_t>(d)];
       const int64_t from = axis < 0 ? axis + 3 : axis;
       spacing[d] = state->spacing_um[from];
+      assumed[d] = state->spacing_assumed[from];
       axes[d] = state->axes[from];
     }
     for (int d = 0; d < 3; ++d) {
       state->spacing_um[d] = spacing[d];
+      state->spacing_assumed[d] = assumed[d];
       state->axes[d] = axes[d];
     }
     text = absl::StrCat("transpose to ", state->axes[0], ", ", state->axes[1], ", ", state->axes[2]);

@@ -52,7 +52,8 @@ Id TypeOf(DType dtype) {
 
 /// HDF5 with the dataset /volume in chunks, deflated (after HDF5's byte shuffle) in parallel here and handed to the
 /// library ready, and the text /octavo with all metadata as JSON. Attributes of /volume: DIMENSION_LABELS, spacing_um and
-/// element_size_um (per axis), display, levels (if there are any), value.
+/// element_size_um (per axis; where one is not known, spacing_assumed with the axes' names in place of the latter), display, levels and
+/// warnings (if there are any), value.
 class Hdf5Writer final : public SingleFileWriter {
  public:
   using SingleFileWriter::SingleFileWriter;
@@ -157,9 +158,9 @@ class Hdf5Writer final : public SingleFileWriter {
     Id attribute(H5Acreate2(dataset_.get(), name, H5T_IEEE_F64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
     return attribute && H5Awrite(attribute.get(), H5T_NATIVE_DOUBLE, values.data()) >= 0;
   }
-  bool Texts(const char* name, const std::vector<const char*>& values) {
+  bool Texts(const char* name, const std::vector<const char*>& values, bool list = false) {
     const hsize_t count = values.size();
-    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(values.size() == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr), H5Sclose);
+    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(values.size() == 1 && !list ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr), H5Sclose);
     if (H5Tset_size(type.get(), H5T_VARIABLE) < 0 || H5Tset_cset(type.get(), H5T_CSET_UTF8) < 0) return false;
     Id attribute(H5Acreate2(dataset_.get(), name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
     return attribute && H5Awrite(attribute.get(), type.get(), values.data()) >= 0;
@@ -178,9 +179,17 @@ class Hdf5Writer final : public SingleFileWriter {
       MutexLock lock(Hdf5Mutex());
       QuietHdf5();
       const std::vector<double> spacing(meta_.spacing_um, meta_.spacing_um + 3);
+      std::vector<const char*> assumed, warnings;
+      for (int d = 0; d < 3; ++d) {
+        if (meta_.spacing_assumed[d]) assumed.push_back(meta_.axes[d].c_str());
+      }
+      for (const std::string& warning : meta_.warnings) {
+        if (std::ssize(warnings) < kMostWarnings) warnings.push_back(warning.c_str());
+      }
       const bool fine =
           Texts("DIMENSION_LABELS", {meta_.axes[0].c_str(), meta_.axes[1].c_str(), meta_.axes[2].c_str()}) && Numbers("spacing_um", spacing) &&
-          Numbers("element_size_um", spacing) && Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
+          (assumed.empty() ? Numbers("element_size_um", spacing) : Texts("spacing_assumed", assumed, /*list=*/true)) &&
+          (warnings.empty() || Texts("warnings", warnings, /*list=*/true)) && Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
           (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) && Texts("value", {meta_.value_kind.c_str()}) && Metadata();
       if (!fine) return Hdf5Error("writing", data_path_);
       // Flushed before it is closed: the library can report a failed flush, while a failed close leaves it in between.

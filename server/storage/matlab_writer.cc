@@ -92,6 +92,11 @@ class MatlabWriter final : public StreamedFileWriter {
     head_ += Text("axes", absl::StrCat(meta_.axes[2], meta_.axes[1], meta_.axes[0])) +
              Doubles("spacing_um", {meta_.spacing_um[2], meta_.spacing_um[1], meta_.spacing_um[0]}) +
              Doubles("display", {meta_.display_lo, meta_.display_hi});
+    std::string assumed;
+    for (int d = 2; d >= 0; --d) {
+      if (meta_.spacing_assumed[d]) assumed += meta_.axes[d];
+    }
+    if (!assumed.empty()) head_ += Text("spacing_assumed", assumed);
     if (meta_.has_levels) head_ += Doubles("levels", {meta_.level_lo, meta_.level_hi});
     head_ += Text("octavo", MetaText(meta_));
     const int64_t part = complex ? VolumeBytes() / 2 : VolumeBytes();  // real, and as much imaginary

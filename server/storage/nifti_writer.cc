@@ -74,8 +74,8 @@ int16_t TypeCode(DType dtype) {
 /// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its readers expect, and the affine is
 /// diagonal: so a volume [y, x, z] is transposed on the way, each plane z growing as slabs of y come; a tomogram, [z, y, x], is not. Only a
 /// volume whose first axis is x keeps its order, the last axis as i, and the affine says where i, j and k go. Lengths are millimetres, which also
-/// those readers understand that ignore the unit. The metadata are an extension (code 6, text) between header and voxels. Stored values are not
-/// scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of https://nifti.nimh.nih.gov
+/// those readers understand that ignore the unit; where one is not known, the unit is none. The metadata are an extension (code 6, text) between
+/// header and voxels. Stored values are not scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of https://nifti.nimh.nih.gov
 class NiftiWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
@@ -125,10 +125,13 @@ class NiftiWriter final : public StreamedFileWriter {
   std::string MakeHead() const {
     Header header;
     constexpr size_t kHeaderBytes = sizeof(Nifti1) == sizeof(Header) ? 348 : 540;
+    // One unit is for all axes. A known length is a number of millimetres in any case, an assumed one a number of voxels.
+    if (!SpacingIsKnown(meta_)) header.xyzt_units = 0;
     for (int i = 0; i < 3; ++i) {
       const int axis = order_[static_cast<size_t>(2 - i)], along = meta_.axes[axis][0] - 'x';
       header.dim[i + 1] = static_cast<std::remove_reference_t<decltype(header.dim[0])>>(meta_.shape[axis]);
-      header.pixdim[i + 1] = static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(meta_.spacing_um[axis] * 1e-3);
+      header.pixdim[i + 1] =
+          static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(meta_.spacing_um[axis] * (meta_.spacing_assumed[axis] ? 1 : 1e-3));
       header.srow[along][i] = header.pixdim[i + 1];
     }
     if (meta_.axes[0] == "x") header.qform_code = 0;  // a quaternion turns, it does not exchange axes

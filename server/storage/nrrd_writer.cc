@@ -82,7 +82,8 @@ class NrrdWriter final : public StreamedFileWriter {
     absl::StrAppend(&out, "labels: ", complex ? "\"\" " : "", labels, "\n");
     if (SizeOf(meta_.dtype) > 1) absl::StrAppend(&out, "endian: little\n");
     absl::StrAppend(&out, "encoding: ", options_.compress ? "gzip" : "raw", "\n");
-    absl::StrAppend(&out, "space units: \"um\" \"um\" \"um\"\n");
+    const auto unit = [&](char axis) { return meta_.spacing_assumed[AxisAt(meta_, axis)] ? "\"\"" : "\"um\""; };
+    absl::StrAppend(&out, "space units: ", unit('x'), " ", unit('y'), " ", unit('z'), "\n");
     absl::StrAppend(&out, "space origin: (0,0,0)\n");
     if (!meta_.title.empty()) absl::StrAppend(&out, "content: ", one_line(meta_.title), "\n");
     if (meta_.has_levels) absl::StrAppend(&out, "old min: ", number(meta_.level_lo), "\nold max: ", number(meta_.level_hi), "\n");

@@ -180,8 +180,10 @@ std::string TiffPages::Head(int64_t directory) const {
 
 std::string TiffPages::Directory(int64_t page, const std::string& description, int64_t offset, bool last) const {
   Entries out(big_);
-  // Pixels per centimetre, as a fraction of 32-bit numbers.
+  // Pixels per centimetre, as a fraction of 32-bit numbers. Readers may count on the fields: where one is not known, they say 1 of no unit.
+  const bool known = !spacing_assumed(1) && !spacing_assumed(2);
   const auto resolution = [&](uint16_t tag, double spacing) {
+    if (!known) return out.Rational(tag, 1, 1);
     const double per_cm = 1e4 / spacing, scale = std::clamp(std::floor(4e9 / std::max(per_cm, 1.0)), 1.0, 1e6);
     out.Rational(tag, static_cast<uint32_t>(std::lround(std::min(per_cm * scale, 4e9))), static_cast<uint32_t>(scale));
   };
@@ -199,7 +201,7 @@ std::string TiffPages::Directory(int64_t page, const std::string& description, i
   resolution(282, spacing_um(2));
   resolution(283, spacing_um(1));
   out.Short(284, 1);
-  out.Short(296, 3);
+  out.Short(296, known ? 3 : 1);
   if (!meta_.software.empty()) out.Text(305, meta_.software);
   out.Short(339, SampleFormat(meta_.dtype));
   return out.Bytes(offset, last);

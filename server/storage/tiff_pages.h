@@ -26,6 +26,7 @@ class TiffPages {
   int64_t rows() const { return meta_.shape[order_[1]]; }
   int64_t columns() const { return meta_.shape[order_[2]]; }
   double spacing_um(int page_row_column) const { return meta_.spacing_um[order_[static_cast<size_t>(page_row_column)]]; }
+  bool spacing_assumed(int page_row_column) const { return meta_.spacing_assumed[order_[static_cast<size_t>(page_row_column)]]; }
   /// Planes along the volume's first axis that a slab should have; all but the last slab must.
   int64_t SlabPlanes() const { return slab_planes_; }
   /// The axes of pages, their rows and their columns: ["y", "z", "x"].

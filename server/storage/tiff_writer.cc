@@ -85,8 +85,10 @@ class TiffWriter final : public StreamedFileWriter {
     const int64_t sizes[] = {pages_.columns(), pages_.rows(), pages_.count()};
     for (int d = 0; d < 3; ++d) {
       const char axis = "XYZ"[d];
-      absl::StrAppend(&physical, " Size", std::string(1, axis), "=\"", sizes[d], "\" PhysicalSize", std::string(1, axis), "=\"",
-                      number(pages_.spacing_um(2 - d)), "\" PhysicalSize", std::string(1, axis), "Unit=\"&#181;m\"");
+      absl::StrAppend(&physical, " Size", std::string(1, axis), "=\"", sizes[d], "\"");
+      if (pages_.spacing_assumed(2 - d)) continue;
+      absl::StrAppend(&physical, " PhysicalSize", std::string(1, axis), "=\"", number(pages_.spacing_um(2 - d)), "\" PhysicalSize",
+                      std::string(1, axis), "Unit=\"&#181;m\"");
     }
     return absl::StrCat(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<OME xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\" "

@@ -266,6 +266,10 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::st
 }
 
 nlohmann::json MetaJson(const VolumeMeta& meta) {
+  nlohmann::json assumed = nlohmann::json::array();
+  for (int d = 0; d < 3; ++d) {
+    if (meta.spacing_assumed[d]) assumed.push_back(meta.axes[d]);
+  }
   nlohmann::json missing = nlohmann::json::array();
   for (const auto& [first, count] : meta.missing_ranges) missing.push_back({first, count});
   nlohmann::json out = {{"volume", meta.volume_name},
@@ -284,7 +288,7 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
                         {"acquired_end", IsoTime(meta.acquired_end_unix_ns)},
                         {"acquired_begin_unix_ns", meta.acquired_begin_unix_ns},
                         {"acquired_end_unix_ns", meta.acquired_end_unix_ns},
-                        {"complete", meta.missing_ascans == 0},
+                        {"complete", meta.missing_ascans == 0 && meta.missing_frames == 0},
                         {"missing_ascans", meta.missing_ascans},
                         {"missing_ranges", missing},
                         {"device", meta.device_model},
@@ -293,12 +297,38 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
                         {"processing", meta.processing},
                         {"acquisition", meta.acquisition}};
   if (meta.has_levels) out["levels"] = {meta.level_lo, meta.level_hi};
+  if (!assumed.empty()) out["spacing_assumed"] = assumed;
+  if (meta.expected_frames > 0) {
+    out["missing_frames"] = meta.missing_frames;
+    out["expected_frames"] = meta.expected_frames;
+  }
+  if (!meta.warnings.empty()) {
+    out["warnings"] = std::vector<std::string>(meta.warnings.begin(), meta.warnings.begin() + std::min(std::ssize(meta.warnings), kMostWarnings));
+  }
   return out;
 }
 
 std::string TextOf(const nlohmann::json& json) { return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
 
 namespace {
+/// What is written only where there is something to say.
+absl::Status ReadOptional(const nlohmann::json& json, VolumeMeta* meta) {
+  if (json.contains("spacing_assumed")) {
+    std::vector<std::string> assumed;
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "spacing_assumed", &assumed));
+    for (const std::string& name : assumed) {
+      const auto* const axis = std::find(meta->axes, meta->axes + 3, name);
+      if (axis == meta->axes + 3) return BadValue("spacing_assumed", json["spacing_assumed"], "are names of axes");
+      meta->spacing_assumed[axis - meta->axes] = true;
+    }
+  }
+  if (json.contains("expected_frames")) {
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "expected_frames", &meta->expected_frames));
+    OCTAVO_RETURN_IF_ERROR(ReadMember(json, "missing_frames", &meta->missing_frames));
+  }
+  return json.contains("warnings") ? ReadMember(json, "warnings", &meta->warnings) : absl::OkStatus();
+}
+
 absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
   std::string dtype;
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "volume", &meta->volume_name));
@@ -314,6 +344,7 @@ absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "spacing_um", &meta->spacing_um));
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "axes", &meta->axes));
   if (!AxesAreFine(*meta)) return BadValue("axes", json["axes"], "are x, y and z, each once");
+  OCTAVO_RETURN_IF_ERROR(ReadOptional(json, meta));
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "value", &meta->value_kind));
   double display[2];
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "display", &display));

@@ -121,7 +121,10 @@ class ZarrWriter final : public FileListWriter {
 
   json GroupJson() const {
     json axes = json::array(), datasets = json::array();
-    for (const std::string& name : meta_.axes) axes.push_back({{"name", name}, {"type", "space"}, {"unit", "micrometer"}});
+    for (int d = 0; d < 3; ++d) {
+      axes.push_back({{"name", meta_.axes[d]}, {"type", "space"}});
+      if (!meta_.spacing_assumed[d]) axes.back()["unit"] = "micrometer";  // without one, the scale is in voxels
+    }
     for (size_t i = 0; i < levels_.size(); ++i) datasets.push_back({{"path", absl::StrCat(i)}, {"coordinateTransformations", Transformations(i)}});
     // The window's ends: what the type can hold, or for floats what is shown.
     double bottom = meta_.display_lo, top = meta_.display_hi;

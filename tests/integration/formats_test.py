@@ -168,6 +168,81 @@ class Formats(unittest.TestCase):
                 if os.path.exists(path):
                     os.remove(path)
 
+    # -- what nobody told is not told as if it were known
+
+    def test_spacing_that_is_assumed(self):
+        for axes, known in (("yxz", "xyz"), ("yxz", ""), ("yxz", "z"), ("yxz", "xy"), ("zyx", ""), ("zyx", "z"), ("xzy", "y"), ("zxy", "x")):
+            told = {"y": 12.5, "x": 6.25, "z": 3.4375}
+            spacing = {axis: told[axis] if axis in known else 1 for axis in "xyz"}
+            assumed = [axis for axis in axes if axis not in known]
+            marks = {"spacing_assumed": assumed} if assumed else {}
+            source, array = self.source("u16", name=f"source_{axes}_{known}", axes=list(axes), spacing_um=[spacing[axis] for axis in axes], **marks)
+            wanted = array.transpose([axes.index(axis) for axis in "yxz"])
+            for format in READERS:
+                with self.subTest(axes=axes, known=known, format=format):
+                    path = self.convert(source, f"{axes}_{known}_{format}", "--format", format)
+                    stored = READERS[format](path)
+                    np.testing.assert_array_equal(stored.array, wanted)
+                    self.assertEqual(stored.assumed, "".join(sorted(assumed)))
+                    if stored.spacing_um is not None:
+                        np.testing.assert_allclose(stored.spacing_um, [spacing[axis] for axis in "yxz"], rtol=1e-6)
+                    self.check_meta(stored, path, format, source)
+                    if format == "zarr":
+                        self.assertEqual(ome_rules.problems(path), [])
+                    if format in ("zarr", "npy", "bin"):  # and on from there
+                        again = READERS["nifti"](self.convert(path, f"{axes}_{known}_{format}_on.nii"))
+                        self.assertEqual((again.assumed, again.meta.get("spacing_assumed", [])), (stored.assumed, assumed))
+            for flags in ([], ["--tiff-plane", "bscan"])[:1 if axes[0] == "x" else 2]:
+                stack = read_tiff_stack(self.convert(source, f"{axes}_{known}_{len(flags)}", "--tiff-stack", *flags))
+                self.assertEqual((stack.assumed, stack.meta), ("".join(sorted(assumed)), json.load(open(source + ".json"))))
+
+    def test_an_assumed_spacing_by_the_formats_own_libraries(self):
+        import h5py
+        import tifffile
+        source, _ = self.source("u8", spacing_um=[1, 1, 3.4375], spacing_assumed=["y", "x"])
+        with tifffile.TiffFile(self.convert(source, "t.tif")) as tiff:  # pages y, rows z, columns x
+            pixels = tifffile.xml2dict(tiff.ome_metadata)["OME"]["Image"]["Pixels"]
+            self.assertEqual({key: value for key, value in pixels.items() if key.startswith("Physical")},
+                             {"PhysicalSizeY": 3.4375, "PhysicalSizeYUnit": "µm"})
+        with h5py.File(self.convert(source, "t.h5")) as file:
+            self.assertEqual(file["volume"].attrs["spacing_assumed"].tolist(), ["y", "x"])
+            self.assertNotIn("element_size_um", file["volume"].attrs)
+        try:
+            import nibabel
+        except ImportError:
+            return
+        for version in ("1", "2"):
+            image = nibabel.load(self.convert(source, f"t{version}.nii", "--nifti-version", version))
+            self.assertEqual(image.header.get_xyzt_units()[0], "unknown")
+            np.testing.assert_allclose(image.header.get_zooms(), [1, 1, 0.0034375])
+
+    def test_the_pyramid_of_an_assumed_spacing(self):
+        source, _ = self.source("u8", (16, 16, 16), spacing_um=[1, 6.25, 1], spacing_assumed=["y", "z"])
+        path = self.convert(source, "p.zarr", "--pyramid", "3")
+        self.assertEqual(ome_rules.problems(path), [])
+        self.assertEqual(json.load(open(os.path.join(path, "zarr.json")))["attributes"]["ome"]["multiscales"][0]["axes"],
+                         [{"name": "y", "type": "space"}, {"name": "x", "type": "space", "unit": "micrometer"}, {"name": "z", "type": "space"}])
+
+    def test_warnings_and_what_is_missing_go_along(self):
+        warnings = [f"a doubt {i} über \\ \"q\" <&>" for i in range(32)]
+        source, _ = self.source("u8", warnings=warnings, missing_frames=3, expected_frames=180)
+        for format in READERS:
+            with self.subTest(format=format):
+                path = self.convert(source, f"w_{format}", "--format", format)
+                self.check_meta(READERS[format](path), path, format, source)
+        many, _ = self.source("u8", name="many", warnings=[f"{i}" for i in range(40)])
+        self.assertEqual(READERS["hdf5"](self.convert(many, "many.h5")).meta["warnings"], [f"{i}" for i in range(32)])
+        one, _ = self.source("u8", name="one", warnings=["one"])
+        self.assertEqual(READERS["hdf5"](self.convert(one, "one.h5")).meta["warnings"], ["one"])
+
+    def test_marks_that_cannot_be(self):
+        for changes, text in ((dict(spacing_assumed=["t"]), "spacing_assumed"), (dict(spacing_assumed="y"), "spacing_assumed"),
+                              (dict(spacing_assumed=[1]), "spacing_assumed"), (dict(warnings="x"), "warnings"), (dict(warnings=[1]), "warnings"),
+                              (dict(expected_frames=10), "missing_frames"), (dict(expected_frames="x", missing_frames=0), "expected_frames")):
+            with self.subTest(changes=changes):
+                source, _ = self.source("u8", (3, 4, 5), name="odd", **changes)
+                self.refused(source, os.path.join(self.directory, "x.nii"), code=15, text=text)
+
     # -- axes: a tomogram has z, y, x; a transposed volume any order
 
     PAGES = {"y": ["y", "z", "x"], "z": ["z", "y", "x"], "x": ["x", "z", "y"]}  # [page, row, column]

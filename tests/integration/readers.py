@@ -1,6 +1,7 @@
 """Readers of the file formats that share nothing with Octavo: by the formats' specifications, with NumPy, struct and zlib, and
 h5py and tifffile for HDF5 and TIFF. Each gives a Stored: the voxels as [y, x, z], put into that order by what the file itself calls
-its axes, spacing in micrometres per axis of that, all metadata where the format has a place for them, and what only this format tells."""
+its axes, spacing in micrometres per axis of that (1 voxel where nobody told it), all metadata where the format has a place for them, what only
+this format tells, and the axes whose spacing the file does not claim to know."""
 
 import ctypes
 import dataclasses
@@ -23,6 +24,14 @@ class Stored:
     spacing_um: list
     meta: Optional[dict]
     extra: dict
+    assumed: str = ""  # axes, in the order of "xyz"
+
+
+def names(axes):
+    """Axes in the order of "xyz", each once."""
+    axes = list(axes)
+    assert len(set(axes)) == len(axes) and set(axes) <= set("xyz"), axes
+    return "".join(sorted(axes))
 
 
 def by_name(array, axes, wanted="yxz"):
@@ -33,15 +42,16 @@ def by_name(array, axes, wanted="yxz"):
 
 def read_npy(path):
     """The axes are in the metadata beside it; without them, a scan's."""
-    axes = json.load(open(path + ".json"))["axes"] if os.path.exists(path + ".json") else "yxz"
-    return Stored(by_name(np.load(path), axes), None, None, {})
+    meta = json.load(open(path + ".json")) if os.path.exists(path + ".json") else {"axes": "yxz"}
+    return Stored(by_name(np.load(path), meta["axes"]), None, None, {}, names(meta.get("spacing_assumed", "")))
 
 
 def read_bin(path):
     meta = json.load(open(path + ".json"))
     dtype = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8"}[meta["dtype"]]
     spacing = dict(zip(meta["axes"], meta["spacing_um"]))
-    return Stored(by_name(np.fromfile(path, dtype).reshape(meta["shape"]), meta["axes"]), [spacing[axis] for axis in "yxz"], None, {})
+    return Stored(by_name(np.fromfile(path, dtype).reshape(meta["shape"]), meta["axes"]), [spacing[axis] for axis in "yxz"], None, {},
+                  names(meta.get("spacing_assumed", "")))
 
 
 def read_nrrd(path):
@@ -77,7 +87,9 @@ def read_nrrd(path):
     kinds = fields["kinds"].split()
     directions = [None if one == "none" else np.array([float(v) for v in one[1:-1].split(",")]) for one in fields["space directions"].split()]
     assert len(labels) == len(kinds) == len(directions) == len(sizes)
-    assert int(fields["space dimension"]) == 3 and fields["space origin"] == "(0,0,0)" and fields["space units"] == '"um" "um" "um"'
+    assert int(fields["space dimension"]) == 3 and fields["space origin"] == "(0,0,0)"
+    units = re.findall(r'"([^"]*)"', fields["space units"])
+    assert len(units) == 3 and set(units) <= {"um", ""}, units
     array = np.frombuffer(body, dtype).reshape(sizes[::-1])
     if kinds[0] == "complex":
         array = np.ascontiguousarray(array).view("<c8")[..., 0]
@@ -89,7 +101,7 @@ def read_nrrd(path):
         direction = directions[labels.index(axis)]
         assert np.count_nonzero(direction) == 1 and np.argmax(np.abs(direction)) == "xyz".index(axis), "each axis along its own"
         spacing.append(float(direction.sum()))
-    return Stored(array, spacing, json.loads(pairs["octavo"]), fields)
+    return Stored(array, spacing, json.loads(pairs["octavo"]), fields, names(axis for axis, unit in zip("xyz", units) if unit == ""))
 
 
 def read_nifti(path):
@@ -121,7 +133,7 @@ def read_nifti(path):
         affine = np.array(struct.unpack_from("<12d", data, 400)).reshape(3, 4)
         (units,) = struct.unpack_from("<i", data, 500)
     dtype = np.dtype(types[datatype])
-    assert bitpix == 8 * dtype.itemsize and dim[0] == 3 and units == 2 and (slope, inter) == (1, 0) and sform > 0 and not any(quatern)
+    assert bitpix == 8 * dtype.itemsize and dim[0] == 3 and units in (0, 2) and (slope, inter) == (1, 0) and sform > 0 and not any(quatern)
     assert offset % 16 == 0 and pixdim[0] == 1
     assert not affine[:, 3].any() and (np.count_nonzero(affine[:, :3], axis=0) == 1).all(), affine
     ijk = ["xyz"[row] for row in affine[:, :3].argmax(axis=0)]  # where i, j and k go
@@ -132,9 +144,12 @@ def read_nifti(path):
     assert code == 6 and size % 16 == 0 and header + 4 + size == offset, "one extension, up to the voxels"
     meta = json.loads(data[header + 12:header + 4 + size].rstrip(b"\0"))
     array = np.frombuffer(data, dtype, offset=int(offset)).reshape(dim[1:4], order="F")
-    spacing_mm = dict(zip(ijk, pixdim[1:4]))
-    return Stored(by_name(array, ijk), [spacing_mm[axis] * 1000 for axis in "yxz"], meta,
-                  dict(version=1 if header == 348 else 2, description=description, cal=(cal_min, cal_max), ijk=ijk))
+    # One unit for all axes: which of them nobody told, only the metadata tell. The others are millimetres all the same.
+    assumed = names(meta.get("spacing_assumed", ""))
+    assert units == (0 if assumed else 2), (units, assumed)
+    spacing = {axis: size * (1 if axis in assumed else 1000) for axis, size in zip(ijk, pixdim[1:4])}
+    return Stored(by_name(array, ijk), [spacing[axis] for axis in "yxz"], meta,
+                  dict(version=1 if header == 348 else 2, description=description, cal=(cal_min, cal_max), ijk=ijk), assumed)
 
 
 def read_tiff(path):
@@ -148,26 +163,28 @@ def read_tiff(path):
         np.testing.assert_array_equal(series.asarray().reshape(pages.shape), pages)  # what tifffile makes of OME is the same
         assert series.axes == "ZYX" or 1 in pages.shape, series.axes
         per_cm = [tiff.pages[0].tags[f"{axis}Resolution"].value for axis in "XY"]
-        assert int(tiff.pages[0].tags["ResolutionUnit"].value) == 3
+        unit = int(tiff.pages[0].tags["ResolutionUnit"].value)
     root = xml.etree.ElementTree.fromstring(xml_text)
     space = {"o": "http://www.openmicroscopy.org/Schemas/OME/2016-06"}
     pixels = root.find("o:Image/o:Pixels", space)
     sizes = [int(pixels.get("Size" + axis)) for axis in "XYZCT"]
     assert pixels.get("DimensionOrder") == "XYZCT" and sizes == [pages.shape[2], pages.shape[1], pages.shape[0], 1, 1], sizes
-    assert all(pixels.get(f"PhysicalSize{axis}Unit") == "µm" for axis in "XYZ")
+    assert all(pixels.get(f"PhysicalSize{axis}Unit") == (None if pixels.get(f"PhysicalSize{axis}") is None else "µm") for axis in "XYZ")
     assert int(pixels.find("o:TiffData", space).get("PlaneCount")) == pages.shape[0]
     assert pixels.get("Type") == {"uint8": "uint8", "int8": "int8", "uint16": "uint16", "int16": "int16", "float32": "float", "float64": "double",
                                   "complex64": "complex"}[pages.dtype.name]
-    physical = [float(pixels.get("PhysicalSize" + axis)) for axis in "ZYX"]
+    physical = [pixels.get("PhysicalSize" + axis) for axis in "ZYX"]
+    assert unit == (1 if None in physical[1:] else 3)
     for (numerator, denominator), spacing in zip(per_cm, physical[:0:-1]):
-        np.testing.assert_allclose(numerator / denominator, 1e4 / spacing, rtol=1e-5)
+        np.testing.assert_allclose(numerator / denominator, 1 if unit == 1 else 1e4 / float(spacing), rtol=1e-5)
     annotation = root.find("o:StructuredAnnotations/o:CommentAnnotation", space)
     assert root.find("o:Image/o:AnnotationRef", space).get("ID") == annotation.get("ID")
     meta = json.loads(annotation.find("o:Value", space).text)
     axes = meta.pop("pages")
-    spacing = dict(zip(axes, physical))
+    spacing = {axis: float(size or 1) for axis, size in zip(axes, physical)}
     return Stored(by_name(pages, axes), [spacing[axis] for axis in "yxz"], meta,
-                  dict(name=root.find("o:Image", space).get("Name"), compressions=compressions, pages=axes, array=pages))
+                  dict(name=root.find("o:Image", space).get("Name"), compressions=compressions, pages=axes, array=pages),
+                  names(axis for axis, size in zip(axes, physical) if size is None))
 
 
 def read_tiff_stack(path):
@@ -175,20 +192,22 @@ def read_tiff_stack(path):
     meta = json.load(open(os.path.join(path, "octavo.json")))
     axes, files = meta.pop("pages"), meta.pop("files")
     assert meta.pop("format") == "tiff"
-    names = sorted(name for name in os.listdir(path) if name.endswith(".tif"))
-    assert sorted(os.listdir(path)) == sorted(names + ["octavo.json", ".octavo-manifest.json"]), os.listdir(path)
-    assert len(names) == files["count"] and names[0] == files["first"] and len({len(name) for name in names}) == 1, names
+    files_there = sorted(name for name in os.listdir(path) if name.endswith(".tif"))
+    assert sorted(os.listdir(path)) == sorted(files_there + ["octavo.json", ".octavo-manifest.json"]), os.listdir(path)
+    assert len(files_there) == files["count"] and files_there[0] == files["first"] and len({len(name) for name in files_there}) == 1, files_there
     pages = []
-    for name in names:
+    for name in files_there:
         with tifffile.TiffFile(os.path.join(path, name)) as tiff:
             assert len(tiff.pages) == 1 and tiff.byteorder == "<" and not (tiff.is_bigtiff or tiff.is_ome or tiff.is_shaped or tiff.is_imagej)
             page = tiff.pages[0]
-            assert int(page.tags["ResolutionUnit"].value) == 3
-            spacing = [1e4 * d / n for n, d in (page.tags[f"{axis}Resolution"].value for axis in "YX")]
+            unit = int(page.tags["ResolutionUnit"].value)
+            spacing = [(1e4 if unit == 3 else 1) * d / n for n, d in (page.tags[f"{axis}Resolution"].value for axis in "YX")]
             pages.append(page.asarray())
     told = dict(zip(meta["axes"], meta["spacing_um"]))
-    np.testing.assert_allclose(spacing, [told[axis] for axis in axes[1:]], rtol=1e-5)
-    return Stored(by_name(np.stack(pages), axes), [told[axis] for axis in "yxz"], meta, dict(pages=axes, names=names))
+    assumed = names(meta.get("spacing_assumed", ""))
+    assert unit == (1 if set(assumed) & set(axes[1:]) else 3), (unit, assumed)
+    np.testing.assert_allclose(spacing, [told[axis] if unit == 3 else 1 for axis in axes[1:]], rtol=1e-5)
+    return Stored(by_name(np.stack(pages), axes), [told[axis] for axis in "yxz"], meta, dict(pages=axes, names=files_there), assumed)
 
 
 def _mat_elements(data):
@@ -232,7 +251,8 @@ def read_mat(path):
     axes = variables["axes"]
     spacing = dict(zip(axes, variables["spacing_um"][0]))
     return Stored(by_name(variables["volume"], axes), [spacing[axis] for axis in "yxz"], json.loads(variables["octavo"]),
-                  dict(display=variables["display"][0].tolist(), levels=variables["levels"][0].tolist() if "levels" in variables else None, compressed=compressed, axes=axes))
+                  dict(display=variables["display"][0].tolist(), levels=variables["levels"][0].tolist() if "levels" in variables else None, compressed=compressed, axes=axes),
+                  names(variables.get("spacing_assumed", "")))
 
 
 def read_hdf5(path):
@@ -240,11 +260,17 @@ def read_hdf5(path):
         volume = file["volume"]
         axes = [dim.label for dim in volume.dims]
         spacing = dict(zip(axes, volume.attrs["spacing_um"].tolist()))
-        np.testing.assert_array_equal(volume.attrs["spacing_um"], volume.attrs["element_size_um"])
+        assumed = names(volume.attrs["spacing_assumed"].tolist() if "spacing_assumed" in volume.attrs else "")
+        if assumed:
+            assert "element_size_um" not in volume.attrs
+        else:
+            np.testing.assert_array_equal(volume.attrs["spacing_um"], volume.attrs["element_size_um"])
         meta = file["octavo"][()]
+        warnings = json.loads(meta).get("warnings", [])
+        assert (volume.attrs["warnings"].tolist() if "warnings" in volume.attrs else []) == warnings[:32]
         return Stored(by_name(volume[()], axes), [spacing[axis] for axis in "yxz"], json.loads(meta),
                       dict(chunks=volume.chunks, compression=volume.compression, shuffle=volume.shuffle, value=volume.attrs["value"],
-                           display=volume.attrs["display"].tolist(), levels=volume.attrs["levels"].tolist() if "levels" in volume.attrs else None, axes=axes))
+                           display=volume.attrs["display"].tolist(), levels=volume.attrs["levels"].tolist() if "levels" in volume.attrs else None, axes=axes), assumed)
 
 
 
@@ -331,11 +357,12 @@ def read_zarr(path):
         levels.append((voxels, dataset["coordinateTransformations"]))
         arrays.append(array)
     axes = [axis["name"] for axis in multiscale["axes"]]
-    assert {(axis["type"], axis["unit"]) for axis in multiscale["axes"]} == {("space", "micrometer")}
+    assert all(axis["type"] == "space" and axis.get("unit") in ("micrometer", None) for axis in multiscale["axes"]), multiscale["axes"]
     assert all(array["dimension_names"] == axes for array in arrays), axes
     scale = dict(zip(axes, levels[0][1][0]["scale"]))
     return Stored(by_name(levels[0][0], axes), [scale[axis] for axis in "yxz"], group["attributes"]["octavo"],
-                  dict(levels=levels, arrays=arrays, group=group, axes=axes))
+                  dict(levels=levels, arrays=arrays, group=group, axes=axes),
+                  names(axis["name"] for axis in multiscale["axes"] if "unit" not in axis))
 
 
 READERS = {"zarr": read_zarr, "npy": read_npy, "nrrd": read_nrrd, "nifti": read_nifti, "tiff": read_tiff, "mat": read_mat, "hdf5": read_hdf5, "bin": read_bin}

@@ -133,6 +133,37 @@ TEST_F(StorageTest, MetadataSurviveTheirText) {
   EXPECT_THAT(MetaFromJson(broken), IsError(absl::StatusCode::kDataLoss, "spacing_um"));
 }
 
+TEST_F(StorageTest, WhatIsAssumedDoubtedAndMissingSurvivesTheText) {
+  VolumeMeta meta;
+  MakeVolume(&meta, 3, 4, 5, DType::kU8);
+  const nlohmann::json plain = MetaJson(meta);
+  for (const char* name : {"spacing_assumed", "warnings", "missing_frames", "expected_frames"}) EXPECT_FALSE(plain.contains(name)) << name;
+  EXPECT_TRUE(SpacingIsKnown(meta));
+
+  meta.spacing_assumed[0] = meta.spacing_assumed[2] = true;
+  for (int i = 0; i < 40; ++i) meta.warnings.push_back(absl::StrCat("doubt ", i));
+  meta.missing_ascans = 0;
+  meta.missing_frames = 3;
+  meta.expected_frames = 180;
+  const nlohmann::json told = MetaJson(meta);
+  EXPECT_EQ(told["spacing_assumed"], nlohmann::json({"y", "z"}));
+  EXPECT_EQ(told["warnings"].size(), 32u);
+  EXPECT_EQ(told["complete"], false);
+  ASSERT_OK_AND_ASSIGN(const VolumeMeta back, MetaFromJson(nlohmann::json::parse(MetaText(meta))));
+  EXPECT_EQ(MetaText(back), MetaText(meta));
+  EXPECT_TRUE(std::equal(meta.spacing_assumed, meta.spacing_assumed + 3, back.spacing_assumed));
+  EXPECT_FALSE(SpacingIsKnown(back));
+  EXPECT_EQ(back.warnings[31], "doubt 31");
+  EXPECT_EQ(back.expected_frames, 180);
+
+  for (const auto& [name, value] : std::vector<std::pair<std::string, nlohmann::json>>{
+           {"spacing_assumed", {"t"}}, {"spacing_assumed", "y"}, {"warnings", {1}}, {"missing_frames", "x"}}) {
+    nlohmann::json broken = told;
+    broken[name] = value;
+    EXPECT_THAT(MetaFromJson(broken), IsError(absl::StatusCode::kDataLoss, name));
+  }
+}
+
 TEST_F(StorageTest, AxesAreXYAndZEachOnce) {
   VolumeMeta meta;
   MakeVolume(&meta, 3, 4, 5, DType::kU8);
