@@ -259,6 +259,9 @@ class CommandLine(DaemonTest):
         self.assertEqual(np.load(os.path.join(self.daemon.root, "recon.npy")).shape, (6, 32, 32))
         with open(picture, "rb") as file:
             self.assertTrue(file.read().startswith(b"\x89PNG"))
+        code, out, error = self.octavo(*flags, "--png", "/dev/full", "-o", "unseen.npy")
+        self.assertEqual((code, error), (1, "octavo: could not write /dev/full\n"))
+        self.assertEqual(np.load(os.path.join(self.daemon.root, "unseen.npy")).shape, (6, 32, 32))
         # What is gone is not named, what is told is told once, and axes that were tried are told as such.
         out = self.fine(*flags, "--png", picture, "--slice", "5")
         self.assertNotIn("volumes/", out)
