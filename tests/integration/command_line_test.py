@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import unittest
@@ -250,6 +251,11 @@ class CommandLine(DaemonTest):
     def test_a_slice_that_is_not_there_costs_no_work(self):
         tomo = np.exp(-np.random.default_rng(1).random((24, 6, 32))).astype(np.float32)
         np.save(os.path.join(self.daemon.root, "slices.npy"), tomo)
+
+        def no_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # of a file
+
         flags = ("recon", "slices.npy", "--angles", "0:172.5:24", "--transmissions")
         picture = os.path.join(self.daemon.directory, "slice.png")
         code, out, error = self.octavo(*flags, "--png", picture, "--slice", "6", "-o", "recon.npy")
@@ -259,8 +265,9 @@ class CommandLine(DaemonTest):
         self.assertEqual(np.load(os.path.join(self.daemon.root, "recon.npy")).shape, (6, 32, 32))
         with open(picture, "rb") as file:
             self.assertTrue(file.read().startswith(b"\x89PNG"))
-        code, out, error = self.octavo(*flags, "--png", "/dev/full", "-o", "unseen.npy")
-        self.assertEqual((code, error), (1, "octavo: could not write /dev/full\n"))
+        done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *flags, "--png", picture, "-o", "unseen.npy"], capture_output=True,
+                              text=True, timeout=60, preexec_fn=no_room)
+        self.assertEqual((done.returncode, done.stderr), (1, f"octavo: could not write {picture}\n"))
         self.assertEqual(np.load(os.path.join(self.daemon.root, "unseen.npy")).shape, (6, 32, 32))
         # What is gone is not named, what is told is told once, and axes that were tried are told as such.
         out = self.fine(*flags, "--png", picture, "--slice", "5")
