@@ -4,6 +4,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octavo/v1/job.grpc.pb.h"
@@ -94,14 +95,20 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   get.set_name(job.volumes(0));
   v1::Volume volume;
   if (!Check(session, v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), get, &volume))) return;
-  const bool shown = png.empty() || (tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
-  if (commit.has_value() && shown) {
+  // A picture that could not be written does not keep the result from being committed.
+  if (!png.empty()) (void)(tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
+  if (commit.has_value()) {
+    const int shown = std::exchange(session.exit_code, static_cast<int>(kOk));
     v1::CommitVolumeRequest request;
     request.set_name(volume.name());
     *request.mutable_options() = *commit;
     CommitVolume(session, request);
-    if (session.exit_code != kOk) Keep(session, volume.name());
-  } else if (!commit.has_value() && !png.empty()) {
+    if (session.exit_code != kOk) {
+      Keep(session, volume.name());
+    } else {
+      session.exit_code = shown;
+    }
+  } else if (!png.empty()) {
     DiscardVolumes(session, job);
   } else if (!session.json) {
     PrintHeld(volume.name());

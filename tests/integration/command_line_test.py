@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import unittest
@@ -227,29 +228,51 @@ class CommandLine(DaemonTest):
         job = self.fine("job", "submit", "--json-spec", json.dumps({"reprocess": {"volume": raw}}), "--watch")
         self.assertIn("DONE", job)
 
-    def test_who_interrupts_the_watching_leaves_the_scan_alone(self):
-        for arguments in (("scan", "submit", *self.SMALL[:2], *self.SMALL[3:], "--volumes", "0", "--rate", "1000", "--watch"), ("scan", "watch", None)):
-            process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *(name if a is None else a for a in arguments)],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            if arguments[1] == "submit":
-                name = process.stdout.readline().strip()
-                until(lambda: self.client.scan(name).records > 0)
+    def interrupted(self, *arguments, until_begun=None):
+        """Runs a command that watches, and interrupts it once it is ready for that: what it says."""
+        process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        first = process.stdout.readline() if until_begun else ""
+        if until_begun:
+            until(lambda: until_begun(first.split()[0]))
 
-            def caught():
-                with open(f"/proc/{process.pid}/status") as status:
-                    return int(next(line for line in status if line.startswith("SigCgt")).split()[1], 16) & 2  # SIGINT
+        def caught():
+            with open(f"/proc/{process.pid}/status") as status:
+                return int(next(line for line in status if line.startswith("SigCgt")).split()[1], 16) & 2  # SIGINT
 
-            until(caught)
-            process.send_signal(signal.SIGINT)
-            _, error = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 130, error)
-            self.assertTrue(error.endswith(f"octavo: the scan goes on: octavo scan cancel {name} ends it\n"), error)
-            self.assertEqual(self.client.scan(name).state, 2)
-        self.fine("scan", "cancel", name)
+        until(caught)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        return first.split()[0] if first else "", error
+
+    def test_who_interrupts_the_watching_leaves_scan_and_job_alone(self):
+        endless = ("scan", "submit", "--source", "simulated", *self.SMALL[3:], "--volumes", "0", "--rate", "1000", "--watch")
+        scan, error = self.interrupted(*endless, until_begun=lambda name: self.client.scan(name).records > 0)
+        ends = f"octavo: the scan goes on: octavo scan cancel {scan} ends it\n"
+        self.assertTrue(error.endswith(ends), error)
+        self.assertEqual(self.interrupted("scan", "watch", scan)[1], ends)
+        self.assertEqual(self.client.scan(scan).state, 2)
+        self.fine("scan", "cancel", scan)
+        self.client.wait(scan)
+        np.save(os.path.join(self.daemon.root, "long.npy"), np.ones((24, 2, 64), np.float32))
+        spec = {"tomography": {"file": {"path": "long.npy"}, "angles_rad": list(np.arange(24) * np.pi / 24), "preparation": {"already_sinograms": True},
+                               "reconstruction": {"algorithm": "SIRT", "iterations": 1000000}}}
+        job, error = self.interrupted("job", "submit", "--json-spec", json.dumps(spec), "--watch", until_begun=lambda name: self.client.job(name).state == 2)
+        ends = f"octavo: the job goes on: octavo job cancel {job} ends it\n"
+        self.assertEqual(error, ends)
+        self.assertEqual(self.interrupted("job", "watch", job)[1], ends)
+        self.assertEqual(self.client.job(job).state, 2)
+        self.fine("job", "cancel", job)
 
     def test_a_slice_that_is_not_there_costs_no_work(self):
         tomo = np.exp(-np.random.default_rng(1).random((24, 6, 32))).astype(np.float32)
         np.save(os.path.join(self.daemon.root, "slices.npy"), tomo)
+
+        def no_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # of a file
+
         flags = ("recon", "slices.npy", "--angles", "0:172.5:24", "--transmissions")
         picture = os.path.join(self.daemon.directory, "slice.png")
         code, out, error = self.octavo(*flags, "--png", picture, "--slice", "6", "-o", "recon.npy")
@@ -259,6 +282,10 @@ class CommandLine(DaemonTest):
         self.assertEqual(np.load(os.path.join(self.daemon.root, "recon.npy")).shape, (6, 32, 32))
         with open(picture, "rb") as file:
             self.assertTrue(file.read().startswith(b"\x89PNG"))
+        done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *flags, "--png", picture, "-o", "unseen.npy"], capture_output=True,
+                              text=True, timeout=60, preexec_fn=no_room)
+        self.assertEqual((done.returncode, done.stderr), (1, f"octavo: could not write {picture}\n"))
+        self.assertEqual(np.load(os.path.join(self.daemon.root, "unseen.npy")).shape, (6, 32, 32))
         # What is gone is not named, what is told is told once, and axes that were tried are told as such.
         out = self.fine(*flags, "--png", picture, "--slice", "5")
         self.assertNotIn("volumes/", out)
