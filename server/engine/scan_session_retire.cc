@@ -335,7 +335,7 @@ void ScanSession::Finish() {
     status_.current_volume = -1;
     status_.current_fraction = 0;
   }
-  if (const ScanStatus so_far = Status(); so_far.reason_code == "COMPLETED" && so_far.missing_ascans > 0) {
+  if (const ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
     Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: the source ended, or lost records, after ",
                       so_far.source.records, " records. Volume.missing_ascans says which volumes are not complete."));
   }

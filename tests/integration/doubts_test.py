@@ -119,6 +119,32 @@ class Doubts(DaemonTest):
         result = self.command("scan", "plan", "--path", "cut.raw", "--allow-partial", *size)
         self.assertIn("warning: The file's last record is not whole", result.stdout + result.stderr)
 
+    def test_records_that_never_come(self):
+        raw = spectra(VOLUME).astype("<u2")
+        for records in (1, VOLUME // 2 + 3, VOLUME - 1):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
+                self.client.push(scan.name, raw[:records])
+                end = self.client.wait(scan.name)
+            self.assertIn(end.reason_code, ("COMPLETED", "SOURCE_ENDED"))
+            self.assertEqual(len(end.warnings), 1, end.warnings)
+            self.assertIn(f"{end.missing_ascans} A-scans of the scan's volumes are missing", end.warnings[0])
+            self.assertGreater(end.missing_ascans, 0)
+
+    def test_an_automatic_commit_that_fails(self):
+        open(os.path.join(self.daemon.root, "taken.npy"), "w").close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1), samples=SAMPLES,
+                                           retention=dict(disposition=2, auto_commit=dict(destination="taken", format="npy")))  # AUTO_COMMIT
+            self.client.wait(scan.name)
+        until(lambda: self.client.scan(scan.name).warnings)
+        (volume,) = self.client.volumes(scan.name)
+        (warning,) = self.client.scan(scan.name).warnings
+        self.assertIn(f"{volume.name} could not be committed automatically and stays held: ", warning)
+        self.assertIn("taken.npy", warning)
+
     def test_extents_of_metres(self):
         source, fine = octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1, extent_x_mm=3, extent_y_mm=3)
         wide = octavo.raster(ASCANS, BSCANS, volumes=1, extent_x_mm=3, extent_y_mm=3000)
@@ -272,7 +298,7 @@ class Tomograms(DaemonTest):
         name = self.scan("counts.h5", degrees, flats=0)
         self.refused(name, "tomography.preparation.ignore_fields", "without flat fields")
         self.job(name, prepare=octavo.preparation(ignore_fields=True))
-        self.job(name, prepare=octavo.preparation(already_sinograms=True))
+        self.job(name, ["whole numbers (u16), mostly counts of a detector"], prepare=octavo.preparation(already_sinograms=True))
         name = self.scan("transmissions.h5", degrees, flats=0, dtype=np.float32, white=1)
         self.job(name, ["has no flat fields"])
         result = self.command("recon", name, "-o", "no_flats.npy")
@@ -300,7 +326,18 @@ class Tomograms(DaemonTest):
         with h5py.File(os.path.join(self.daemon.root, name), "a") as file:
             del file["exchange/data_dark"]
         self.job(name, ["flat fields but no dark ones"])
-        self.job(name, prepare=octavo.preparation(ignore_fields=True, no_logarithm=True))
+        self.job(name, ["whole numbers (u16), mostly counts of a detector"], prepare=octavo.preparation(ignore_fields=True, no_logarithm=True))
+        self.job(self.scan("attenuation.h5", np.arange(self.ANGLES) * 180 / self.ANGLES, dtype=np.float32), prepare=octavo.preparation(already_sinograms=True))
+
+    def test_projections_that_were_divided_by_their_flat_fields_already(self):
+        degrees = np.arange(self.ANGLES) * 180 / self.ANGLES
+        name = self.scan("divided.h5", degrees, dtype=np.float32)
+        with h5py.File(os.path.join(self.daemon.root, name), "a") as file:
+            counts = file["exchange/data"][:]
+            del file["exchange/data"]
+            file["exchange/data"] = counts / file["exchange/data_white"][:].mean()
+        self.job(name, ["hardly any light passes"])
+        self.job(name, prepare=octavo.preparation(ignore_fields=True))
 
     def test_a_selection_of_projections_that_leaves_a_wedge(self):
         name = self.scan("selected.h5", np.arange(self.ANGLES) * 180 / self.ANGLES)
