@@ -1,5 +1,7 @@
 """Subscribers: several at once, a stalled one, drops counted, resume, images, both sockets."""
 
+import os
+import subprocess
 import threading
 import time
 import unittest
@@ -10,7 +12,7 @@ from unittest import mock
 import grpc
 import numpy as np
 
-from harness import DaemonTest, octavo, until
+from harness import BUILD, DaemonTest, octavo, until
 from octavo.v1 import scan_pb2, stream_pb2, stream_pb2_grpc
 
 
@@ -184,6 +186,18 @@ class Streaming(DaemonTest):
                 self.assertEqual((frame.volume, frame.complete), (job.volumes[0], True))
                 np.testing.assert_array_equal(frame.array, cut)
         self.client.buffers.destroy(arrays.projections)
+
+    def test_the_command_line_says_what_it_waits_for(self):
+        raster = octavo.raster(16, 8, volumes=1)
+        scan = self.client.submit_scan(octavo.push(), raster, samples=64).name
+        command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--scan", scan, "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(process.stderr.readline(),
+                         f"octavo: nothing comes of {scan}: it waits for a client that pushes its records (SourceService.Push)\n")
+        self.client.push(scan, np.zeros((16 * 8, 64), np.uint16) + np.arange(64, dtype=np.uint16))
+        out, error = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, error), (0, ""))
+        self.assertIn('"product":"MIP"', out.replace(" ", ""))
 
     def test_who_waits_is_told_for_what(self):
         def told(name):

@@ -160,6 +160,45 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             until(lambda: held_bytes(client) == 0)
             self.assertEqual(client.volumes(), [])
 
+    def test_a_result_is_read_however_long_that_takes(self):
+        _, sinogram = shepp_logan(32, angles := np.linspace(0, np.pi, 16, endpoint=False), 15.5)
+        read = type(self.client).read
+
+        def late(client, name, *args, **fields):
+            until(lambda: client.buffers.list() == [])  # by their time to live, or destroyed
+            return read(client, name, *args, **fields)
+
+        with mock.patch.object(sys.modules["octavo.tomography"], "_BUFFER_TTL_S", 1.0), mock.patch.object(type(self.client), "read", late):
+            self.assertEqual(octavo.recon(sinogram[:, None, :], angles, algorithm="fbp", client=self.client).shape, (1, 32, 32))
+
+    def test_what_the_command_line_cannot_commit_stays(self):
+        self.sinograms("stays.npy", size=32, count=16)
+        open(os.path.join(self.daemon.root, "taken.npy"), "w").close()
+        result = self.command("recon", "stays.npy", "--sinograms", "--angles", "0:168.75:16", "-o", "taken.npy", check=False)
+        self.assertEqual(result.returncode, 1)
+        (name,) = re.findall(r"held by the server: octavo volume commit (\S+),", result.stdout)
+        volume = self.client.volume(name)
+        self.assertEqual((volume.state, volume.expires_seconds), (volume_pb2.HELD, 0))
+        self.client.discard(name)
+
+    def test_the_command_line_that_is_killed_leaves_no_picture_behind(self):
+        daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "2")
+        self.addCleanup(daemon.remove)
+        _, sinogram = shepp_logan(64, np.linspace(0, np.pi, 40, endpoint=False), 31.5)
+        np.save(os.path.join(daemon.root, "killed.npy"), sinogram[:, None, :].astype(np.float32))
+        picture = os.path.join(daemon.root, "killed.png")
+        with daemon.client() as client:
+            process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", daemon.address, "recon", "killed.npy", "--sinograms", "--angles",
+                                        "0:175.5:40", "--algorithm", "sirt", "--iterations", "1000000", "--png", picture],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            until(lambda: any(job.state == job_pb2.JOB_RUNNING for job in client.jobs()))
+            process.kill()
+            process.wait()
+            (job,) = client.jobs()
+            end = client.wait_job(job.name, check=False)
+            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_CANCELLED, "SESSION_EXPIRED"))
+            until(lambda: held_bytes(client) == 0)
+
     def test_volumes_of_jobs_belong_to_sessions_and_have_a_time_to_live(self):
         _, angles = self.sinograms("owned.npy", size=32, count=16)
         work = octavo.tomography("owned.npy", algorithm="fbp", angles=angles, prepare=self.ready)

@@ -7,6 +7,7 @@ from typing import Optional
 
 import grpc
 
+from octavo import errors
 from octavo.arguments import explained_methods
 from octavo.v1 import session_pb2
 
@@ -55,7 +56,10 @@ class Session:
         return self
 
     def __exit__(self, *_) -> None:
-        self.close()
+        try:
+            self.close()
+        except errors.OctavoError:  # it has ended already, or the server has: what the block made is no worse for it
+            self.stop()
 
 
 @explained_methods

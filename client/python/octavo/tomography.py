@@ -352,6 +352,15 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
     """What it makes on the server goes with this call, and soon after this process if that is killed: the job and its volume belong to a session,
     the buffers live on only while they are renewed."""
     made = []
+
+    def let_go() -> None:
+        """What has gone by itself need not be destroyed; nor may that take the result away."""
+        while made:
+            try:
+                client.buffers.destroy(made.pop())
+            except errors.OctavoError:
+                pass
+
     with client.session("octavo.recon") as session:
         try:
             for array_ in (tomo, init_recon):
@@ -373,6 +382,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
             except BaseException:
                 client.cancel_job(job.name)
                 raise
+            let_go()  # to read may take long, and they are needed no more
             if job.state != job_pb2.JOB_DONE:
                 client.wait_job(job.name)  # raises what it failed of
             try:
@@ -380,8 +390,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
             finally:
                 client.discard(job.volumes[0])
         finally:
-            for buffer in made:
-                client.buffers.destroy(buffer)
+            let_go()
 
 
 def _device(client: Client, device) -> str:
