@@ -94,7 +94,7 @@ struct ScanStatus {
   int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
 };
 
-/// What a scan waits for before anything comes of it, for people: "a client that pushes its records"; empty = nothing.
+/// What a scan waits for while nothing comes of it (for two seconds), for people: "a client that pushes its records"; empty = nothing.
 std::string WaitsFor(const ScanStatus& scan);
 
 /// All fields as in octavo.v1.Volume.
