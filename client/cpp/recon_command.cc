@@ -87,7 +87,8 @@ std::string PictureOf(const ReconFlags& flags, const v1::JobSpec& spec) {
   return flags.png().empty() && spec.tomography().has_try_centers() ? "centers.png" : flags.png();
 }
 
-void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job) {
+// An interrupt before the commit ends it all; a commit that has begun goes on to its end, and the exit code says what came of it.
+void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job, const InterruptibleJob& interruptible) {
   const std::optional<v1::CommitOptions> commit = flags.Commit();
   const bool tries = spec.tomography().has_try_centers();
   const std::string png = PictureOf(flags, spec);
@@ -97,6 +98,11 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   if (!Check(session, v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), get, &volume))) return;
   // A picture that could not be written does not keep the result from being committed.
   if (!png.empty()) (void)(tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
+  if (interruptible.interrupted()) {
+    DiscardVolumes(session, job);
+    session.exit_code = kInterrupted;
+    return;
+  }
   if (commit.has_value()) {
     const int shown = std::exchange(session.exit_code, static_cast<int>(kOk));
     v1::CommitVolumeRequest request;
@@ -148,8 +154,7 @@ void Run(Session& session, const ReconFlags& flags) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;
   } else if (job.state() == v1::JOB_DONE && !job.volumes().empty()) {
-    Show(session, flags, spec, job);
-    if (interruptible.interrupted()) session.exit_code = kInterrupted;
+    Show(session, flags, spec, job, interruptible);
   }
 }
 
