@@ -52,12 +52,20 @@ std::string Stranger(const CLI::App& app) {
   return "";
 }
 
+/// Their dashes are none of the letters that flags share.
+std::string NearestFlag(const std::string& name, const std::vector<std::string>& flags) {
+  std::vector<std::string> words;
+  for (const std::string& flag : flags) words.emplace_back(absl::StripPrefix(flag, "--"));
+  const std::string nearest = NearestWord(absl::StripPrefix(name, "--"), words);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean --", nearest, "?");
+}
+
 std::string ExplainStranger(const std::vector<const CLI::App*>& path, const std::string& word) {
   if (absl::StartsWith(word, "-")) {
     const std::string name = absl::StrCat("--", absl::StripPrefix(absl::StripPrefix(word.substr(0, word.find('=')), "-"), "-"));
     const std::vector<std::string> flags = FlagsOf(path);
     const bool one_dash = name != word.substr(0, word.find('=')) && std::find(flags.begin(), flags.end(), name) != flags.end();
-    return absl::StrCat("there is no flag ", word, one_dash ? absl::StrCat("; did you mean ", name, "?") : DidYouMean(name, flags));
+    return absl::StrCat("there is no flag ", word, one_dash ? absl::StrCat("; did you mean ", name, "?") : NearestFlag(name, flags));
   }
   const std::vector<std::string> commands = CommandsOf(*path.back());
   if (commands.empty()) return absl::StrCat("'", word, "' is one word too many");
@@ -73,8 +81,12 @@ std::string ExplainConversion(const std::vector<const CLI::App*>& path, absl::st
   for (const CLI::App* app : path) {
     if (const CLI::Option* option = app->get_option_no_throw(name); option != nullptr) type = option->get_type_name();
   }
-  const char* allowed = absl::StartsWith(type, "UINT") ? "whole numbers from 0 on" : absl::StartsWith(type, "INT") ? "whole numbers" : "numbers";
-  return absl::StrCat(name, ": is '", value, "'; allowed are ", allowed);
+  const char* allowed = absl::StartsWith(type, "UINT")  ? "whole numbers from 0 on"
+                        : absl::StartsWith(type, "INT") ? "whole numbers"
+                        : type.empty()                  ? "true and false"
+                                                        : "numbers";
+  const bool too_large = type.starts_with("UINT") && !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+  return absl::StrCat(name, ": is '", value, "'; allowed are ", allowed, too_large ? "; this one is too large" : "");
 }
 
 }  // namespace
