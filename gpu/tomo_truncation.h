@@ -20,8 +20,8 @@ struct TruncationConfig {
 struct Truncation {
   double left = 0, right = 0;
   bool found = false;
-  /// Width of the object against that of the field of view, 1.05 … kWidestObject, in the mean of the slices that count: the disc whose projections bend as the
-  /// mean projection does (after Hsieh et al. 2004, who extend projections so). Good for TomographyConfig::support; 1 if not found.
+  /// Width of the object against that of the field of view, 1.05 … kWidestObject, in the mean of the slices that count: the disc whose projections
+  /// bend as the mean projection does (after Hsieh et al. 2004, who extend projections so). Good for TomographyConfig::support; 1 if not found.
   double width = 1;
 };
 
