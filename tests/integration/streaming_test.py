@@ -196,7 +196,8 @@ class Streaming(DaemonTest):
                          f"octavo: nothing comes of {scan}: it waits for a client that pushes its records (SourceService.Push)\n")
         self.client.push(scan, np.zeros((16 * 8, 64), np.uint16) + np.arange(64, dtype=np.uint16))
         out, error = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, error), (0, ""))
+        self.assertEqual(process.returncode, 0)
+        self.assertTrue(all("it waits for" in line for line in error.splitlines()), error)  # again, if this machine is slow
         self.assertIn('"product":"MIP"', out.replace(" ", ""))
 
     def test_who_waits_is_told_for_what(self):

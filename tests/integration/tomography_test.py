@@ -136,7 +136,7 @@ class Tomography(DaemonTest):
 
     def test_a_recon_that_is_killed_leaves_nothing(self):
         """kill -9 of the client while its job runs: the session's end cancels the job and frees what it made; the buffer has a time to live."""
-        daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "2")
+        daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "6")
         self.addCleanup(daemon.remove)
         code = """
 import sys, numpy as np, octavo
@@ -182,7 +182,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.client.discard(name)
 
     def test_the_command_line_that_is_killed_leaves_no_picture_behind(self):
-        daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "2")
+        daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "6")
         self.addCleanup(daemon.remove)
         _, sinogram = shepp_logan(64, np.linspace(0, np.pi, 40, endpoint=False), 31.5)
         np.save(os.path.join(daemon.root, "killed.npy"), sinogram[:, None, :].astype(np.float32))
