@@ -82,7 +82,7 @@ class RunningDaemon(DaemonTest):
 
     def test_frames_tell_their_stages(self):
         scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(64, 32, volumes=3), samples=256)
-        frames = [frame for frame in self.client.subscribe(scan.name, ["mip"], delivery="lossless") if frame.complete]
+        frames = [frame for frame in self.client.subscribe(scan.name, ["mip"], delivery="lossless", from_sequence=0) if frame.complete]
         self.assertEqual(len(frames), 3)
         for frame in frames:
             s = frame.stages
