@@ -20,9 +20,12 @@ using testing::TruncationOf;
 using testing::WideErrors;
 using testing::WidePhantom;
 
+/// Always the same phantoms; bench_truncation takes fresh ones and counts those that are missed.
+constexpr uint32_t kDrawnOnce = 20261122;
+
 TEST(TruncationTest, ObjectsWiderThanTheDetectorAreSeenToBe) {
   for (int i = 0; i < 30; ++i) {
-    const uint32_t seed = FreshSeed();
+    const uint32_t seed = kDrawnOnce + static_cast<uint32_t>(i);
     const WidePhantom phantom = DrawWide(seed, 1.1 + 0.5 * i / 29);
     const Truncation truncation = TruncationOf(phantom);
     EXPECT_TRUE(truncation.found) << phantom.Text() << ", seed " << seed;
@@ -34,7 +37,7 @@ TEST(TruncationTest, ObjectsWiderThanTheDetectorAreSeenToBe) {
 
 TEST(TruncationTest, WhatTheDetectorSeesAsAWholeIsNotTakenForWider) {
   for (int i = 0; i < 60; ++i) {
-    const uint32_t seed = FreshSeed();
+    const uint32_t seed = kDrawnOnce + static_cast<uint32_t>(i);
     const WidePhantom phantom = DrawWide(seed, 0.4 + 0.57 * i / 59);
     const Truncation truncation = TruncationOf(phantom);
     EXPECT_FALSE(truncation.found) << phantom.Text() << ", seed " << seed;
@@ -142,7 +145,7 @@ TEST_P(WideObjectTest, AWiderSupportTakesTheRimAway) {
     WideErrors usual, wider;
     std::string what;
     for (const double width : {1.2, 1.4, 1.6}) {
-      const uint32_t seed = FreshSeed();
+      const uint32_t seed = kDrawnOnce + static_cast<uint32_t>(10 * width);
       const WidePhantom phantom = DrawWide(seed, width);
       what += phantom.Text() + ", seed " + std::to_string(seed) + "\n";
       TomographyConfig c = phantom.Config(algorithm);
