@@ -57,7 +57,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
     std::cout << ", " << found.batches() << " batches of " << found.slices_per_batch() << " slices";
     if (!found.stop().empty()) std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
   }
-  std::cout << "\n" << std::flush;  // who reads it waits for the name
+  std::cout << "\n" << std::flush;  // a script that reads the name has it at once
 }
 
 namespace {

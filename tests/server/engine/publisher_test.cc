@@ -116,10 +116,10 @@ TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
   EXPECT_EQ(TakeAll(*lossy), Strings({"13/0"}));
 }
 
-// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded when it is their turn.
-TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
+/// Volumes of scans/a with these numbers.
+std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
   std::vector<VolumeStatus> held;
-  for (int64_t i = 0; i < 3; ++i) {
+  for (int64_t i = begin; i < end; ++i) {
     VolumeStatus volume;
     volume.name = absl::StrCat("volumes/", i);
     volume.scan = "scans/a";
@@ -127,6 +127,12 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
     std::copy_n(std::array<int64_t, 3>{4, 8, 16}.begin(), 3, volume.shape);
     held.push_back(volume);
   }
+  return held;
+}
+
+// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded when it is their turn.
+TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
+  std::vector<VolumeStatus> held = HeldVolumes(0, 3);
   publisher_.SetHeld([&](const std::string& scan) { return scan == "scans/a" ? held : std::vector<VolumeStatus>(); });
   std::vector<std::string> asked;
   publisher_.SetLoader([&](const FramePtr& header, const std::function<void(FramePtr)>& done) {
@@ -179,15 +185,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
 
 // A viewer took some B-scans while the scan ran; the scan went on without it.
 TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
-  std::vector<VolumeStatus> held;
-  for (int64_t i = 1; i < 4; ++i) {
-    VolumeStatus volume;
-    volume.name = absl::StrCat("volumes/", i);
-    volume.scan = "scans/a";
-    volume.index = i;
-    std::copy_n(std::array<int64_t, 3>{4, 8, 16}.begin(), 3, volume.shape);
-    held.push_back(volume);
-  }
+  std::vector<VolumeStatus> held = HeldVolumes(1, 4);
   publisher_.SetHeld([&](const std::string&) { return held; });
   std::vector<std::string> asked;
   publisher_.SetLoader([&](const FramePtr& header, const std::function<void(FramePtr)>& done) {
