@@ -74,7 +74,7 @@ __device__ __forceinline__ void MeasureAny(const FusedTables& t, float (&power)[
 }
 
 // What is rare is apart: some voxel of the warp is clipped. Brings a thread's shares to 0 ... 1 (NaN to 0), adds how many were outside to
-// those of the block, in shared memory, and returns the largest of the warp's, as bits.
+// those of the block, in shared memory, and returns the thread's largest, as bits.
 template <bool kWhole, int kStep, int kBins>
 __device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kBins], int first, int lane, uint32_t* clipped) {
   // The measure of no power is that of the floor.
@@ -94,21 +94,20 @@ __device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kB
     if ((both & 0xFFFFu) != 0) atomicAdd(&clipped[0], both & 0xFFFFu);
     if (both >> 16 != 0) atomicAdd(&clipped[1], both >> 16);
   }
-  return __reduce_max_sync(0xFFFFFFFFu, most);
+  return most;
 }
 
-// Step 7 of a thread's bins first + kStep k to integers: stores them and counts those that are clipped. Returns the largest share of the
-// warp's, as bits. kWhole: all of the lower half of the bins is kept.
-// Mostly nothing of a warp is clipped. The largest share, which an en face maximum needs anyhow, tells so (kOneBits), and then there is
-// nothing to clip or to count: a count of every voxel costs several percent of the chain.
+// Step 7 of a thread's bins first + kStep k to integers: stores them and counts those that are clipped. Returns the thread's largest
+// share, as bits. kWhole: all of the lower half of the bins is kept.
+// Mostly nothing of a warp is clipped. A vote on the largest shares, which an en face maximum needs anyhow, says so (kOneBits), and then
+// there is nothing to clip or to count: a count of every voxel costs several percent of the chain.
 template <OutKind kOut, bool kWhole, int kStep, int kBins>
 __device__ __forceinline__ uint32_t StoreIntegers(const FusedTables& t, float (&share)[kBins], int first, int lane, void* ascan, uint32_t* clipped) {
   OutType<kOut>* const out = static_cast<OutType<kOut>*>(ascan) + first;
   uint32_t most = 0;
 #pragma unroll
   for (int k = 0; k < kBins; k += 2) most = __vimax3_u32(most, __float_as_uint(share[k]), __float_as_uint(share[k + 1]));
-  most = __reduce_max_sync(0xFFFFFFFFu, most);
-  if (__builtin_expect(most >= kOneBits, 0)) most = Clip<kWhole, kStep>(t, share, first, lane, clipped);
+  if (__builtin_expect(__any_sync(0xFFFFFFFFu, most >= kOneBits), 0)) most = Clip<kWhole, kStep>(t, share, first, lane, clipped);
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
     const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
@@ -171,7 +170,7 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
   const int first = Chain::kUsual ? bin : bin - t.first_bin;
-  uint32_t most = 0;  // of the warp, as an unsigned integer that is ordered like what it stands for: shares of 0 ... 1 are so already
+  uint32_t most = 0;  // as an unsigned integer that is ordered like what it stands for: shares of 0 ... 1 are so already
   if constexpr (Chain::kUsual) {
     Measure<math::Value::kDb, false>(t, power);
     most = StoreIntegers<Chain::kOut, true, kGroup>(t, power, first, lane, out, clipped);
@@ -189,14 +188,14 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
     float v = -INFINITY;
 #pragma unroll
     for (int k = 0; k < kBins; ++k) v = in_slab(k) ? fmaxf(v, power[k]) : v;
-    most = __reduce_max_sync(0xFFFFFFFFu, OrderOf(v));
+    most = OrderOf(v);
   } else if (!Chain::kUsual) {
 #pragma unroll
     for (int k = 0; k < kBins; k += 2) {
       most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0, in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
     }
-    most = __reduce_max_sync(0xFFFFFFFFu, most);
   }
+  most = __reduce_max_sync(0xFFFFFFFFu, most);  // of the warp
   if (kind != OutKind::kF32) most = __float_as_uint(IntegerOf(kind, __uint_as_float(most)));
   float sum = 0;
   if (target.aip != nullptr) {

@@ -86,8 +86,13 @@ def message(kind, fields: Mapping[str, object], where: str = "", called: Optiona
     return made
 
 
+def _is_repeated(field) -> bool:
+    # protobuf 6 says is_repeated, and later ones have no label any more.
+    return field.is_repeated if hasattr(field, "is_repeated") else field.label == Field.LABEL_REPEATED
+
+
 def _set(made, field, label: str, value, names: Optional[Names]) -> None:
-    if field.label == Field.LABEL_REPEATED:
+    if _is_repeated(field):
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             _set_map(getattr(made, field.name), field.message_type.fields_by_name, label, value)
         else:
