@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 namespace octavo {
 namespace {
@@ -56,11 +57,16 @@ End EndOf(const Doubles& row, bool right) {
   return {.level = std::min(mean(0, outer), mean(outer, next)), .step = mean(outer + half, half) - mean(outer, half)};
 }
 
+/// How far a projection is seen from the axis: on both sides, or, over a full turn, on one.
+double ReachOf(const TruncationConfig& c, double center) {
+  const double left = center, right = static_cast<double>(c.detectors - 1) - center;
+  return c.left && c.right ? std::min(left, right) : std::max(left, right);
+}
+
 /// The mean projection, squared, is that of a disc: b (R² − s²), s the distance from the axis. R against the farthest s that is seen on both sides,
 /// or, over a full turn, on one.
 double WidthOf(const TruncationConfig& c, const Doubles& mean, double center) {
-  const double left = center, right = static_cast<double>(c.detectors - 1) - center;
-  const double reach = c.left && c.right ? std::min(left, right) : std::max(left, right);
+  const double reach = ReachOf(c, center);
   double count = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (int64_t d = 0; d < c.detectors; ++d) {
     const double s = static_cast<double>(d) - center;
@@ -74,6 +80,22 @@ double WidthOf(const TruncationConfig& c, const Doubles& mean, double center) {
   return std::clamp(std::sqrt(std::max(0.0, (y + bend * x) / count / bend)), kNarrowest, kWidestObject);
 }
 
+/// Columns [first, second) of the detector that light reached. The others lie at its ends (slits, a beam that is narrower than the camera): most of
+/// their values are the largest that there is, the logarithm of its floor.
+std::pair<int64_t, int64_t> LitColumns(const TruncationConfig& c, const std::vector<float>& sinograms) {
+  const int64_t n = c.detectors, rows = std::ssize(sinograms) / n;
+  const float highest = *std::max_element(sinograms.begin(), sinograms.end());
+  const auto unlit = [&](int64_t d) {
+    int64_t floored = 0;
+    for (int64_t i = 0; i < rows; ++i) floored += sinograms[static_cast<size_t>(i * n + d)] == highest ? 1 : 0;
+    return 2 * floored > rows;
+  };
+  int64_t first = 0, end = n;
+  while (first < n && unlit(first)) ++first;
+  while (end > first && unlit(end - 1)) --end;
+  return {first, end};
+}
+
 }  // namespace
 
 Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& sinograms) {
@@ -81,6 +103,21 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
   const int64_t n = c.detectors, directions = std::min(angles, kDirections);
   Truncation out;
   if (n < 8 || angles < 1) return out;
+  if (const auto [first, end] = LitColumns(c, sinograms); end - first < n) {
+    if (end - first < 8) return out;
+    TruncationConfig lit = c;
+    lit.detectors = end - first;
+    std::vector<float> seen;
+    seen.reserve(static_cast<size_t>(c.slices * angles * lit.detectors));
+    for (int64_t i = 0; i < c.slices * angles; ++i) seen.insert(seen.end(), &sinograms[static_cast<size_t>(i * n + first)], &sinograms[static_cast<size_t>(i * n)] + end);
+    for (double& center : lit.centers) center -= static_cast<double>(first);
+    out = FindTruncation(lit, seen);
+    if (!out.found) return out;
+    // Against the field of view of the whole detector.
+    out.width = std::clamp(out.width * ReachOf(lit, lit.centers[0]) / ReachOf(c, c.centers[0]), 1.0, kWidestObject);
+    out.found = out.width > 1;
+    return out;
+  }
   std::vector<int64_t> order(static_cast<size_t>(angles));
   std::iota(order.begin(), order.end(), int64_t{0});
   const auto turned = [&](int64_t i) {

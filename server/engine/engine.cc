@@ -131,7 +131,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                                [this](const std::string& volume, Ledger::ChargeId charge) {
                                  if (buffers_ != nullptr) buffers_->exports().Left(volume, charge);
                                }});
-  publisher_.SetLoader([this](const FramePtr& header, std::function<void(FramePtr)> done) { LoadFrame(header, std::move(done)); });
+  publisher_.SetLoader([this](const FramePtr& header, std::function<void(absl::StatusOr<FramePtr>)> done) { LoadFrame(header, std::move(done)); });
   publisher_.SetHeld([this](const std::string& scan) { return HeldOf(scan); });
   ready_ = true;
   keeper_ = std::jthread([this](const std::stop_token& stop) {

@@ -134,6 +134,9 @@ absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retent
         options.destination =
             volume.job.empty() ? "orphaned/{scan}_{index:05}" : absl::StrCat("orphaned/", absl::StripPrefix(volume.job, "jobs/"), "_{index:05}");
       }
+      // Nor what a scan keeps beside a volume: its raw records, and what was derived of it.
+      if (volume.is_raw) options.destination += "_raw";
+      if (!volume.derived_from.empty()) options.destination += absl::StrCat("_", absl::StripPrefix(volume.name, "volumes/"));
       return AutoCommit(volume.name, options, &asked);
     }
     case Orphan::kDiscard: return volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"), &asked).status();

@@ -148,7 +148,7 @@ class EngineImpl final : public Engine {
   void MakeChains(const VolumeStatus& volume);
   void PublishVolumeEvent(const VolumeStatus& volume);
   void PublishEvent(const VolumeStatus& volume, ScanEvent what);
-  void LoadFrame(const FramePtr& header, std::function<void(FramePtr)> done);
+  void LoadFrame(const FramePtr& header, std::function<void(absl::StatusOr<FramePtr>)> done);
   /// The bytes of a volume or B-scan frame.
   absl::StatusOr<Bytes> PayloadOf(const Frame& header);
   /// The held volumes that a scan or job made, oldest first; no raw spectra, nothing derived.
@@ -195,6 +195,12 @@ class EngineImpl final : public Engine {
   std::unique_ptr<BufferStore> buffers_;
   Publisher publisher_;
   VolumeStore volumes_;
+  // Before the spiller and the committer: what these finish while they are destroyed looks for its scan.
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
+  Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans no longer listed
   std::unique_ptr<Spiller> spiller_;  // set in the constructor
   Deriver deriver_;
   WorkerPool workers_;
@@ -210,11 +216,6 @@ class EngineImpl final : public Engine {
   std::set<std::string> jobs_submitted_ ABSL_GUARDED_BY(job_submit_mutex_);  // request ids of jobs that are being made
   Mutex submit_mutex_;
   RequestIds requests_ ABSL_GUARDED_BY(submit_mutex_){"scan"};
-  Mutex mutex_;
-  std::map<std::string, std::shared_ptr<ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
-  Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans no longer listed
   ScanQueues queues_;
   Mutex housekeeping_mutex_;
   Mutex keeper_mutex_;

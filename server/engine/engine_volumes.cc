@@ -135,9 +135,10 @@ absl::Status EngineImpl::AutoCommit(const std::string& volume, const CommitOptio
 
 void EngineImpl::WarnOfCommit(const std::string& volume, const absl::Status& status) {
   const auto held = volumes_.Get(volume);
-  if (!held.ok()) return;
+  // A client that was faster has committed it, or does not want it.
+  if (!held.ok() || held->state != VolumeState::kHeld) return;
   if (const auto session = Find(held->scan); session.ok()) {
-    (*session)->Warn(absl::StrCat(volume, " could not be committed automatically and stays held: ", status.message()));
+    (*session)->WarnOfCommit(absl::StrCat(volume, " could not be committed automatically and stays held: ", status.message()));
   }
 }
 
@@ -155,7 +156,7 @@ storage::VolumeMeta EngineImpl::Meta(const VolumeStatus& volume) {
     }
   };
   if (const auto session = Find(volume.scan); session.ok()) {
-    add((*session)->Status().warnings);
+    add((*session)->WarningsOfData());
   } else if (volume.origin != nullptr) {
     add(volume.origin->warnings);
   }
@@ -211,7 +212,7 @@ void EngineImpl::PublishEvent(const VolumeStatus& volume, ScanEvent what) {
   publisher_.Publish({.product = Product::kEvent}, std::move(event));
 }
 
-void EngineImpl::LoadFrame(const FramePtr& header, std::function<void(FramePtr)> done) {
+void EngineImpl::LoadFrame(const FramePtr& header, std::function<void(absl::StatusOr<FramePtr>)> done) {
   workers_.Post([this, header, done = std::move(done)] {
     auto frame = WithoutThrowing([&]() -> absl::StatusOr<FramePtr> {
       auto loaded = std::make_shared<Frame>(*header);
@@ -221,7 +222,7 @@ void EngineImpl::LoadFrame(const FramePtr& header, std::function<void(FramePtr)>
     if (!frame.ok() && !absl::IsNotFound(frame.status()) && !absl::IsFailedPrecondition(frame.status())) {
       Log(LogLevel::kWarning, "a frame of a held volume could not be made", {{"volume", header->volume}, {"error", frame.status().ToString()}});
     }
-    done(std::move(frame).value_or(nullptr));
+    done(std::move(frame));
   });
 }
 

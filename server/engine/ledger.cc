@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
@@ -13,9 +14,9 @@
 namespace octavo::engine {
 namespace {
 
-const char* What(ChargeKind kind) {
+const char* What(ChargeKind kind, const std::string& owner = "") {
   switch (kind) {
-    case ChargeKind::kReserved: return "running scan";
+    case ChargeKind::kReserved: return absl::StartsWith(owner, "jobs/") ? "running job" : "running scan";
     case ChargeKind::kHeld: return "held volume";
     case ChargeKind::kBuffer: return "client buffer";
     case ChargeKind::kCached: return "cached";
@@ -67,7 +68,7 @@ std::vector<AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
     const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
     auto& holder = by_name[{charge.kind, name}];
     holder.name = name;
-    holder.what = What(charge.kind);
+    holder.what = What(charge.kind, charge.owner);
     if (charge.kind != ChargeKind::kCached) holder.title = charge.title;
     holder.bytes += charge.bytes;
   }

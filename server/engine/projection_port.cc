@@ -122,7 +122,8 @@ int64_t ProjectionPort::Connect() {
   MutexLock lock(mutex_);
   connections_[++counts_.connections];
   counts_.connected = true;
-  moved_ns_ = news_ns_ = clock_->Now().monotonic_ns;
+  moved_ns_ = clock_->Now().monotonic_ns;
+  if (counts_.connections == 1) news_ns_ = moved_ns_;  // later ones that connect and send nothing do not keep the job waiting
   return counts_.connections;
 }
 
@@ -160,6 +161,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     if (frame.sequence >= static_cast<uint64_t>(spec_.frames) || from->ended || Done()) {
       if (!Done() || frame.sequence >= static_cast<uint64_t>(spec_.frames) || !frames_[frame.sequence].in) {
         ++counts_.out_of_range_frames;
+        if (frame.first_row == 0) ++counts_.surplus_frames;
       } else if (frame.first_row == 0) {
         ++counts_.duplicate_frames;
       }
@@ -296,7 +298,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
     const Seconds left = Seconds(at_most_s) - (std::chrono::steady_clock::now() - began);
     if (left.count() <= 0) break;
     double most = left.count();
-    if (spec_.idle_timeout_s > 0) most = std::min(most, std::max(spec_.idle_timeout_s - idle_s, 0.0) + 1e-3);
+    if (spec_.idle_timeout_s > 0 && end_in_s < 0) most = std::min(most, std::max(spec_.idle_timeout_s - idle_s, 0.0) + 1e-3);
     if (end_in_s >= 0) most = std::min(most, end_in_s + 1e-3);
     cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(std::min(most, 3600.0))));
   }

@@ -64,6 +64,7 @@ struct ProjectionPushCounts {
   int64_t missing_frames = 0;                                 // not in, before the last one that came
   int64_t gaps = 0;                                           // runs of missing frames
   int64_t duplicate_frames = 0, out_of_range_frames = 0;
+  int64_t surplus_frames = 0;  // whole ones that the job does not take: numbered beyond its frames, or come after the end
   int64_t connections = 0;  // so far
   bool connected = false;   // one is
 };

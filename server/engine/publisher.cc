@@ -110,14 +110,19 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
   entry.show = show;
 }
 
+void Publisher::ScanEnding(const std::string& scan) {
+  MutexLock lock(mutex_);
+  const auto it = scans_.find(scan);
+  if (it == scans_.end()) return;
+  it->second.ended = true;
+  it->second.ended_ns = clock_->Now().monotonic_ns;
+}
+
 void Publisher::ScanEnded(const std::string& scan) {
+  ScanEnding(scan);
   std::vector<std::shared_ptr<SubscriptionImpl>> ended;
   {
     MutexLock lock(mutex_);
-    auto it = scans_.find(scan);
-    if (it == scans_.end()) return;
-    it->second.ended = true;
-    it->second.ended_ns = clock_->Now().monotonic_ns;
     for (const auto& weak : subscriptions_) {
       auto subscription = weak.lock();
       if (subscription != nullptr && subscription->spec().scan == scan) ended.push_back(std::move(subscription));
@@ -250,8 +255,11 @@ std::vector<FramePtr> Publisher::BscansOfEnded(const SubscribeSpec& spec, const 
   if (spec.delivery != Delivery::kLatest || spec.resume) return frames;
   std::reverse(frames.begin(), frames.end());
   const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const FramePtr& frame) { return frame->payload.data != nullptr; });
-  frames.erase(at_hand == frames.end() ? at_hand : at_hand + 1, frames.end());
+  // The frame that is at hand comes for sure; what is newer is tried first, if it is not too much.
+  const FramePtr sure = at_hand == frames.end() ? nullptr : *at_hand;
+  frames.erase(at_hand, frames.end());
   frames.resize(std::min(frames.size(), kMostTried));
+  if (sure != nullptr) frames.push_back(sure);
   return frames;
 }
 
@@ -270,7 +278,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
   }
   auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
   std::vector<FramePtr> replay;
-  bool given = false;
+  bool given = false, of_all = false;
   std::optional<uint64_t> first_kept;
   std::vector<VolumeStatus> held;  // asked for without the lock
   if (!spec.scan.empty() && Wants(spec, Product::kBscan) && held_ != nullptr) held = held_(spec.scan);
@@ -306,7 +314,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
                           {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
         Topic& topic = scan.topics[key];
-        const bool all_of_ended = scan.ended && key.product == Product::kBscan && (!spec.resume || spec.from_sequence == 0);
+        const bool all_of_ended = of_all = scan.ended && key.product == Product::kBscan && (!spec.resume || spec.from_sequence == 0);
         if (spec.resume && !all_of_ended) {
           const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
           if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
@@ -334,7 +342,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
       }
       if (scan.ended) {
         const bool pictures = std::all_of(spec.products.begin(), spec.products.end(), IsImage);
-        if (pictures && !given && replay.empty() && !spec.resume) return NothingKept(spec, first_kept);
+        if (pictures && !given && replay.empty() && (!spec.resume || of_all)) return NothingKept(spec, first_kept);
         subscription->End();
       }
     }

@@ -42,8 +42,8 @@ class Publisher {
   ~Publisher();
 
   /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held volume: calls back once from another thread,
-  /// with null if the volume is gone.
-  using Loader = std::function<void(FramePtr header, std::function<void(FramePtr)> done)>;
+  /// with NotFound or FailedPrecondition if the volume is gone.
+  using Loader = std::function<void(FramePtr header, std::function<void(absl::StatusOr<FramePtr>)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
   /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called without locks.
   using Held = std::function<std::vector<VolumeStatus>(const std::string& scan)>;
@@ -57,6 +57,8 @@ class Publisher {
     bool striped = false;  // volumes lie on several devices, so only what lies on one of them is published
   };
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const Show& show);
+  /// The last event will come, and nothing else: whoever subscribes from here on finds an ended scan.
+  void ScanEnding(const std::string& scan);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 

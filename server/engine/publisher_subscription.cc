@@ -223,8 +223,16 @@ void Publisher::SubscriptionImpl::Cut(const Frame& frame, uint64_t resume_from, 
   ++counters_->cut["slow_subscriber"];
 }
 
-void Publisher::SubscriptionImpl::IsGone() {
+void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
   const FramePtr gone = replay_.front();
+  if (!absl::IsNotFound(why) && !absl::IsFailedPrecondition(why)) {  // the volume is there: memory is short, or a file cannot be read
+    ended_ = true;
+    status_ = WithInfo(absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume, " could not be made: ", why.message())),
+                       {.reason = "NO_FRAME", .field = "", .numbers = {{"retryable", "true"}}});
+    replay_.clear();
+    queue_.clear();
+    return;
+  }
   if (spec_.resume && gone->product == Product::kVolume) {  // it was asked for by its number
     ended_ = true;
     status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (", gone->volume, ") is no longer kept")),
@@ -250,15 +258,15 @@ void Publisher::SubscriptionImpl::StartLoad() {
     loading_ = true;
     header = replay_.front();
   }
-  loader_(header, [self = shared_from_this()](FramePtr frame) {
+  loader_(header, [self = shared_from_this()](absl::StatusOr<FramePtr> frame) {
     {
       MutexLock lock(self->mutex_);
       self->loading_ = false;
       if (self->closed_ || self->replay_.empty()) return;
-      if (frame != nullptr) {
-        self->loaded_ = std::move(frame);
+      if (frame.ok()) {
+        self->loaded_ = *std::move(frame);
       } else {
-        self->IsGone();
+        self->IsMissing(frame.status());
       }
     }
     self->Notify();

@@ -67,7 +67,7 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   void DropOlder(const Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
   /// What was to be loaded next is no more.
-  void IsGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void IsMissing(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SubscribeSpec spec_;
   const Clock* const clock_;

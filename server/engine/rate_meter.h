@@ -1,12 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <utility>
 
 namespace octavo::engine {
 
-/// Events per second over about the last two seconds.
+/// Events per second over about the last two seconds, or over the last two events where these are further apart. 0 once nothing came for two
+/// seconds and for twice the time between the last events.
 class RateMeter {
  public:
   void Add(int64_t now_ns, int64_t events) {
@@ -19,7 +21,9 @@ class RateMeter {
     while (samples_.size() > 2 && now_ns - samples_.front().first > kWindowNs) samples_.pop_front();
   }
   double PerSecond(int64_t now_ns) const {
-    if (samples_.empty() || now_ns - samples_.back().first > kWindowNs) return 0;
+    if (samples_.empty()) return 0;
+    const int64_t apart = samples_.size() > 1 ? samples_.back().first - samples_[samples_.size() - 2].first : 0;
+    if (now_ns - samples_.back().first > std::max(kWindowNs, 2 * apart)) return 0;
     const int64_t span = now_ns - samples_.front().first;
     return span <= 0 ? 0 : static_cast<double>(total_ - samples_.front().second) * 1e9 / static_cast<double>(span);
   }

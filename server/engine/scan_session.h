@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -123,6 +124,10 @@ class ScanSession {
   /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged. A text counts once; of too many the
   /// later ones are only logged.
   void Warn(const std::string& text);
+  /// The same of a volume that is on no disk: no file of the scan repeats it.
+  void WarnOfCommit(const std::string& text);
+  /// What files say of the data.
+  std::vector<std::string> WarningsOfData();
   /// A client pushed more than the scan takes.
   void WarnOfSurplus();
   /// As Emit, for what somebody else tells the EVENT topic.
@@ -352,6 +357,7 @@ class ScanSession {
 
   Mutex status_mutex_;
   ScanStatus status_ ABSL_GUARDED_BY(status_mutex_);
+  std::set<std::string> commit_warnings_ ABSL_GUARDED_BY(status_mutex_);  // those of its warnings that are no matter of the data
   Timings timings_ ABSL_GUARDED_BY(status_mutex_);
   RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
   ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;

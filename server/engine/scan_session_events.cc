@@ -68,6 +68,21 @@ void ScanSession::Warn(const std::string& text) {
   context_.changed();
 }
 
+void ScanSession::WarnOfCommit(const std::string& text) {
+  {
+    MutexLock lock(status_mutex_);
+    commit_warnings_.insert(text);
+  }
+  Warn(text);
+}
+
+std::vector<std::string> ScanSession::WarningsOfData() {
+  MutexLock lock(status_mutex_);
+  std::vector<std::string> warnings = status_.warnings;
+  std::erase_if(warnings, [this](const std::string& text) { return commit_warnings_.contains(text); });
+  return warnings;
+}
+
 void ScanSession::WarnOfSurplus() {
   Warn(absl::StrCat("More records were pushed than the ", push_->total_records(),
                     " that the scan takes: what is more is left out, and counted as out_of_range_records."));

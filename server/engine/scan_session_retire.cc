@@ -337,10 +337,13 @@ void ScanSession::Finish() {
   }
   if (const ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
     Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: the source ended, or lost records, after ",
-                      so_far.source.records, " records. Volume.missing_ascans says which volumes are not complete."));
+                      so_far.source.records, " records. Volume.missing_ascans says which volumes are not complete",
+                      so_far.volumes_dropped > 0 ? absl::StrCat("; ", so_far.volumes_dropped, " volumes of which nothing came are not kept.") : "."));
   }
+  // Before the state: a client that has seen it asks for B-scans of what is held. The streams that are there end after the last event.
+  context_.publisher->ScanEnding(name_);
   SetState(end);
-  context_.publisher->ScanEnded(name_);  // soon after the state: a client that has seen that asks for B-scans of what is held
+  context_.publisher->ScanEnded(name_);
   LetGo();
   const ScanStatus status = Status();
   Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",

@@ -18,6 +18,8 @@
 namespace octavo::engine {
 namespace {
 
+constexpr double kLeastRateHz = 1e-3;
+
 absl::StatusOr<storage::RecordFile> Open(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
   constexpr char kField[] = "replay.path";
   OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath confined, ConfinePath(replay.path, roots, kField));
@@ -100,8 +102,8 @@ class ReplayRecords final : public Source {
 }  // namespace
 
 absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
-  if (!std::isfinite(replay.rate_hz) || replay.rate_hz < 0)
-    return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed >= 0"));
+  if (!std::isfinite(replay.rate_hz) || (replay.rate_hz != 0 && replay.rate_hz < kLeastRateHz))
+    return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed 0 (as fast as possible), and ", kLeastRateHz, " and more"));
   OCTAVO_ASSIGN_OR_RETURN(const storage::RecordFile file, Open(spec, replay, roots));
   OCTAVO_ASSIGN_OR_RETURN(std::vector<std::string> warnings, storage::DoubtsOf(file));
   return SourceTraits{.samples_per_record = file.samples,

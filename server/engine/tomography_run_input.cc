@@ -37,8 +37,8 @@ absl::Status TomographyRunner::Collect() {
   OCTAVO_ASSIGN_OR_RETURN(input_, task_.port->Snapshot());
   OCTAVO_RETURN_IF_ERROR(LookForMissing());
   OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
-  if (pushed.counts.out_of_range_frames > 0) {
-    run_.Warn(absl::StrCat(pushed.counts.out_of_range_frames, " pushed frames were left out: their numbers lie beyond tomography.push.frames (",
+  if (pushed.counts.surplus_frames > 0) {
+    run_.Warn(absl::StrCat(pushed.counts.surplus_frames, " pushed frames were left out: their numbers lie beyond tomography.push.frames (",
                            task_.port->spec().frames, ", which counts projections, flat and dark fields together), or they came after the end."));
   }
   const storage::ProjectionInfo& info = input_->info();

@@ -93,6 +93,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     if (!secret.empty()) {
       OCTAVO_ASSIGN_OR_RETURN(const engine::SessionStatus session, engine_->sessions().Find(secret));
       spec->session = session.name;
+      spec->request_digest += session.name;  // another session's retry is another request: the job would be its neighbour's
     } else if (spec->orphan != engine::Orphan::kDefault && spec->orphan != engine::Orphan::kKeep) {
       return InvalidField("orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),
                                                  " without a session (session_secret); allowed ORPHAN_KEEP"));

@@ -113,6 +113,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     if (secret.empty()) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(const engine::SessionStatus session, engine_->sessions().Find(secret));
     spec->session = session.name;
+    spec->request_digest += session.name;  // another session's retry is another request: the scan would be its neighbour's
     return absl::OkStatus();
   }
 

@@ -130,7 +130,9 @@ class ProjectionStream final : public PushStreamBase {
       frame.parts.assign(split.payload.begin(), split.payload.end());
       OCTAVO_RETURN_IF_ERROR(port_->Offer(connection_, frame));
     }
-    return request.end() ? port_->EndOfFrames(connection_) : absl::OkStatus();
+    if (request.end()) return port_->EndOfFrames(connection_);
+    if (!has_data) return InvalidField("rows", "is 0 in a message that brings nothing and is not the end; allowed are 1 and more");
+    return absl::OkStatus();
   }
 
   static absl::StatusOr<storage::FrameKind> DecodeKind(v1::PushProjectionsRequest::Kind kind) {

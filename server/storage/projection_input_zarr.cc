@@ -114,6 +114,16 @@ std::string OmeDataset(const std::string& group, const Roots& roots) {
   }
 }
 
+/// That the folder's own metadata, if there are any, are JSON within the limits.
+absl::Status CheckReadable(const std::string& group, const Roots& roots) {
+  for (const char* name : {"/zarr.json", "/.zarray", "/.zgroup", "/.zattrs"}) {
+    if (!PathExists(group + name)) continue;
+    if (const auto meta = ZarrArrayReader::ReadJson(group + name, roots); !meta.ok())
+      return DamagedProjections(group, name + 1, absl::StrCat("cannot be read: ", std::string(meta.status().message())));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::string& path, const ProjectionOptions& options) {
@@ -130,8 +140,10 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::
   if (data.empty() && !HasArray(path, roots)) {
     data = FirstOf(path, {"exchange/data", "data"}, roots);
     if (data.empty()) data = OmeDataset(path, roots);
-    if (data.empty())
+    if (data.empty()) {
+      OCTAVO_RETURN_IF_ERROR(CheckReadable(path, roots));
       return BadProjections(path, "the folder", "has no array of projections", "an array, or a group with exchange/data, data or an OME-Zarr image");
+    }
   }
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
   const std::pair<const std::string*, const char*> further[] = {{nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};

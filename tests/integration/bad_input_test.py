@@ -94,6 +94,7 @@ SCANS = [
     ("replay.path", "odd.raw", BAD, "replay.path"),
     ("replay.rate_hz", -1.0, BAD, "replay.rate_hz"),
     ("replay.rate_hz", NAN, BAD, "replay.rate_hz"),
+    ("replay.rate_hz", 1e-300, BAD, "replay.rate_hz"),
     # -- acquisition
     (A + "samples_per_record", 15, BAD, "acquisition.samples_per_record"),
     (A + "samples_per_record", 65537, BAD, "acquisition.samples_per_record"),

@@ -144,6 +144,25 @@ class Doubts(DaemonTest):
         (warning,) = self.client.scan(scan.name).warnings
         self.assertIn(f"{volume.name} could not be committed automatically and stays held: ", warning)
         self.assertIn("taken.npy", warning)
+        # It is a matter of that commit: no file says of its data that they could not be committed.
+        self.client.commit(volume.name, "by_hand", format="npy")
+        with open(os.path.join(self.daemon.root, "by_hand.npy.json")) as file:
+            self.assertNotIn("committed automatically", file.read())
+
+    def test_a_client_that_is_faster_than_an_automatic_commit(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for attempt in range(8):
+                scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=2), samples=SAMPLES,
+                                               retention=dict(disposition=2, auto_commit=dict(destination=f"fast{attempt}_{{index}}", format="npy")))
+                for frame in self.client.subscribe(scan.name, ["event"]):
+                    if frame.volume and "HELD" in frame.event:
+                        try:
+                            self.client.discard(frame.volume)
+                        except octavo.OctavoError:
+                            pass  # the commit was faster
+                self.client.wait(scan.name)
+                self.assertEqual([w for w in self.client.scan(scan.name).warnings if "automatically" in w], [])
 
     def test_extents_of_metres(self):
         source, fine = octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1, extent_x_mm=3, extent_y_mm=3)

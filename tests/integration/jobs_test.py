@@ -110,6 +110,15 @@ class Jobs(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=33), request_id="focus-1")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.ALREADY_EXISTS, "IDEMPOTENCY_MISMATCH"))
+        # Another session's request is another one, whatever its id: the job would not be its own.
+        with self.client.session("a") as a, self.client.session("b") as b:
+            work = octavo.dispersion_autofocus(raw[0].name, ascans=32, only_a2=True)
+            first = self.client.submit_job(work, request_id="focus-2", session=a)
+            self.assertEqual(self.client.submit_job(work, request_id="focus-2", session=a).name, first.name)
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.submit_job(work, request_id="focus-2", session=b)
+            self.assertEqual(caught.exception.reason, "IDEMPOTENCY_MISMATCH")
+            self.client.wait_job(first.name)
         self.assertEqual(self.client.wait_job(job.name).state, job_pb2.JOB_DONE)
 
     def test_watching_and_cancelling(self):

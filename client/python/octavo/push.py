@@ -183,11 +183,13 @@ class _Pusher:
         if self.answer is None or not (self.exhausted or self.full() or self.surplus()):
             return
         found: List[str] = []
+        error = self.error
 
         def look():
             with self.fetching:
                 if not self.exhausted and not self.surplus():
                     self.fetch(self.answer)
+                    self.error = error  # what is not needed cannot fail a push that is over
                 found.extend(self.judge())
 
         thread = threading.Thread(target=look, name="octavo-look", daemon=True)

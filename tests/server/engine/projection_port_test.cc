@@ -121,6 +121,11 @@ TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
   EXPECT_EQ(progress.counts.frames, 0);
   EXPECT_EQ(progress.counts.out_of_range_frames, 1);
+  ASSERT_THAT(Send(7, FrameKind::kProjection, 0, 2), IsOk());  // a frame that is too many, in two messages
+  ASSERT_THAT(Send(7, FrameKind::kProjection, 2, 1), IsOk());
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.counts.out_of_range_frames, 3);
+  EXPECT_EQ(progress.counts.surplus_frames, 1);
   ASSERT_THAT(Send(0, FrameKind::kDark, 0, 1), IsOk());  // from its start again, as something else
   ASSERT_THAT(Send(0, FrameKind::kProjection, 1, 2), IsOk());
   ASSERT_THAT(Send(1, FrameKind::kProjection, 2, 1), IsOk());

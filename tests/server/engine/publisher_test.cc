@@ -135,11 +135,13 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   std::vector<VolumeStatus> held = HeldVolumes(0, 3);
   publisher_.SetHeld([&](const std::string& scan) { return scan == "scans/a" ? held : std::vector<VolumeStatus>(); });
   std::vector<std::string> asked;
-  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(FramePtr)>& done) {
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
     asked.push_back(absl::StrCat(header->volume, " ", Name(header->axis), header->plane_index));
     auto loaded = std::make_shared<Frame>(*header);
     loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
-    done(header->volume == "volumes/gone" ? nullptr : loaded);
+    if (header->volume == "volumes/gone") return done(absl::NotFoundError("gone"));
+    if (header->volume == "volumes/large") return done(absl::ResourceExhaustedError("no memory left"));
+    done(loaded);
   });
   const auto subscribe = [&](Delivery delivery, SubscribeSpec spec = {}) {
     spec.scan = "scans/a";
@@ -176,8 +178,19 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   EXPECT_EQ(TakeAll(*gone), Strings());
   ASSERT_TRUE(gone->Ended(&status));
   EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, "volumes/gone, of which a bscan was to be made, is gone meanwhile"));
+  // One that is there and cannot be made now: no other takes its place in silence.
+  held = HeldVolumes(0, 2);
+  held.back().name = "volumes/large";
+  for (const Delivery delivery : {Delivery::kLatest, Delivery::kLossless}) {
+    ASSERT_OK_AND_ASSIGN(const auto large, subscribe(delivery));
+    EXPECT_EQ(TakeAll(*large).size(), delivery == Delivery::kLatest ? 0u : 1u);
+    ASSERT_TRUE(large->Ended(&status));
+    EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "a bscan of volumes/large could not be made: no memory left"));
+    EXPECT_EQ(InfoOf(status).reason, "NO_FRAME");
+  }
   // None is held: one sentence says why nothing comes and what to do.
   held.clear();
+  EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason, "NOTHING_KEPT");
   EXPECT_THAT(subscribe(Delivery::kLatest).status(),
               IsError(absl::StatusCode::kFailedPrecondition, "nor is one of its volumes held; subscribe while"));
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, "NOTHING_KEPT");
@@ -188,7 +201,7 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   std::vector<VolumeStatus> held = HeldVolumes(1, 4);
   publisher_.SetHeld([&](const std::string&) { return held; });
   std::vector<std::string> asked;
-  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(FramePtr)>& done) {
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
     asked.push_back(header->volume);
     auto loaded = std::make_shared<Frame>(*header);
     loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
@@ -228,9 +241,44 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   EXPECT_EQ(asked, Strings());
 }
 
+// More volumes are held than are tried in vain: the frame that is kept is not cut off.
+TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
+  publisher_.SetHeld([&](const std::string&) { return HeldVolumes(1, 60); });
+  publisher_.SetLoader([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(absl::NotFoundError("gone")); });
+  Frame frame;
+  frame.scan = "scans/a";
+  frame.volume = "volumes/0";
+  frame.product = Product::kBscan;
+  frame.axis = FrameAxis::kY;
+  frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+  publisher_.Publish({.product = Product::kBscan, .axis = FrameAxis::kY}, std::move(frame));
+  publisher_.ScanEnded("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto latest, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+  Delivered delivered;
+  ASSERT_TRUE(latest->Take(&delivered));
+  EXPECT_EQ(delivered.frame->volume, "volumes/0");
+}
+
+// Between the last block and the last event: who comes then finds an ended scan, who was there sees the event.
+TEST_F(PublisherTest, AScanThatIsEnding) {
+  publisher_.SetHeld([&](const std::string&) { return HeldVolumes(0, 1); });
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(header); });
+  ASSERT_OK_AND_ASSIGN(const auto early, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kEvent}}, [] {}));
+  publisher_.ScanEnding("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto late, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+  EXPECT_EQ(TakeAll(*late), Strings({"0/0"}));
+  absl::Status status;
+  EXPECT_TRUE(late->Ended(&status));
+  Publish(1, Product::kEvent);
+  EXPECT_FALSE(early->Ended(&status));
+  publisher_.ScanEnded("scans/a");
+  EXPECT_EQ(TakeAll(*early), Strings({"0/0"}));
+  EXPECT_TRUE(early->Ended(&status));
+}
+
 // The newest volume is gone: what else was asked for comes all the same.
 TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
-  publisher_.SetLoader([&](const FramePtr&, const std::function<void(FramePtr)>& done) { done(nullptr); });
+  publisher_.SetLoader([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(absl::NotFoundError("gone")); });
   Publish(2);
   Publish(1, Product::kVolume);
   publisher_.ScanEnded("scans/a");
@@ -330,12 +378,13 @@ TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
 
 TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
   std::vector<uint64_t> loaded;
-  publisher_.SetLoader([&](FramePtr header, std::function<void(FramePtr)> done) {
+  publisher_.SetLoader([&](FramePtr header, std::function<void(absl::StatusOr<FramePtr>)> done) {
     EXPECT_EQ(header->payload.data, nullptr) << "a remembered volume holds no memory";
     loaded.push_back(header->sequence);
     auto full = std::make_shared<Frame>(*header);
     full->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
-    done(header->sequence == 4 ? nullptr : full);
+    if (header->sequence == 4) return done(absl::FailedPreconditionError("discarded"));
+    done(full);
   });
   Publish(6, Product::kVolume);
   ASSERT_OK_AND_ASSIGN(
