@@ -123,8 +123,6 @@ class ScanSession {
   /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged. A text counts once; of too many the
   /// later ones are only logged.
   void Warn(const std::string& text);
-  /// A client pushed more than the scan takes.
-  void WarnOfSurplus();
   /// As Emit, for what somebody else tells the EVENT topic.
   void Note(ScanEvent event);
 
