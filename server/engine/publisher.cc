@@ -31,8 +31,10 @@ absl::Status NothingKept(const SubscribeSpec& spec, std::optional<uint64_t> firs
       first_kept.has_value()
           ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence ", *first_kept, ", one product at a time")
           : absl::StrCat(" and no frame of ", names, " is kept",
-                         Wants(spec, Product::kBscan) ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
-                                                      : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
+                         Wants(spec, Product::kBscan)    ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
+                         : Wants(spec, Product::kVolume) ? "; read its volumes while they are held (ReadVolume), or subscribe while it runs"
+                         : Wants(spec, Product::kEvent)  ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
+                                                         : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
                   {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
 }
@@ -333,8 +335,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
         if (newest != topic.recent.rend()) first_kept = topic.recent.front()->sequence;
       }
       if (scan.ended) {
-        const bool pictures = std::all_of(spec.products.begin(), spec.products.end(), IsImage);
-        if (pictures && !given && replay.empty() && !spec.resume) return NothingKept(spec, first_kept);
+        if (!given && replay.empty() && (!spec.resume || spec.from_sequence == 0)) return NothingKept(spec, first_kept);
         subscription->End();
       }
     }
