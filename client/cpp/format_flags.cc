@@ -82,6 +82,13 @@ v1::Format ParseFormat(const std::string& name) { return kFormats.at(name); }
 
 std::vector<std::string> FormatEndings() { return storage::FormatEndings(); }
 
+void CheckNpyName(const std::string& flag, const std::string& path) {
+  const storage::Ending ending = storage::EndingOf(path);
+  if (ending.format.has_value() ? *ending.format == storage::Format::kNpy : ending.foreign.empty()) return;
+  throw CLI::ValidationError(flag, absl::StrCat("is '", path, "', and a volume is read into a .npy file; allowed are names that end in .npy, and names ",
+                                                "without an ending. octavo volume commit writes the other formats, at the server's side"));
+}
+
 v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked, const std::string& by) {
   if (absl::EndsWith(destination, "/")) {
     throw CLI::ValidationError(what,

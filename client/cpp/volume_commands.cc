@@ -13,7 +13,6 @@
 #include "client/cpp/output_file.h"
 #include "client/cpp/terminal.h"
 #include "client/cpp/words.h"
-#include "server/storage/ending.h"
 
 namespace octavo::cli {
 namespace {
@@ -83,14 +82,6 @@ const char* NumpyName(v1::DType dtype) {
     case v1::C64: return "<c8";
     default: return "<f4";
   }
-}
-
-// What is read has one format.
-void CheckNpy(const std::string& path) {
-  const storage::Ending ending = storage::EndingOf(path);
-  if (ending.format.has_value() ? *ending.format == storage::Format::kNpy : ending.foreign.empty()) return;
-  throw CLI::ValidationError("--output", absl::StrCat("is '", path, "', and a volume is read into a .npy file; allowed are names that end in .npy, and names ",
-                                                      "without an ending. octavo volume commit writes the other formats, at the server's side"));
 }
 
 void Read(Session& session, const std::string& name, const std::vector<int64_t>& box, const std::string& path) {
@@ -291,7 +282,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   read->add_option("-o,--output", *path, "a .npy file (default volume.npy)");
   read->add_option("--box", *box, "y,x,z,ny,nx,nz")->delimiter(',')->expected(6);
   read->callback([&session, name, path, box] {
-    CheckNpy(*path);
+    CheckNpyName("--output", *path);
     CheckWritable("--output", *path);
     Read(session, *name, *box, *path);
   });

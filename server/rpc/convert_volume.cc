@@ -4,11 +4,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/commit_format.h"
 #include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_operation.h"
 #include "server/rpc/utf8.h"
-#include "server/storage/ending.h"
 
 namespace octavo::rpc {
 
@@ -38,7 +38,7 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
   }
   out.destination = in.destination();
   const auto asked = in.format() == v1::FORMAT_UNSPECIFIED ? std::nullopt : std::optional(static_cast<storage::Format>(in.format()));
-  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, storage::FormatFor(field, in.destination(), asked));
+  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, engine::FormatOfCommit(field, in.destination(), asked));
   out.writer.codec = static_cast<storage::Codec>(in.codec());
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();
