@@ -31,8 +31,9 @@ ALLOWED = {
 }
 # Headers that programs of others include: the standard library and nothing else.
 PUBLIC = ("client/cpp/liboctavo/octavo.h",)
-# The one file that knows which backends exist; the one command that needs no server; the one that reads files of records for it.
-EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"server/storage"},
+# The one file that knows which backends exist; the one command that needs no server; the one that reads files of records for it; what knows
+# the endings of files.
+EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"server/storage"}, "client/cpp/format_flags.cc": {"server/storage"},
               "client/cpp/file_push.cc": {"gpu", "gpu/math", "server/storage"}}
 OURS = ("gpu/", "server/", "client/", "tests/")
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")

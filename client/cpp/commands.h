@@ -69,6 +69,10 @@ void AddBenchCommand(CLI::App& app, Session& session);
 
 /// A check of an argument that names a volume: names of scans and jobs are refused with where their volumes are.
 CLI::Validator VolumeName();
+/// The same of scans, of jobs, and of what may be either: names of other things are refused with what they are and which command takes them.
+CLI::Validator ScanName();
+CLI::Validator JobName();
+CLI::Validator ScanOrJobName();
 
 /// Commits a volume with a progress bar, and says where it is, and first on the error stream what it lacks.
 void CommitVolume(Session& session, const v1::CommitVolumeRequest& request);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cpp/words.h"
+#include "server/storage/ending.h"
 
 namespace octavo::cli {
 namespace {
@@ -17,9 +18,6 @@ const std::map<std::string, v1::Codec> kCodecs = {
 const std::map<std::string, v1::Shuffle> kShuffles = {{"none", v1::SHUFFLE_NONE}, {"byte", v1::SHUFFLE_BYTE}, {"bit", v1::SHUFFLE_BIT}};
 
 const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_BSCAN}, {"en-face", v1::TIFF_EN_FACE}};
-
-const std::map<std::string, std::string> kEndings = {{".zarr", "zarr"}, {".npy", "npy"}, {".nrrd", "nrrd"}, {".nii", "nifti"}, {".tif", "tiff"},
-                                                     {".tiff", "tiff"}, {".mat", "mat"}, {".h5", "hdf5"},   {".hdf5", "hdf5"}, {".bin", "bin"}};
 
 // What would be left out without a word by the formats that have no such thing; the rest the server refuses.
 const std::vector<FlagOf> kOfFormats = {{"--chunk", {"zarr", "hdf5"}}, {"--shard", {"zarr"}}, {"--zstd", {"zarr"}}};
@@ -82,21 +80,32 @@ std::vector<std::string> FormatNames() { return KeysOf(kFormats); }
 
 v1::Format ParseFormat(const std::string& name) { return kFormats.at(name); }
 
-std::vector<std::string> FormatEndings() { return KeysOf(kEndings); }
+std::vector<std::string> FormatEndings() { return storage::FormatEndings(); }
+
+void CheckNpyName(const std::string& flag, const std::string& path) {
+  const storage::Ending ending = storage::EndingOf(path);
+  if (ending.format.has_value() ? *ending.format == storage::Format::kNpy : ending.foreign.empty()) return;
+  throw CLI::ValidationError(flag, absl::StrCat("is '", path, "', and a volume is read into a .npy file; allowed are names that end in .npy, and names ",
+                                                "without an ending. octavo volume commit writes the other formats, at the server's side"));
+}
 
 v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked, const std::string& by) {
   if (absl::EndsWith(destination, "/")) {
     throw CLI::ValidationError(what,
                                absl::StrCat("is '", destination, "', a folder; allowed are names of files, such as ", destination, "{index:05}"));
   }
-  const size_t dot = destination.find_last_of("./");
-  const auto ending = dot == std::string::npos ? kEndings.end() : kEndings.find(destination.substr(dot));
-  if (ending == kEndings.end()) return asked;
-  if (asked != v1::FORMAT_UNSPECIFIED && asked != kFormats.at(ending->second)) {
-    throw CLI::ValidationError(by, absl::StrCat(by == "--format" ? "is " : "is for ", NameOf(asked), ", and '", destination, "' ends as files of ",
-                                                ending->second, " do; change one of them, or leave ", by, " out: the ending decides"));
+  const storage::Ending ending = storage::EndingOf(destination);
+  if (!ending.packed.empty()) throw CLI::ValidationError(what, storage::WhyForeign(destination, ending));
+  if (!ending.foreign.empty() && asked == v1::FORMAT_UNSPECIFIED) {
+    throw CLI::ValidationError(what, absl::StrCat(storage::WhyForeign(destination, ending), " (--format says what is written)"));
   }
-  return kFormats.at(ending->second);
+  if (!ending.format.has_value()) return asked;
+  const auto format = static_cast<v1::Format>(*ending.format);
+  if (asked != v1::FORMAT_UNSPECIFIED && asked != format) {
+    throw CLI::ValidationError(by, absl::StrCat(by == "--format" ? "is " : "is for ", NameOf(asked), ", and '", destination, "' ends as files of ",
+                                                NameOf(format), " do; change one of them, or leave ", by, " out: the ending decides"));
+  }
+  return format;
 }
 
 }  // namespace octavo::cli

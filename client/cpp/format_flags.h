@@ -42,9 +42,12 @@ v1::Format ParseFormat(const std::string& name);
 /// The endings of file names that say a format: ".zarr", ".npy", ...
 std::vector<std::string> FormatEndings();
 
+/// Throws CLI::ValidationError for the name of a file that would not be taken for a .npy file, which `flag` gives.
+void CheckNpyName(const std::string& flag, const std::string& path);
+
 /// The format of what is written as `destination`, which `what` (a flag or an argument) gives: what its ending says, else `asked`, which may be
-/// FORMAT_UNSPECIFIED; `by` is the flag that asks. Throws CLI::ValidationError where the two contradict each other, and for a destination that ends
-/// in '/'.
+/// FORMAT_UNSPECIFIED; `by` is the flag that asks. Throws CLI::ValidationError where the two contradict each other, for a destination that ends in
+/// '/', and as storage::FormatFor does for the endings of files that are not written.
 v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked, const std::string& by = "--format");
 
 }  // namespace octavo::cli

@@ -26,7 +26,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   });
 
   auto* show = job->add_subcommand("show", "one job");
-  show->add_option("job", *name, "jobs/...")->required();
+  show->add_option("job", *name, "jobs/...")->required()->check(JobName());
   show->callback([&session, name] {
     v1::GetJobRequest request;
     request.set_name(*name);
@@ -35,11 +35,11 @@ void AddJobCommands(CLI::App& app, Session& session) {
   });
 
   auto* watch = job->add_subcommand("watch", "follow a job to its end");
-  watch->add_option("job", *name, "jobs/...")->required();
+  watch->add_option("job", *name, "jobs/...")->required()->check(JobName());
   watch->callback([&session, name] { (void)WatchJob(session, *name, {.alone = true}); });
 
   auto* cancel = job->add_subcommand("cancel", "end a job; its memory is free again");
-  cancel->add_option("job", *name, "jobs/...")->required();
+  cancel->add_option("job", *name, "jobs/...")->required()->check(JobName());
   cancel->callback([&session, name] {
     v1::CancelJobRequest request;
     request.set_name(*name);

@@ -7,6 +7,7 @@
 
 #include "client/cpp/commands.h"
 #include "client/cpp/usage_errors.h"
+#include "client/cpp/words.h"
 #include "gpu/base/version.h"
 
 int main(int argc, char** argv) {
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddSessionCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
   octavo::cli::AddBenchCommand(app, session);
+  octavo::cli::CheckNaturals(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // help, version

@@ -34,14 +34,14 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   if (scan.source().lost_records() > 0) std::cout << "  " << scan.source().lost_records() << " records lost at the source";
   if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
   std::cout << "\n";
-  for (const auto& warning : scan.warnings()) std::cout << "  warning: " << warning << "\n";
+  for (const auto& warning : scan.warnings()) std::cout << "  warning: " << WithFlags(session, warning) << "\n";
 }
 
 // For people, beside the name on standard output, which scripts read: what was submitted, and what might be a mistake.
-void TellSubmitted(const v1::Scan& scan) {
+void TellSubmitted(const Session& session, const v1::Scan& scan) {
   std::cerr << "  " << scan.plan().substr(0, scan.plan().find('\n')) << "\n";
   if (!scan.spec().title().empty()) std::cerr << "  title: " << scan.spec().title() << "\n";
-  for (const auto& warning : scan.warnings()) std::cerr << "  warning: " << warning << "\n";
+  for (const auto& warning : scan.warnings()) std::cerr << "  warning: " << WithFlags(session, warning) << "\n";
 }
 
 void Watch(Session& session, const std::string& name) {
@@ -78,11 +78,11 @@ void Watch(Session& session, const std::string& name) {
 }
 
 // What decides first: whether it fits, what to do, what looks wrong; the words about the chain last.
-void PrintReport(const v1::PlanScanResponse& plan) {
+void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
   const auto& report = plan.report();
   PrintVerdict(std::cout, report);
   if (!report.advice().empty()) std::cout << report.advice() << "\n";
-  for (const auto& warning : plan.warnings()) std::cout << "warning: " << warning << "\n";
+  for (const auto& warning : plan.warnings()) std::cout << "warning: " << WithFlags(session, warning) << "\n";
   std::cout << "a volume is " << Bytes(static_cast<double>(report.volume_bytes()));
   if (report.run_bytes() > 0) std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
   if (report.seconds_to_memory_full() > 0) std::cout << "; memory is full after " << Seconds(report.seconds_to_memory_full());
@@ -125,7 +125,7 @@ std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call 
   if (!Check(session, call(*request))) return nullptr;
   if (session.json) return file;
   std::cerr << "  " << file->Describe() << "\n";
-  for (const auto& doubt : file->doubts()) std::cerr << "  warning: " << doubt << "\n";
+  for (const auto& doubt : file->doubts()) std::cerr << "  warning: " << WithFlags(session, doubt) << "\n";
   return file;
 }
 
@@ -178,7 +178,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
       PrintJson(answer);
     } else {
       std::cout << answer.name() << "\n" << std::flush;
-      TellSubmitted(answer);
+      TellSubmitted(session, answer);
     }
     if (file != nullptr) file->Send(session, answer.name());
     if (*watched && session.exit_code != kInterrupted) Watch(session, answer.name());
@@ -206,7 +206,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
       words.clear_plot_png();
       PrintJson(words);
     } else {
-      PrintReport(answer);
+      PrintReport(session, answer);
     }
     if (!answer.report().admitted()) session.exit_code = kFailed;
     if (!plot->empty()) WriteFile(session, *plot, answer.plot_png());
@@ -226,7 +226,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
 
   auto name = std::make_shared<std::string>();
   auto* show = scan->add_subcommand("show", "one scan: how it stands, what it does");
-  show->add_option("scan", *name, "scans/...")->required();
+  show->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   show->callback([&session, name] {
     v1::GetScanRequest request;
     request.set_name(*name);
@@ -237,11 +237,11 @@ void AddScanCommands(CLI::App& app, Session& session) {
   });
 
   auto* watch = scan->add_subcommand("watch", "progress until the scan ends");
-  watch->add_option("scan", *name, "scans/...")->required();
+  watch->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   watch->callback([&session, name] { Watch(session, *name); });
 
   auto* stop = scan->add_subcommand("stop", "end after the current volume");
-  stop->add_option("scan", *name, "scans/...")->required();
+  stop->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   stop->callback([&session, name] {
     v1::StopScanRequest request;
     request.set_name(*name);
@@ -250,7 +250,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
   });
   auto marker = std::make_shared<std::string>();
   auto* mark = scan->add_subcommand("mark", "put a marker at the record that is being processed now");
-  mark->add_option("scan", *name, "scans/...")->required();
+  mark->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   mark->add_option("marker", *marker, "its name")->required();
   mark->callback([&session, name, marker] {
     v1::MarkScanRequest request;
@@ -266,7 +266,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
   });
   auto* ring =
       scan->add_subcommand("ring", "a ticket for a process on the server's host that feeds a scan with source ring (client/cpp/octavo_ring.h)");
-  ring->add_option("scan", *name, "scans/...")->required();
+  ring->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   ring->callback([&session, name] {
     v1::OpenRingRequest request;
     request.set_scan(*name);
@@ -279,7 +279,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
     }
   });
   auto* cancel = scan->add_subcommand("cancel", "end at once");
-  cancel->add_option("scan", *name, "scans/...")->required();
+  cancel->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   cancel->callback([&session, name] {
     v1::CancelScanRequest request;
     request.set_name(*name);

@@ -1,6 +1,7 @@
 #include "client/cpp/scan_flags.h"
 
 #include <fstream>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,16 @@ namespace {
 const std::vector<std::string> kSources = {"simulated", "replay", "push", "camera", "ring"};
 const std::vector<std::string> kDTypes = {"u8", "i8", "u16", "f16", "f32", "c64"};
 constexpr char kRaw[] = "RAW_";
+
+// NumPy's, GenICam's and SciPy's words, as octavo's Python client takes them, too.
+const std::map<std::string, std::string> kTypesOfOthers = {{"uint8", "u8"},   {"int8", "i8"},     {"uint16", "u16"},  {"int16", "i16"},    {"float16", "f16"},
+                                                           {"half", "f16"},   {"float32", "f32"}, {"single", "f32"},  {"complex64", "c64"}};
+const std::map<std::string, std::string> kRawTypesOfOthers = {{"uint8", "u8"},   {"uint16", "u16"},  {"int16", "i16"},   {"float32", "f32"}, {"single", "f32"},
+                                                              {"mono8", "u8"},   {"Mono8", "u8"},    {"mono16", "u16"},  {"Mono16", "u16"},
+                                                              {"mono12p", "u12p"}, {"Mono12p", "u12p"}, {"mono12packed", "u12-packed"},
+                                                              {"Mono12Packed", "u12-packed"}, {"u12_packed", "u12-packed"}};
+const std::map<std::string, std::string> kWindowsOfOthers = {{"hanning", "hann"}, {"boxcar", "rect"}, {"rectangular", "rect"}, {"ones", "rect"},
+                                                             {"none", "rect"},    {"gaussian", "gauss"}, {"flattop", "flat-top"}, {"flat_top", "flat-top"}};
 
 const std::vector<FlagOf> kOfSources = {{"--seed", {"simulated"}},  {"--fast", {"simulated"}},      {"--path", {"replay"}},
                                         {"--loops", {"replay"}},    {"--header-bytes", {"replay"}}, {"--allow-partial", {"replay"}},
@@ -43,9 +54,10 @@ void ReadWavelengths(const std::string& path, v1::Processing::KLinearisation::Do
 }
 
 template <class Enum>
-CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to, const std::string& help, const std::string& prefix = "") {
+CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to, const std::string& help, const std::string& prefix = "",
+                     const std::map<std::string, std::string>& also = {}, bool guess = true) {
   const std::vector<std::string> words = WordsOf<Enum>(prefix);
-  return app->add_option(flag, to, help + Listed(words))->check(OneOf(words));
+  return app->add_option(flag, to, help + Listed(words))->transform(OneOf(words, also, guess));
 }
 
 }  // namespace
@@ -70,7 +82,8 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_flag("--fast", fast_, "simulated: as fast as possible");
   app->add_option("--samples", samples_,
                   "samples per record: 16 to 65536; raw files, push and ring need it; simulated: default 1024; .npy and cameras say it");
-  AddWord<v1::RawType>(app, "--raw-type", raw_type_, "default u16; u12p and u12-packed: 12 bits, two samples in three bytes: ", kRaw);
+  AddWord<v1::RawType>(app, "--raw-type", raw_type_, "default u16; u12p and u12-packed: 12 bits, two samples in three bytes; NumPy's names do as well: ", kRaw,
+                       kRawTypesOfOthers, /*guess=*/false);
   app->add_option("--adc-bits", adc_bits_, "bits of a sample that carry numbers; 0 = as the source declares");
   app->add_option("--channels", channels_, "interleaved channels of a record; 0 = 1");
   app->add_option("--channel", channel_, "the channel that is processed");
@@ -92,12 +105,13 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--destination", destination_,
                   "auto-commit: path, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
   app->add_option("--format", format_, "auto-commit: " + Listed(FormatNames()))->check(OneOf(FormatNames()));
-  app->add_option("--dtype", dtype_, Listed(kDTypes) + " (complex); default: u16 for dB of integer samples, else f32")->check(OneOf(kDTypes));
+  app->add_option("--dtype", dtype_, Listed(kDTypes) + " (complex), or NumPy's names; default: u16 for dB of integer samples, else f32")
+      ->transform(OneOf(kDTypes, kTypesOfOthers, /*guess=*/false));
   AddWord<v1::Value>(app, "--value", value_, "");
   app->add_option("--levels", levels_, "lo,hi in value units; default of integers: what nothing or next to nothing is clipped by")
       ->delimiter(',')
       ->expected(2);
-  AddWord<v1::WindowKind>(app, "--window", window_, "default hann: ");
+  AddWord<v1::WindowKind>(app, "--window", window_, "default hann: ", "", kWindowsOfOthers);
   app->add_option("--a2", a2_, "dispersion, rad per sample^2");
   app->add_option("--a3", a3_, "dispersion, rad per sample^3");
   app->add_option("--k", k_, "none | source | poly | a text file of wavelengths in nm");

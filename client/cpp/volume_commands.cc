@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 #include "octavo/v1/volume.grpc.pb.h"
 
@@ -125,10 +128,46 @@ CLI::Validator VolumeName() {
   return {[](const std::string& name) -> std::string {
             if (absl::StartsWith(name, "scans/")) return "'" + name + "' is a scan; its volumes: octavo volume list --scan " + name;
             if (absl::StartsWith(name, "jobs/")) return "'" + name + "' is a job; its volumes: octavo job show " + name;
+            if (absl::StartsWith(name, "buffers/")) return "'" + name + "' is a buffer; allowed is a volume, volumes/... (octavo volume list)";
             return "";
           },
           ""};
 }
+
+namespace {
+
+struct Kind {
+  const char* prefix;
+  const char* called;
+  const char* allowed;
+  const char* command;  // that takes its name
+};
+constexpr Kind kKinds[] = {{"scans/", "a scan", "a scan, scans/... (octavo scan list)", "octavo scan show"},
+                           {"jobs/", "a job", "a job, jobs/... (octavo job list)", "octavo job show"},
+                           {"volumes/", "a volume", "a volume, volumes/... (octavo volume list)", "octavo volume show"},
+                           {"buffers/", "a buffer", "a buffer, buffers/...", nullptr}};
+
+CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
+  return {[wanted](const std::string& name) -> std::string {
+            std::string allowed;
+            const Kind* other = nullptr;
+            for (const Kind& kind : kKinds) {
+              const bool is_wanted = std::find(wanted.begin(), wanted.end(), kind.prefix) != wanted.end();
+              if (is_wanted) absl::StrAppend(&allowed, allowed.empty() ? "" : ", and ", kind.allowed);
+              if (!is_wanted && absl::StartsWith(name, kind.prefix)) other = &kind;
+            }
+            if (other == nullptr) return "";
+            return absl::StrCat("'", name, "' is ", other->called, "; allowed is ", allowed,
+                                other->command == nullptr ? "" : absl::StrCat("; ", other->command, " ", name, " shows this one"));
+          },
+          ""};
+}
+
+}  // namespace
+
+CLI::Validator ScanName() { return NameOfKind({"scans/"}); }
+CLI::Validator JobName() { return NameOfKind({"jobs/"}); }
+CLI::Validator ScanOrJobName() { return NameOfKind({"scans/", "jobs/"}); }
 
 void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
   WarnOfMissing(session, request.name());
@@ -164,7 +203,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto* list = volume->add_subcommand("list", "volumes in device memory, oldest first");
   auto scan = std::make_shared<std::string>();
   auto all = std::make_shared<bool>(false);
-  list->add_option("--scan", *scan, "only of this scan");
+  list->add_option("--scan", *scan, "only of this scan")->check(ScanOrJobName());
   list->add_flag("--all", *all, "also those that have left memory");
   list->callback([&session, scan, all] {
     auto stub = v1::VolumeService::NewStub(session.channel());
@@ -240,9 +279,10 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto path = std::make_shared<std::string>("volume.npy");
   auto box = std::make_shared<std::vector<int64_t>>();
   read->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
-  read->add_option("-o,--output", *path, "file (default volume.npy)");
+  read->add_option("-o,--output", *path, "a .npy file (default volume.npy)");
   read->add_option("--box", *box, "y,x,z,ny,nx,nz")->delimiter(',')->expected(6);
   read->callback([&session, name, path, box] {
+    CheckNpyName("--output", *path);
     CheckWritable("--output", *path);
     Read(session, *name, *box, *path);
   });

@@ -7,6 +7,9 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 #include "octavo/v1/stream.grpc.pb.h"
 
@@ -47,6 +50,17 @@ void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
   if (!flags.percentiles.empty()) set(flags.percentiles, image->mutable_percentiles());
   if (!flags.levels.empty()) set(flags.levels, image->mutable_levels());
   image->set_display_levels(flags.display);
+}
+
+// As the server checks them for files.
+void CheckPercentiles(const std::vector<float>& given) {
+  if (given.empty()) return;
+  const auto [lo, hi] = std::pair(given[0], given[1]);
+  const std::string is = absl::StrCat("is ", lo, " ", hi);
+  if (!(lo >= 0 && lo < hi && hi <= 100)) throw CLI::ValidationError("--percentiles", is + "; allowed 0 <= LO < HI <= 100");
+  if (hi > 1) return;
+  throw CLI::ValidationError("--percentiles",
+                             absl::StrCat(is, ", which look like fractions; percentiles are 0 to 100: ", 100 * lo, " ", 100 * hi, " for these"));
 }
 
 // Returns an empty string or what went wrong.
@@ -211,10 +225,10 @@ void Watch(Session& session, const WatchFlags& flags) {
 void AddWatchCommand(CLI::App& app, Session& session) {
   auto flags = std::make_shared<WatchFlags>();
   auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
-  watch->add_option("--scan", flags->scan, "scans/... (default: all)");
+  watch->add_option("--scan", flags->scan, "scans/... or jobs/... (default: all)")->check(ScanOrJobName());
   watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(OneOf({"mip", "aip", "bscan", "angiogram"}));
   watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y, slices of a tomography job z)")->check(OneOf({"x", "y", "z"}));
-  watch->add_option("--index", flags->index, "B-scan number (default: the middle one)");
+  watch->add_option("--index", flags->index, "number of the B-scan, from 0 on (default: the middle one)")->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");
   watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")->excludes(png);
@@ -228,11 +242,13 @@ void AddWatchCommand(CLI::App& app, Session& session) {
       ->excludes(levels);
   files->add_option("--max-width", flags->max_width, "shrink to so many pixels across");
   files->add_flag("--scale-bar", flags->scale_bar, "draw a labelled scale bar");
-  watch->add_option("--count", flags->count, "end after so many images");
+  watch->add_option("--count", flags->count, "end after so many images; 0 = never")->check(Natural());
   watch->add_option("--rate", flags->rate, "images per second at most; 0 = all");
   watch->add_flag("--no-preview", flags->no_preview, "completed volumes only");
   watch->callback([&session, flags, files] {
     if (files->count_all() > 0 && !flags->files()) throw CLI::RequiresError("options of files", "--png-dir or --jpeg-dir");
+    if (flags->index >= 0 && flags->product != "bscan") throw CLI::ValidationError("--index", "is for --product bscan; the product is " + flags->product);
+    CheckPercentiles(flags->percentiles);
     Watch(session, *flags);
   });
 }

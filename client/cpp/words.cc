@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstdlib>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -27,6 +30,34 @@ CLI::Validator OneOf(const std::vector<std::string>& words) {
             return absl::StrCat("is '", text, "'; allowed ", absl::StrJoin(words, ", "), DidYouMean(text, words));
           },
           ""};
+}
+
+CLI::Validator OneOf(const std::vector<std::string>& words, const std::map<std::string, std::string>& also, bool guess) {
+  return {[words, also, guess](std::string& text) {
+            if (const auto other = also.find(text); other != also.end()) text = other->second;
+            if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+            return absl::StrCat("is '", text, "'; allowed ", absl::StrJoin(words, ", "), guess ? DidYouMean(text, words) : "");
+          },
+          ""};
+}
+
+CLI::Validator Natural() {
+  return {[](std::string& text) {
+            const size_t digits = std::min(text.find_first_not_of(" +"), text.size());
+            const bool negative = digits < text.size() && text[digits] == '-';
+            errno = 0;
+            (void)std::strtoull(text.c_str(), nullptr, 0);
+            if (!negative && errno != ERANGE) return std::string();
+            return absl::StrCat("is '", text, "'; allowed are whole numbers from 0 on", negative ? "" : "; this one is too large");
+          },
+          ""};
+}
+
+void CheckNaturals(CLI::App* app) {
+  for (CLI::Option* option : app->get_options()) {
+    if (absl::StartsWith(option->get_type_name(), "UINT")) option->check(Natural());
+  }
+  for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) CheckNaturals(command);
 }
 
 std::string Listed(const std::vector<std::string>& words) { return absl::StrJoin(words, " | "); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,14 @@ namespace octavo::cli {
 
 /// A check of a flag's value: one of these words. Another one is refused with all that are allowed and the one that was probably meant.
 CLI::Validator OneOf(const std::vector<std::string>& words);
+/// The same, for CLI::Option::transform: other packages' words for one of them become it. `guess`: whether the one that was probably meant is told;
+/// of types no one is, "f64" is near "c64" and something else.
+CLI::Validator OneOf(const std::vector<std::string>& words, const std::map<std::string, std::string>& also, bool guess);
+
+/// A check of a flag's value: a whole number from 0 on that 64 bits hold.
+CLI::Validator Natural();
+/// Natural() for all flags of whole numbers from 0 on, of a command and those below it: CLI11 takes -1 for 2^64 - 1.
+void CheckNaturals(CLI::App* app);
 
 /// "a | b | c", as help texts list them.
 std::string Listed(const std::vector<std::string>& words);

@@ -31,8 +31,10 @@ absl::Status NothingKept(const SubscribeSpec& spec, std::optional<uint64_t> firs
       first_kept.has_value()
           ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence ", *first_kept, ", one product at a time")
           : absl::StrCat(" and no frame of ", names, " is kept",
-                         Wants(spec, Product::kBscan) ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
-                                                      : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
+                         Wants(spec, Product::kBscan)    ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
+                         : Wants(spec, Product::kVolume) ? "; read its volumes while they are held (ReadVolume), or subscribe while it runs"
+                         : Wants(spec, Product::kEvent)  ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
+                                                         : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
                   {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
 }
@@ -278,7 +280,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
   }
   auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
   std::vector<FramePtr> replay;
-  bool given = false, of_all = false;
+  bool given = false;
   std::optional<uint64_t> first_kept;
   std::vector<VolumeStatus> held;  // asked for without the lock
   if (!spec.scan.empty() && Wants(spec, Product::kBscan) && held_ != nullptr) held = held_(spec.scan);
@@ -314,7 +316,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
                           {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
         Topic& topic = scan.topics[key];
-        const bool all_of_ended = of_all = scan.ended && key.product == Product::kBscan && (!spec.resume || spec.from_sequence == 0);
+        const bool all_of_ended = scan.ended && key.product == Product::kBscan && (!spec.resume || spec.from_sequence == 0);
         if (spec.resume && !all_of_ended) {
           const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
           if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
@@ -341,8 +343,7 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
         if (newest != topic.recent.rend()) first_kept = topic.recent.front()->sequence;
       }
       if (scan.ended) {
-        const bool pictures = std::all_of(spec.products.begin(), spec.products.end(), IsImage);
-        if (pictures && !given && replay.empty() && (!spec.resume || of_all)) return NothingKept(spec, first_kept);
+        if (!given && replay.empty() && (!spec.resume || spec.from_sequence == 0)) return NothingKept(spec, first_kept);
         subscription->End();
       }
     }

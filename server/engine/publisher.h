@@ -75,7 +75,7 @@ class Publisher {
   enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
-  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the newest). FailedPrecondition (NOTHING_KEPT) if pictures
+  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the newest). FailedPrecondition (NOTHING_KEPT) if frames
   /// are asked for and there are none.
   absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
   /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.

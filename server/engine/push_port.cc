@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,6 +15,8 @@ namespace {
 // A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr size_t kMostMarks = 4096, kMostMarksPerBlock = 64;
+constexpr size_t kMostGaps = 1024;     // that are remembered, to know what comes late
+constexpr size_t kLook = 256 << 10;    // bytes of the first records that are looked at: some milliseconds
 
 }  // namespace
 
@@ -44,7 +47,8 @@ void PushPort::OnProgress(int64_t connection, std::function<void()> notify) {
 }
 
 absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
-  bool surplus = false;
+  std::string doubt;
+  Look(&block);
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
@@ -65,14 +69,11 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
            .numbers = {{"credit", absl::StrCat(received_)}, {"next_record", absl::StrCat(next_record_)}, {"retryable", "true"}}});
     }
     ++received_;
-    surplus = HasSurplus(block);
+    doubt = DoubtNumbers(block);
     Accept(std::move(block));
   }
   Notify();
-  if (surplus) {
-    MutexLock lock(surplus_mutex_);
-    if (surplus_) surplus_();
-  }
+  if (!doubt.empty()) Doubt(doubt);
   return absl::OkStatus();
 }
 
@@ -110,11 +111,74 @@ bool PushPort::HasSurplus(const PushBlock& block) const {
   return total_records_ > 0 && block.first_record + static_cast<uint64_t>(block.records) > static_cast<uint64_t>(total_records_);
 }
 
+// What the numbers of a block's records say of a mistake; empty for nothing.
+std::string PushPort::DoubtNumbers(const PushBlock& block) {
+  const int64_t limit = RecordLimit();
+  if (!ended_ && !closed_ && next_record_ < limit && block.first_record >= static_cast<uint64_t>(limit) &&
+      block.first_record > static_cast<uint64_t>(next_record_)) {
+    if (std::exchange(outside_told_, true)) return "";
+    return absl::StrCat("Records were pushed with numbers outside of ", total_records_ > 0 ? "the scan's 0" : absl::StrCat("those that may follow, ", next_record_),
+                        " to ", limit - 1, ", the first of them ", block.first_record,
+                        ": they are left out, and counted as out_of_range_records.");
+  }
+  if (HasSurplus(block)) {
+    return absl::StrCat("More records were pushed than the ", total_records_,
+                        " that the scan takes: what is more is left out, and counted as out_of_range_records.");
+  }
+  const auto first = static_cast<int64_t>(block.first_record), end = first + block.records;
+  const auto late = std::find_if(given_up_.begin(), given_up_.end(), [&](const auto& gap) { return first < gap.second && end > gap.first; });
+  if (late == given_up_.end() || std::exchange(late_told_, true)) return "";
+  return absl::StrCat("Records came out of order: record ", std::max(first, late->first), " came when ", next_record_ - 1,
+                      " was there already. Records are taken in the order of their numbers: what comes behind a later one is left out, and is missing in "
+                      "its volume.");
+}
+
+// Of the records that a block brings again, those that never came in time.
+void PushPort::CountLate(int64_t first, int64_t end) {
+  for (const auto& [begin, behind] : given_up_) counts_.late_records += std::max<int64_t>(0, std::min(end, behind) - std::max(first, begin));
+}
+
+// Collects the first records, and says what they look like once there are enough, or no more: without a block.
+void PushPort::Look(const PushBlock* block) {
+  if (limits_.form.samples < 1) return;
+  const int64_t total = total_records();
+  std::string seen;
+  {
+    MutexLock lock(look_mutex_);
+    if (looked_) return;
+    bool last = block == nullptr;
+    if (block != nullptr) {
+      size_t bytes = 0;
+      for (const auto& [data, size] : block->parts) bytes += size;
+      if (block->records < 1 || static_cast<int64_t>(bytes) != block->records * limits_.record_bytes) return;  // it is refused
+      for (const auto& [data, size] : block->parts) look_.append(data, std::min(size, kLook - std::min(kLook, look_.size())));
+      last = total > 0 && block->first_record + static_cast<uint64_t>(block->records) >= static_cast<uint64_t>(total);
+    }
+    if (look_.size() < kLook && !last) return;
+    looked_ = true;
+    seen.swap(look_);
+  }
+  seen.resize(seen.size() - seen.size() % static_cast<size_t>(limits_.record_bytes));
+  for (const std::string& doubt : storage::FindRecordDoubts(seen, limits_.form)) Doubt(doubt);
+}
+
+void PushPort::Doubt(const std::string& text) {
+  MutexLock lock(doubt_mutex_);
+  if (doubt_) doubt_(text);
+}
+
 // Of the block, what follows on from what is known.
 void PushPort::Accept(PushBlock block) {
   const int64_t limit = RecordLimit();
   if (ended_ || closed_ || block.first_record >= static_cast<uint64_t>(limit)) {
-    counts_.out_of_range_records += block.records;
+    int64_t known = 0;
+    if (block.first_record < static_cast<uint64_t>(next_record_)) {
+      const auto from = static_cast<int64_t>(block.first_record);
+      known = std::min(next_record_ - from, block.records);
+      CountLate(from, from + known);
+    }
+    counts_.duplicate_records += known;
+    counts_.out_of_range_records += block.records - known;
     counts_.ignored_markers += std::ssize(block.marks);
     return;
   }
@@ -125,6 +189,7 @@ void PushPort::Accept(PushBlock block) {
   }
   const int64_t known = std::clamp<int64_t>(next_record_ - first, 0, block.records);
   counts_.duplicate_records += known;
+  if (known > 0) CountLate(first, first + known);
   // A block that comes again brings its markers again: those of known records are left out with it.
   const bool again = known == block.records;
   for (auto& mark : block.marks) {
@@ -139,6 +204,7 @@ void PushPort::Accept(PushBlock block) {
   if (first > next_record_) {
     ++counts_.gaps;
     counts_.lost_records += first - next_record_;
+    if (given_up_.size() < kMostGaps) given_up_.emplace_back(next_record_, first);
   }
   next_record_ = first + block.records;
   queue_.push_back({.block = std::move(block), .offset = known, .arrived = clock_->Now()});
@@ -146,6 +212,7 @@ void PushPort::Accept(PushBlock block) {
 }
 
 absl::Status PushPort::EndOfRecords(int64_t connection) {
+  Look(nullptr);
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
   ended_ = true;
@@ -170,9 +237,9 @@ void PushPort::OnNews(std::function<void(const std::string&)> tell) {
   news_ = std::move(tell);
 }
 
-void PushPort::OnSurplus(std::function<void()> tell) {
-  MutexLock lock(surplus_mutex_);
-  surplus_ = std::move(tell);
+void PushPort::OnDoubt(std::function<void(const std::string&)> tell) {
+  MutexLock lock(doubt_mutex_);
+  doubt_ = std::move(tell);
 }
 
 void PushPort::Tell(const std::string& news) {

@@ -17,6 +17,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "server/engine/source.h"
+#include "server/storage/record_doubts.h"
 
 namespace octavo::engine {
 
@@ -43,6 +44,7 @@ struct PushLimits {
   int64_t block_records = 0;   // most records of a block
   int64_t credit_blocks = 4;   // blocks that may wait here
   double idle_timeout_s = 60;  // of waiting for records; <= 0 = for ever
+  storage::RecordForm form;    // what the first records are held against; without samples they are not looked at
 };
 
 /// Between clients that push records and the scan's acquisition thread: a queue of at most credit_blocks blocks. Never waits for a
@@ -73,8 +75,9 @@ class PushPort {
   // -- the source's side
   void Want(int64_t total_records);
   void OnNews(std::function<void(const std::string&)> tell);
-  /// `tell` is called when records beyond the end of the scan come, by whichever thread brings them, also after Close; null: no more from here on.
-  void OnSurplus(std::function<void()> tell);
+  /// `tell` is called with what might be a mistake, by whichever thread brings it, also after Close: what the first records look like, records
+  /// beyond the end of the scan or outside of it, records that come behind later ones. Null: no more from here on.
+  void OnDoubt(std::function<void(const std::string&)> tell);
   /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) when nothing came for too long.
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
@@ -93,6 +96,10 @@ class PushPort {
   int64_t RecordLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Whether there are records beyond the end of the scan in it.
   bool HasSurplus(const PushBlock& block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string DoubtNumbers(const PushBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountLate(int64_t first, int64_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Look(const PushBlock* block);
+  void Doubt(const std::string& text);
   void Accept(PushBlock block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForRecords(MutexLock& lock, const std::stop_token& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Copy(Waiting& waiting, char* slot, int64_t records) const;
@@ -115,8 +122,13 @@ class PushPort {
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
-  Mutex surplus_mutex_;  // held while surplus_ runs
-  std::function<void()> surplus_ ABSL_GUARDED_BY(surplus_mutex_);
+  std::vector<std::pair<int64_t, int64_t>> given_up_ ABSL_GUARDED_BY(mutex_);  // [first, end) of the gaps, the first kMostGaps of them
+  bool outside_told_ ABSL_GUARDED_BY(mutex_) = false, late_told_ ABSL_GUARDED_BY(mutex_) = false;
+  Mutex doubt_mutex_;  // held while doubt_ runs
+  std::function<void(const std::string&)> doubt_ ABSL_GUARDED_BY(doubt_mutex_);
+  Mutex look_mutex_;
+  std::string look_ ABSL_GUARDED_BY(look_mutex_);  // the first records
+  bool looked_ ABSL_GUARDED_BY(look_mutex_) = false;
 };
 
 }  // namespace octavo::engine

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
   OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
   session->Note({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
-  if (session->push_ != nullptr) session->push_->OnSurplus([s = session.get()] { s->WarnOfSurplus(); });
+  if (session->push_ != nullptr) session->push_->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });
   (void)held.Keep();
   return session;
 }
@@ -100,7 +100,7 @@ void ScanSession::Begin() {
 }
 
 ScanSession::~ScanSession() {
-  if (push_ != nullptr) push_->OnSurplus(nullptr);
+  if (push_ != nullptr) push_->OnDoubt(nullptr);
   if (!allocated_) OpenGate(Gate::kNever);
   if (!ended_ && allocated_) Cancel();
   if (compute_thread_.joinable()) compute_thread_.join();

@@ -128,8 +128,6 @@ class ScanSession {
   void WarnOfCommit(const std::string& text);
   /// What files say of the data.
   std::vector<std::string> WarningsOfData();
-  /// A client pushed more than the scan takes.
-  void WarnOfSurplus();
   /// As Emit, for what somebody else tells the EVENT topic.
   void Note(ScanEvent event);
 

@@ -83,11 +83,6 @@ std::vector<std::string> ScanSession::WarningsOfData() {
   return warnings;
 }
 
-void ScanSession::WarnOfSurplus() {
-  Warn(absl::StrCat("More records were pushed than the ", push_->total_records(),
-                    " that the scan takes: what is more is left out, and counted as out_of_range_records."));
-}
-
 ScanEvent ScanSession::EmitLocked(ScanEvent event, bool publish) {
   event.number = event_count_++;
   recent_events_.push_back(event);

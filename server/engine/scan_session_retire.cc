@@ -336,8 +336,11 @@ void ScanSession::Finish() {
     status_.current_fraction = 0;
   }
   if (const ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
-    Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: the source ended, or lost records, after ",
-                      so_far.source.records, " records. Volume.missing_ascans says which volumes are not complete",
+    const std::string why = so_far.source.late_records > 0
+                                ? absl::StrCat(so_far.source.late_records, " records came too late, behind ones of higher numbers, and were left out of ",
+                                               so_far.source.records + so_far.source.late_records)
+                                : absl::StrCat("the source ended, or lost records, after ", so_far.source.records, " records");
+    Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: ", why, ". Volume.missing_ascans says which volumes are not complete",
                       so_far.volumes_dropped > 0 ? absl::StrCat("; ", so_far.volumes_dropped, " volumes of which nothing came are not kept.") : "."));
   }
   // Before the state: a client that has seen it asks for B-scans of what is held. The streams that are there end after the last event.

@@ -54,11 +54,18 @@ absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource&
 std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& given, const Clock* clock) {
   const PushSource s = WithDefaults(given);
   const Acquisition& a = resolved.acquisition;
+  const int64_t channels = std::max<int64_t>(a.channels, 1);
   return std::make_unique<PushedRecords>(
       std::make_shared<PushPort>(PushLimits{.record_bytes = a.SourceRecordBytes(),
                                             .block_records = a.records_per_block * std::max<int64_t>(a.record_average, 1),
                                             .credit_blocks = s.credit_blocks,
-                                            .idle_timeout_s = s.idle_timeout_s},
+                                            .idle_timeout_s = s.idle_timeout_s,
+                                            .form = {.raw_type = a.raw_type,
+                                                     .packing = a.packing,
+                                                     .samples = a.samples_per_record * channels,
+                                                     .channels = channels,
+                                                     .adc_bits = a.adc_bits,
+                                                     .of = "pushed records'"}},
                                  clock));
 }
 

@@ -60,6 +60,7 @@ struct ScanEvent {
 /// All fields as in octavo.v1.SourceStatus.
 struct SourceCounts {
   int64_t records = 0, gaps = 0, lost_records = 0, duplicate_records = 0, out_of_range_records = 0, connections = 0;
+  int64_t late_records = 0;  // of duplicate_records
   bool connected = false;
   int64_t frames = 0, frames_lost = 0, frames_broken = 0;
   int64_t overruns = 0, overrun_records = 0, broken_blocks = 0;

@@ -42,7 +42,11 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const Arra
   if (!planned.ok()) {
     // The chain of one operation calls it operation[0].
     const ErrorInfo info = InfoOf(planned.status());
-    const auto rename = [&](const std::string& text) { return text.rfind("operation[0]", 0) == 0 ? absl::StrCat(at, text.substr(12)) : text; };
+    const std::string own = absl::StrCat("operation[0].", NameOf(op)), name = operation.called != nullptr ? operation.called : NameOf(op);
+    const auto rename = [&](const std::string& text) {
+      if (text.rfind(own, 0) == 0) return absl::StrCat(at, ".", name, text.substr(own.size()));
+      return text.rfind("operation[0]", 0) == 0 ? absl::StrCat(at, text.substr(12)) : text;
+    };
     return WithInfo(absl::Status(planned.status().code(), rename(std::string(planned.status().message()))),
                     {.reason = info.reason, .field = rename(info.field), .numbers = info.numbers});
   }

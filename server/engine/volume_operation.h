@@ -15,6 +15,7 @@ namespace octavo::engine {
 struct ArrayOperation {
   ArrayOp op;
   double begin_um = 0, end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
+  const char* called = nullptr;     // by who asked for it, where that is another name than the operation's: "mip" of a slab
 };
 
 /// Plans `operation` on a volume like `*state`, which becomes what the result is like: shape (three axes always), dtype, axes, spacing,

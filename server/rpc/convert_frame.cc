@@ -53,6 +53,10 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
     if (!(out.lo >= 0 && out.lo < out.hi && out.hi <= 100)) {  // not NaN either
       return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi, "; allowed 0 <= lo < hi <= 100"));
     }
+    if (out.hi <= 1) {
+      return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi, ", which look like fractions; percentiles are 0 to 100: ",
+                                                            100 * out.lo, " to ", 100 * out.hi, " for these"));
+    }
   }
   const auto side = [](const char* field, uint32_t given, int64_t* most) -> absl::Status {
     if (given > ImageOptions::kMostPixels)

@@ -120,6 +120,8 @@ absl::StatusOr<engine::ArrayOperation> DecodeVolumeOperation(const v1::ArrayOper
                             out.begin_um = begin_um;
                             out.end_um = end_um;
                           }));
+  if (in.has_mip()) out.called = "mip";
+  if (in.has_aip()) out.called = "aip";
   return out;
 }
 

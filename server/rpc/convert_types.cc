@@ -149,6 +149,7 @@ void EncodeSourceStatus(const engine::SourceCounts& in, v1::SourceStatus* out) {
   out->set_frames_lost(in.frames_lost);
   out->set_frames_broken(in.frames_broken);
   out->set_ignored_markers(in.ignored_markers);
+  out->set_late_records(in.late_records);
   out->set_overruns(in.overruns);
   out->set_overrun_records(in.overrun_records);
   out->set_broken_blocks(in.broken_blocks);

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/commit_format.h"
 #include "server/engine/resolve.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_operation.h"
@@ -35,7 +37,8 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
     return InvalidField(absl::StrCat(field, ".nifti_version"), absl::StrCat("is ", in.nifti_version(), "; allowed 0, 1, 2"));
   }
   out.destination = in.destination();
-  out.writer.format = in.format() == v1::FORMAT_UNSPECIFIED ? storage::Format::kOmeZarr05 : static_cast<storage::Format>(in.format());
+  const auto asked = in.format() == v1::FORMAT_UNSPECIFIED ? std::nullopt : std::optional(static_cast<storage::Format>(in.format()));
+  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, engine::FormatOfCommit(field, in.destination(), asked));
   out.writer.codec = static_cast<storage::Codec>(in.codec());
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();

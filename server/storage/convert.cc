@@ -8,9 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/checksum_stream.h"
+#include "server/storage/ending.h"
 #include "server/storage/files.h"
 #include "server/storage/format_writers.h"
 #include "server/storage/publish.h"
@@ -30,10 +32,11 @@ struct Temporary {
 }  // namespace
 
 absl::StatusOr<Format> FormatOfPath(const std::string& path) {
-  for (const Format format : kFormats) {
-    if (HasExtension(path, format)) return format;
-  }
-  return InvalidField("destination", absl::StrCat("'", path, "' has no ending that tells a format; name one"));
+  const Ending ending = EndingOf(path);
+  if (ending.format.has_value()) return *ending.format;
+  if (!ending.foreign.empty()) return InvalidField("destination", WhyForeign(path, ending));
+  return InvalidField("destination", absl::StrCat("'", path, "' has no ending that tells a format; allowed are ", absl::StrJoin(FormatEndings(), ", "),
+                                                  ", or name the format"));
 }
 
 absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::string& destination, const WriterOptions& options,

@@ -37,7 +37,7 @@ std::vector<T> ValuesOf(absl::string_view bytes) {
 void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std::string>* doubts) {
   const Reading asked = ReadingOf(form.raw_type, form.packing);
   if (const auto other = LooksLike(bytes, asked, form.channels, form.samples); other.has_value()) {
-    doubts->push_back(absl::StrCat("acquisition.raw_type is ", NameOf(asked), ", but the file's samples look like ", NameOf(*other),
+    doubts->push_back(absl::StrCat("acquisition.raw_type is ", NameOf(asked), ", but the ", form.of, " samples look like ", NameOf(*other),
                                    CanBeReplayed(*other) ? "." : ", which no raw_type reads."));
     return;
   }
@@ -45,7 +45,7 @@ void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std:
   const std::vector<float> values = ValuesOf<float>(bytes);
   const auto odd = std::count_if(values.begin(), values.end(), IsOdd);
   if (odd * 50 < std::ssize(values)) return;
-  doubts->push_back(absl::StrCat("acquisition.raw_type is f32, but ", odd, " of the file's first ", values.size(),
+  doubts->push_back(absl::StrCat("acquisition.raw_type is f32, but ", odd, " of the ", form.of, " first ", values.size(),
                                  " samples are not finite, or beyond any instrument's range: they look like another type."));
 }
 
@@ -64,7 +64,8 @@ void DoubtBits(const std::vector<T>& values, const RecordForm& form, std::vector
   }
   if (beyond * 1000 < std::ssize(values) || beyond == 0) return;  // single ones may be broken
   doubts->push_back(absl::StrCat("acquisition.adc_bits is ", form.adc_bits, ", which are samples of ", bottom, " to ", top, ", but ", beyond,
-                                 " of the file's first ", values.size(), " lie beyond, up to ", most, "."));
+                                 " of the ", form.of, " first ", values.size(), " samples lie beyond, up to ", most,
+                                 ": give the bits that they have, or leave adc_bits out, which means all ", form.packing == math::Packing::kNone ? 8 * SizeOf(form.raw_type) : 12, "."));
 }
 
 // Successive records resemble each other, so values one record apart are closer than values any other distance apart.
@@ -90,8 +91,8 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vect
     // may differ in the dark: that is none.
     const size_t further = other + other / 3;
     if (std::min(apart(further), apart(further + 1)) > kClear * there) {
-      doubts->push_back(absl::StrCat("acquisition.samples_per_record is ", form.samples / form.channels, ", but the file repeats every ",
-                                     static_cast<int64_t>(other) / form.channels, " samples: its records look that long."));
+      doubts->push_back(absl::StrCat("acquisition.samples_per_record is ", form.samples / form.channels, ", but the ", form.of, " data repeats every ",
+                                     static_cast<int64_t>(other) / form.channels, " samples: the records look that long."));
       return;
     }
   }
@@ -117,7 +118,7 @@ std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordF
   std::vector<std::string> doubts;
   if (bytes.size() < kLeastBytes || form.samples < 1) return doubts;
   if (bytes.find_first_not_of('\0') == absl::string_view::npos) {
-    doubts.push_back(absl::StrCat("The file's first ", bytes.size(), " bytes are all 0: there is nothing to see in them."));
+    doubts.push_back(absl::StrCat("The ", form.of, " first ", bytes.size(), " bytes are all 0: there is nothing to see in them."));
     return doubts;
   }
   DoubtType(bytes, form, &doubts);

@@ -20,9 +20,10 @@ struct RecordForm {
   int64_t samples = 0;   // of a record, channels included
   int64_t channels = 1;  // interleaved
   int64_t adc_bits = 0;  // as the client says; 0 = it does not say
+  const char* of = "file's";  // what sentences call them
 };
 
-/// What in `bytes`, the beginning of a file, speaks against `form`: sentences that name the field and what it looks like instead. Empty
+/// What in `bytes`, the beginning of a file or of what is pushed, speaks against `form`: sentences that name the field and what it looks like instead. Empty
 /// where nothing does, also where the data are too few or too noisy to tell.
 std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordForm& form);
 

@@ -89,8 +89,8 @@ const char* FormatName(Format format) { return InfoOfFormat(format).name; }
 const char* Extension(Format format) { return InfoOfFormat(format).extension; }
 bool HasExtension(const std::string& path, Format format) {
   const FormatInfo& info = InfoOfFormat(format);
-  return absl::EndsWith(path, info.extension) ||
-         std::any_of(info.also.begin(), info.also.end(), [&](const char* ending) { return absl::EndsWith(path, ending); });
+  return absl::EndsWithIgnoreCase(path, info.extension) ||
+         std::any_of(info.also.begin(), info.also.end(), [&](const char* ending) { return absl::EndsWithIgnoreCase(path, ending); });
 }
 
 std::string WithExtension(const std::string& path, const WriterOptions& options) {

@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path
 const char* FormatName(Format format);
 /// File name ending of a format: ".ome.zarr", ".npy", ".nrrd", ".nii", ".ome.tif", ".mat", ".h5", ".bin".
 const char* Extension(Format format);
-/// Whether `path` ends as files of this format do: Extension, ".zarr", ".ome.tiff", ".tif", ".tiff", ".hdf5".
+/// Whether `path` ends as files of this format do: Extension, ".zarr", ".ome.tiff", ".tif", ".tiff", ".hdf5"; in any case.
 bool HasExtension(const std::string& path, Format format);
 /// One file with a `.json` of the metadata beside it; otherwise a directory.
 inline constexpr bool IsSingleFile(const WriterOptions& options) { return options.format != Format::kOmeZarr05 && !options.tiff_stack; }

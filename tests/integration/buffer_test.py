@@ -335,8 +335,8 @@ class Volumes(DaemonTest):
         self.assertEqual(len(list(self.client.chain(scan.name, "profile"))), 4)
         self.assertEqual([c.name for c in self.client.scan(scan.name).spec.chains], ["mip", "profile"])
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.submit_scan(octavo.simulated(seed=4), octavo.raster(48, 20), chains={"bad": [{"slab": {"axis": 7}}]})
-        self.assertEqual(caught.exception.field, "chains[0].operations[0].slab.axis")
+            self.client.submit_scan(octavo.simulated(seed=4), octavo.raster(48, 20), chains={"bad": [{"slab": {"axis": 2, "begin": 1 << 20}}]})
+        self.assertEqual(caught.exception.field, "chains[0].operations[0].slab.begin")
 
 
 class GrantedChains(DaemonTest):

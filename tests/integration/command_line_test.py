@@ -203,6 +203,23 @@ class CommandLine(DaemonTest):
             until(lambda: self.client.scan(scan).volumes_committed == 1)
             self.assertEqual(READERS["nrrd"](at(f"auto{len(more)}.nrrd")).array.shape, (8, 16, 128))
 
+    def test_other_packages_words_and_endings_in_upper_case(self):
+        words = ("--dtype", "float32", "--raw-type", "uint16", "--window", "hanning")
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", *words, "--watch").split()[0]
+        (volume,) = self.client.volumes(scan)
+        self.assertEqual(self.client.read(volume).dtype, np.float32)
+        self.assertEqual(self.client.scan(scan).spec.processing.window, 2)  # HANN
+        uri = self.fine("volume", "commit", volume.name, "first.NII").split()[0]
+        self.assertEqual(uri, os.path.join(self.daemon.root, "first.NII"))
+
+    def test_warnings_name_the_flags(self):
+        np.random.default_rng(1).integers(0, 4096, (64, 512)).astype("<u2").cumsum(axis=1, dtype="<u2").tofile(os.path.join(self.daemon.root, "words.u16"))
+        plan = self.fine("scan", "plan", "--path", "words.u16", "--raw-type", "u8", "--samples", "1024", "--ascans", "8", "--bscans", "8", "--extent-y", "3000")
+        self.assertIn("acquisition.raw_type is u8", plan)
+        self.assertIn("(--raw-type)", plan)
+        self.assertIn("extent_y_mm is 3000", plan)
+        self.assertIn("(--extent-y)", plan)
+
     def test_an_incomplete_volume_is_told_at_its_commit(self):
         np.save(os.path.join(self.daemon.root, "short.npy"), np.ones((200, 256), np.uint16))
         scan = self.fine("scan", "submit", "--path", "short.npy", "--ascans", "16", "--bscans", "8", "--volumes", "2", "--watch").split()[0]

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from harness import DaemonTest, octavo, until
+from octavo.v1 import operation_pb2
 
 SAMPLES, ASCANS, BSCANS = 256, 16, 8
 VOLUME = ASCANS * BSCANS
@@ -69,7 +70,7 @@ class Doubts(DaemonTest):
 
     def test_a_length_that_divides_the_file(self):
         name = self.save("length.u16", spectra(4 * VOLUME, samples=2 * SAMPLES).astype("<u2"))
-        self.assertIn(f"the file repeats every {2 * SAMPLES} samples", self.told(octavo.replay(name))[0])
+        self.assertIn(f"the file's data repeats every {2 * SAMPLES} samples", self.told(octavo.replay(name))[0])
 
     def test_another_type(self):
         name = self.save("type.u16", spectra(2 * VOLUME).astype("<u2"))
@@ -223,6 +224,110 @@ class Doubts(DaemonTest):
         first, *others = (self.client.read(v.name) for v in self.client.volumes(scan.name))
         for other in others:
             np.testing.assert_array_equal(first, other)
+
+    def pushed(self, blocks, **fields):
+        """The warnings of a scan whose records are pushed."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=2), **fields)
+            self.client.push(scan.name, blocks)
+            end = self.client.wait(scan.name)
+        self.assertEqual(end.reason_code, "COMPLETED")
+        return list(end.warnings), [str(w.message) for w in caught]
+
+    def test_pushed_records_of_another_type(self):
+        right = spectra(2 * VOLUME).astype("<u2")
+        wrong = spectra(2 * VOLUME, full=65535).astype("<u2").byteswap()
+        for blocks in ([wrong], list(wrong.reshape(-1, 1, SAMPLES)), list(wrong.reshape(-1, 8, SAMPLES))):
+            (text,), told = self.pushed(blocks)
+            self.assertIn("acquisition.raw_type is u16, but the pushed records' samples look like big-endian u16, which no raw_type reads", text)
+            self.assertEqual(len(told), 1, told)
+            self.assertEqual(self.pushed([right[:100], right[100:]]), ([], []))
+        texts, _ = self.pushed([spectra(2 * VOLUME).astype("<u2").view("u1")[:, :SAMPLES]], raw_type="u8")
+        self.assertIn("look like u16", texts[0])
+        longer = spectra(VOLUME, samples=2 * SAMPLES).astype("<u2").reshape(-1, SAMPLES)
+        self.assertIn(f"the pushed records' data repeats every {2 * SAMPLES}", self.pushed([longer])[0][0])
+        # What the client sees itself is told once.
+        texts, told = self.pushed([np.zeros_like(right)])
+        self.assertIn("are all 0", texts[0])
+        self.assertEqual(len(told), 1, told)
+        texts, told = self.pushed([right], adc_bits=8)
+        self.assertIn("acquisition.adc_bits is 8", texts[0])
+        self.assertEqual(len(told), 1, told)
+
+    def test_pushed_records_that_fit_are_not_doubted(self):
+        for dtype, raw, full in (("<u2", "u16", 4095), ("<u2", "u16", 65535), ("u1", "u8", 255), ("<f4", "f32", 1.0), ("<i2", "i16", 30000)):
+            for seed in range(3):
+                records = spectra(2 * VOLUME, full=full, seed=seed).astype(dtype)
+                for size in (1, 7, 2 * VOLUME):
+                    with self.subTest(raw=raw, seed=seed, size=size):
+                        self.assertEqual(self.pushed([records[i:i + size] for i in range(0, len(records), size)], raw_type=raw), ([], []))
+
+    def test_records_that_come_too_late(self):
+        raw = spectra(2 * VOLUME).astype("<u2")
+        scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=2))
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            self.client.push(scan.name, [(100, raw[100:150]), (0, raw[:50]), (60, raw[60:70]), (150, raw[150:])])
+            end = self.client.wait(scan.name)
+        self.assertEqual((end.source.late_records, end.source.duplicate_records, end.source.lost_records, end.missing_ascans), (60, 60, 100, 100))
+        self.assertIn(f"Records came out of order: record 0 came when 149 was there already", end.warnings[0])
+        self.assertIn(f"100 A-scans of the scan's volumes are missing: 60 records came too late, behind ones of higher numbers, and were left out of {2 * VOLUME - 40}",
+                      end.warnings[1])
+
+    def nothing_kept(self, scan, products, **options):
+        refused = []
+
+        def is_refused():
+            try:
+                self.assertEqual(list(self.client.subscribe(scan, products, **options)), [])
+            except octavo.OctavoError as error:
+                refused.append(error)
+            return refused  # its end is told a moment before its streams end
+
+        until(is_refused)
+        (error,) = refused
+        self.assertEqual((error.code, error.reason), (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_KEPT"))
+        self.assertIn(f"{scan} has ended", error.message)
+
+    def test_a_scan_that_has_ended_has_nothing_to_subscribe_to(self):
+        scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1)).name)
+        for products in (["volume"], ["event"], ["volume", "event"]):
+            self.nothing_kept(scan.name, products)
+        self.nothing_kept(scan.name, ["volume"], from_sequence=0)  # nobody was there for it
+        self.assertIn("volume HELD", [f.event for f in self.client.subscribe(scan.name, ["event"], from_sequence=0)])
+
+    def test_the_ending_of_a_destination_decides(self):
+        scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=6)).name)
+        names = {"a.nii": "a.nii", "b.H5": "b.H5", "c.v2": "c.v2.ome.zarr", "run.2026-11-22": "run.2026-11-22.ome.zarr", "d": "d.ome.zarr", "e.NPY": "e.NPY"}
+        for volume, (given, made) in zip(scan.volumes, names.items()):
+            self.assertEqual(os.path.basename(self.client.commit(volume, given).uri), made)
+            self.assertTrue(os.path.exists(os.path.join(self.daemon.root, made)))
+        self.assertEqual(np.load(os.path.join(self.daemon.root, "e.NPY")).shape, (BSCANS, ASCANS, SAMPLES // 2))
+
+    def test_axes_by_their_names(self):
+        scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1),
+                                            chains={"front": [{"mip": {"axis": "z"}}]}).name)
+        volume = next(v for v in self.client.volumes(scan.name) if not v.chain)
+        array = self.client.read(volume.name)
+        for axis, number in (("y", 0), ("x", 1), ("Z", 2)):
+            np.testing.assert_array_equal(self.client.read(self.client.derive(volume, {"mip": {"axis": axis}})), array.max(axis=number, keepdims=True))
+        turned = self.client.derive(volume, {"transpose": {"axes": [2, 0, 1]}}, {"mip": {"axis": "z"}})
+        np.testing.assert_array_equal(self.client.read(turned), array.transpose(2, 0, 1).max(axis=0, keepdims=True))
+        np.testing.assert_array_equal(self.client.read(self.client.derive(turned, {"flip": {"axes": ["x"]}})), self.client.read(turned)[:, :, ::-1])
+        until(lambda: any(v.chain == "front" and v.state == volume.state for v in self.client.volumes(scan.name)))
+        made = next(v for v in self.client.volumes(scan.name) if v.chain == "front")
+        np.testing.assert_array_equal(self.client.read(made), array.max(axis=2, keepdims=True))
+
+    def test_an_axis_that_there_is_not_is_called_as_it_was_asked_for(self):
+        volume = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1)).name).volumes[0]
+        for name in ("mip", "aip", "slab"):
+            operation = operation_pb2.ArrayOperation()
+            getattr(operation, name).axis = 3
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.derive(volume, operation)
+            self.assertIn(f".{name}.axis", caught.exception.message)
+            self.assertTrue(caught.exception.field.endswith(f".{name}.axis"), caught.exception.field)
 
     def test_volumes_of_a_scan_that_there_is_not(self):
         def missing(call):

@@ -10,7 +10,7 @@ import urllib.request
 import grpc
 import numpy as np
 
-from harness import DATA, Daemon, DaemonTest, held_bytes, octavo
+from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, until
 from octavo.v1 import job_pb2, volume_pb2
 from real_spectra_test import width
 
@@ -92,9 +92,7 @@ class Jobs(DaemonTest):
             hold_raw=True, disposition=2, auto_commit=octavo.commit_options("auto_{index:05}", "npy")))
         self.client.wait(job.name)
         names = ["auto_00000.npy", "auto_00000_raw.npy"]
-        for _ in self.client.subscribe(job.name, ["event"], delivery="lossless", timeout=1):
-            if all(os.path.exists(os.path.join(self.daemon.root, name)) for name in names):
-                break
+        until(lambda: all(os.path.exists(os.path.join(self.daemon.root, name)) for name in names))
         volumes = self.client.volumes(job.name, states=[2, 3, 4])
         while any(v.state == volume_pb2.COMMITTING or v.state == volume_pb2.HELD for v in volumes):
             self.assertFalse(any(v.last_error for v in volumes), volumes)

@@ -89,7 +89,7 @@ void Encode(const Processing& in, v1::Processing* out) {
 void Encode(const CommitOptions& in, v1::CommitOptions* out) {
   FromJson(in.json, out);
   IfGiven(in.destination, [&](const std::string& v) { out->set_destination(v); });
-  if (in.format != Format::kOmeZarr05 || out->format() == v1::FORMAT_UNSPECIFIED) out->set_format(static_cast<v1::Format>(in.format));
+  if (in.format) out->set_format(static_cast<v1::Format>(*in.format));
 }
 
 void Encode(const ScanSpec& in, v1::ScanSpec* out) {

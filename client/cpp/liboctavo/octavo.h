@@ -125,8 +125,8 @@ struct Processing {
 };
 struct CommitOptions {
   std::string destination;  // relative to the first storage root; may hold {scan} {index} {index:05} {title} {date}
-  Format format = Format::kOmeZarr05;
-  std::string json;  // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
+  std::optional<Format> format;  // not given: what the destination's ending says (".nii", ".h5", ...), else OME-Zarr
+  std::string json;              // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
 };
 struct ScanSpec {
   std::variant<std::monostate, Simulated, Replay, Ring> source;  // monostate: as `json` says

@@ -9,6 +9,7 @@ import os
 from typing import Callable, Dict, List, Mapping, Optional
 
 import numpy as np
+from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
@@ -86,6 +87,12 @@ def message(kind, fields: Mapping[str, object], where: str = "", called: Optiona
     return made
 
 
+def _class_of(descriptor):
+    # protobuf 4.22 and later have a function for it.
+    get = getattr(message_factory, "GetMessageClass", None)
+    return get(descriptor) if get is not None else descriptor._concrete_class
+
+
 def _is_repeated(field) -> bool:
     # protobuf 6 says is_repeated, and later ones have no label any more.
     return field.is_repeated if hasattr(field, "is_repeated") else field.label == Field.LABEL_REPEATED
@@ -122,7 +129,7 @@ def _list(field, label: str, value, names: Optional[Names]) -> list:
 
 
 def _message(field, label: str, value):
-    kind = field.message_type._concrete_class
+    kind = _class_of(field.message_type)
     if isinstance(value, kind):
         return value
     if isinstance(value, Mapping):

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 
 from octavo import errors
-from octavo.arguments import explained, explained_methods, message, short
+from octavo.arguments import explained, explained_methods, message, short, whole
 from octavo.names import Names, Types, closest
 from octavo.paging import pages
 from octavo.v1 import buffer_pb2, buffer_pb2_grpc, operation_pb2, types_pb2
@@ -36,14 +36,61 @@ def scalar(dtype) -> int:
     return SCALARS.pick("dtype", dtype)
 
 
-def array_operation(operation: Union[dict, operation_pb2.ArrayOperation]) -> operation_pb2.ArrayOperation:
+def array_operation(operation: Union[dict, operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> operation_pb2.ArrayOperation:
     """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce": {"kind": "mean", "axes": [0]}}, {"flip": {}} ...
-    with the fields of octavo.v1.ArrayOperation; names for types, kinds, parts and edges, numbers for complex values."""
+    with the fields of octavo.v1.ArrayOperation; names for types, kinds, parts and edges, numbers for complex values. Axes are numbers, as
+    NumPy's, -3 to 2; of volumes, whose `axes` have names, "y", "x" and "z" too."""
     if isinstance(operation, operation_pb2.ArrayOperation):
         return operation
     name, fields = one_operation(operation, operation_pb2.ArrayOperation)
-    values = {field: _complex(f"{name}.{field}", value) if field in ("multiply", "add", "value") else value for field, value in fields.items()}
+    values = dict(fields)
+    for field, value in fields.items():
+        if field in ("multiply", "add", "value"):
+            values[field] = _complex(f"{name}.{field}", value)
+        elif field == "axis" and value is not None:
+            values[field] = _axis(f"{name}.axis", value, axes)
+        elif field == "axes" and isinstance(value, (list, tuple)):
+            values[field] = [_axis(f"{name}.axes[{i}]", one, axes) for i, one in enumerate(value)]
     return message(operation_pb2.ArrayOperation, {name: values})
+
+
+def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
+    """One after the other, on an array whose axes have these names."""
+    made = []
+    for one in operations:
+        made.append(array_operation(one, axes))
+        axes = axes_after(made[-1], axes)
+    return made
+
+
+def names_axes(operation) -> bool:
+    """Whether one of its axes is given by its name."""
+    if not isinstance(operation, dict):
+        return False
+    if "array" in operation:
+        return names_axes(operation["array"])
+    fields = [fields for fields in operation.values() if isinstance(fields, dict)]
+    given = [one for of in fields for one in [of.get("axis"), *(of.get("axes") if isinstance(of.get("axes"), (list, tuple)) else ())]]
+    return any(isinstance(one, str) for one in given)
+
+
+def axes_after(operation: operation_pb2.ArrayOperation, axes: Sequence[str]) -> tuple:
+    """The names of the axes of what an operation makes."""
+    if operation.WhichOneof("operation") != "transpose" or len(axes) == 0:
+        return tuple(axes)
+    order = list(operation.transpose.axes) or range(len(axes))[::-1]
+    return tuple(axes[i] for i in order) if all(-len(axes) <= i < len(axes) for i in order) else ()
+
+
+def _axis(field: str, value, axes: Sequence[str]) -> int:
+    names = [name for name in axes if isinstance(value, str) and name == value.strip().lower()]
+    if names:
+        return list(axes).index(names[0])
+    try:
+        return whole(field, value, -3, 2)
+    except ValueError:
+        named = f"{', '.join(map(repr, axes))} (the axes {', '.join(map(str, range(len(axes))))}) and " if len(axes) else ""
+        raise ValueError(f"{field} is {short(value)}; allowed are {named}whole numbers from -3 to 2") from None
 
 
 def one_operation(operation, *kinds) -> tuple:

@@ -97,7 +97,7 @@ class Client(VolumeCalls, JobCalls):
         session  whose client it belongs to: says when that is gone, for retention=dict(orphan=...)
         """
         spec = _spec(source, pattern, fields)
-        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
         errors.tell(scan.name, scan.warnings)
         return scan
 
@@ -105,7 +105,7 @@ class Client(VolumeCalls, JobCalls):
     def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
         """What submit_scan would need and answer; starts nothing."""
         spec = _spec(source, pattern, fields)
-        return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=session.secret if session is not None else ""))
+        return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
 
     @explained(specs.scan_spec)
     def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
@@ -187,6 +187,7 @@ class Client(VolumeCalls, JobCalls):
         if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # what was stopped did not want all
             errors.tell(scan, pushed.doubts)
             errors.told(scan, pushed.implied)
+        errors.told(scan, [text for text in now.warnings if pushed.knows(text)])
         errors.tell(scan, now.warnings)
         return pushed.result
 
@@ -242,7 +243,7 @@ class Client(VolumeCalls, JobCalls):
                         raise
             if mapped is None:
                 ticket = self.buffers._call(self.buffers._stub.Export, buffer_pb2.ExportRequest(
-                    name=name, replica=replica, lease_token=lease.token if lease else "", lease_fence=lease.fence if lease else 0))
+                    name=name, replica=replica, lease_token=sessions.token_of(lease), lease_fence=lease.fence if lease else 0))
                 if self._handoff is None or not self._handoff.alive or self._handoff.path != ticket.socket_path:
                     self._handoff = mapping.Connection(ticket.socket_path, self.timeout)
                 mapped = self._handoff.present(ticket.nonce, writable=writable)
@@ -299,24 +300,31 @@ class Client(VolumeCalls, JobCalls):
     # -- live products
 
     @explained(stream_pb2.SubscribeRequest, covered=("index_set", "resume"))
-    def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, int] = "", index: Optional[int] = None,
+    def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
         """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed. Of a scan that
-        has ended: the newest picture that is kept (from_sequence=0: all that are), B-scans of its held volumes; OctavoError where there is none.
+        has ended: the newest picture that is kept (from_sequence=0: all that are, of volumes and events too), B-scans of its held volumes;
+        OctavoError (NOTHING_KEPT) where nothing would come.
 
         products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
-                  tomography jobs slices across z; projections over z);  delivery  "latest", "drop_oldest", "lossless"
+                  tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
+                  (default: the middle one);  delivery  "latest", "drop_oldest", "lossless"
         encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
                   square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only.
                   Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
                   command line
         """
+        if errors.other_kind(scan, "scans") not in ("", "jobs"):
+            more = f"It is of client.volume({scan!r}).scan; client.read takes the volume itself" if scan.startswith("volumes/") else ""
+            errors.check_kind("scan", scan, "scans", more)
+        frames.check_axis(axis)
         request = message(stream_pb2.SubscribeRequest, dict(
             scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
             index_set=index is not None, delivery=delivery or None, encoding=encoding, from_sequence=from_sequence,
             resume=from_sequence is not None, image=image if image is None else _image(image), **fields))
+        frames.check_index(index, request.products)
         return self._frames(request, timeout)
 
     def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float]) -> Iterator[frames.Frame]:

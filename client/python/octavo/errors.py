@@ -104,6 +104,9 @@ def _advice(error: OctavoError) -> str:
     """What a Python program does about it; "" where that is not known."""
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
         return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
+    kept = re.search(r"with resume from sequence (\d+)", error.message) if error.reason == "NOTHING_KEPT" else None
+    if kept is not None:
+        return f"client.subscribe(scan, product, from_sequence={kept.group(1)}) gives them"
     if "Fortran order" in error.message:
         return "np.save(path, np.ascontiguousarray(array)) writes it in C order"
     kind = re.search(r"its type '(.)([uif])(\d+)'", error.message) if error.field == "replay.path" else None

@@ -8,7 +8,8 @@ from typing import Iterator, List, Optional, Sequence, Union
 import numpy as np
 
 from octavo.arguments import explained, message, several
-from octavo.names import Names
+from octavo.names import Names, short
+from octavo.png import no_fractions
 from octavo.v1 import stream_pb2, types_pb2
 
 NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
@@ -61,6 +62,24 @@ def _name(table: dict, value: int) -> str:
     return next((name for name, number in table.items() if number == value), "")
 
 
+def check_axis(axis) -> None:
+    """ValueError for an axis that is no name. A number would be one of the array elsewhere."""
+    if axis is not None and not isinstance(axis, str):
+        raise ValueError(f"axis is {short(axis)}; allowed are 'x', 'y' and 'z': the axes 1, 0 and 2 of a scan's volumes [y, x, z], 2, 1 and 0 of "
+                         "tomograms [z, y, x]")
+
+
+def check_index(index: Optional[int], products: Sequence[int]) -> None:
+    """ValueError for an index that there cannot be, or that nothing of what is asked for has."""
+    if index is None:
+        return
+    if index < 0:
+        raise ValueError(f"index is {short(index)}; allowed are whole numbers from 0 on, and None for the B-scan in the middle")
+    if stream_pb2.BSCAN not in products:
+        asked = ", ".join(_name(PRODUCTS, product) or str(product) for product in products)
+        raise ValueError(f"index is {short(index)}, the number of a B-scan, and products are {asked}; allowed is an index with 'bscan'")
+
+
 @explained(stream_pb2.ImageOptions)
 def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
                   **fields) -> stream_pb2.ImageOptions:
@@ -69,6 +88,8 @@ def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence
     for name, pair in (("levels", levels), ("percentiles", percentiles)):
         if pair is not None:
             lo, hi = several(f"image.{name}", pair, "lo, hi")
+            if name == "percentiles":
+                no_fractions(f"image.{name}", lo, hi)
             getattr(made, name).CopyFrom(types_pb2.Levels(lo=lo, hi=hi))
     return made
 

@@ -9,7 +9,7 @@ import grpc
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods, message
 from octavo.paging import pages
-from octavo.session import Session
+from octavo.session import Session, secret_of
 from octavo.v1 import job_pb2
 
 
@@ -27,7 +27,7 @@ class JobCalls:
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),
-                                                                        session_secret=session.secret if session is not None else ""))
+                                                                        session_secret=secret_of(session)))
         errors.tell(job.name, job.warnings)
         return job
 

@@ -112,7 +112,13 @@ class Names(dict):
             return f"{field} is {short(value)}; {allowed}"
         if folded(value) in self.refused:
             return f"{field} is {value!r}: {self.refused[folded(value)]}; {allowed}"
-        return f"{field} is {value!r}; {allowed}{closest(value, self._suggested())}"
+        return f"{field} is {value!r}; {allowed}{self._meant(value)}"
+
+    def _meant(self, value: str) -> str:
+        """"; did you mean '…'?", with the name that another word for it stands for."""
+        text = closest(value, self._suggested())
+        word = text[len("; did you mean '"):-len("'?")]
+        return text if word in self or not text else f"; did you mean {word!r} ({self.name_of(word)})?"
 
     def _suggested(self) -> Iterable[str]:
         return [*self, *self.aliases]

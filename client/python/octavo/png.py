@@ -11,6 +11,12 @@ import numpy as np
 from octavo.arguments import array, explained, several
 
 
+def no_fractions(field: str, lo: float, hi: float) -> None:
+    """ValueError for percentiles that were given as fractions."""
+    if 0 <= lo < hi <= 1:
+        raise ValueError(f"{field} is {(lo, hi)}, which look like fractions; allowed are percentiles, 0 to 100: ({100 * lo:g}, {100 * hi:g}) for these")
+
+
 @explained()
 def write_png(path: str, image: np.ndarray, lo: Optional[float] = None, hi: Optional[float] = None,
               percentiles: Sequence[float] = (1, 99.8)) -> None:
@@ -20,6 +26,7 @@ def write_png(path: str, image: np.ndarray, lo: Optional[float] = None, hi: Opti
     percentiles = several("percentiles", percentiles, "lo, hi")
     if not 0 <= percentiles[0] < percentiles[1] <= 100:
         raise ValueError(f"percentiles is {percentiles}; allowed are 0 <= lo < hi <= 100")
+    no_fractions("percentiles", *percentiles)
     if lo is not None and hi is not None and not lo < hi:
         raise ValueError(f"lo is {lo} and hi is {hi}; allowed is lo < hi")
     finite = values[np.isfinite(values)]

@@ -222,6 +222,13 @@ class _RecordPusher(_Pusher):
         self.following = 0  # the record behind the last block
         self.reached = 0    # the furthest of them within the scan
         self.beyond = 0     # records given beyond the scan
+        self.outside = 0    # of numbers that it does not have, before it had all
+        self.first_outside = 0
+        self.told_of: List[str] = []  # in the first block
+
+    def knows(self, text: str) -> bool:
+        """Whether the server's warning says what was told of the first block already."""
+        return any(word in text for word in self.told_of)
 
     def hello(self):
         return source_pb2.PushRequest(scan=self.scan)
@@ -238,8 +245,12 @@ class _RecordPusher(_Pusher):
         for i, block in enumerate(self.rest):
             first, array, markers = self.parts(block)
             array = _records(array, self.acquisition, answer.record_bytes)
+            first = whole("the number of a block's first record", first, 0, 2 ** 63 - 1)
+            markers = [(name, whole(f"the record of the marker {name!r}", record, 0, 2 ** 63 - 1)) for name, record in markers]
             if i == 0:
-                self.doubts.extend(_doubts(array, self.acquisition))
+                doubts = _doubts(array, self.acquisition)
+                self.told_of = ["are all 0"] if doubts and "are all 0" in doubts[0] else ["acquisition.adc_bits is"] if doubts else []
+                self.doubts.extend(doubts)
             if len(array) == 0 and markers:
                 raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
             self.given(first, len(array), answer.total_records)
@@ -250,7 +261,10 @@ class _RecordPusher(_Pusher):
 
     def given(self, first: int, count: int, total: int) -> None:
         self.following = first + count
-        if total:
+        if total and first >= total > self.reached:
+            self.first_outside = self.first_outside if self.outside else first
+            self.outside += count
+        elif total:
             self.beyond += max(0, self.following - max(first, total))
             self.reached = max(self.reached, min(self.following, total)) if first < total else self.reached
 
@@ -258,9 +272,21 @@ class _RecordPusher(_Pusher):
         return self.reached >= self.answer.total_records > 0
 
     def surplus(self):
-        return self.beyond
+        return self.beyond + self.outside
 
     def judge(self):
+        return self.judge_numbers() + self.judge_count()
+
+    def judge_numbers(self):
+        if not self.outside:
+            return []
+        last = self.answer.total_records - 1
+        self.implied.append(f"Records were pushed with numbers outside of the scan's 0 to {last}, the first of them {self.first_outside}: they are left "
+                            "out, and counted as out_of_range_records.")
+        return [f"{self.outside} records were given with numbers outside of the scan's 0 to {last}, the first of them {self.first_outside}: they are "
+                "left out"]
+
+    def judge_count(self):
         total = self.answer.total_records
         if self.listed and self.full():
             for block in self.rest:

@@ -8,7 +8,7 @@ from typing import Optional
 import grpc
 
 from octavo import errors
-from octavo.arguments import explained_methods
+from octavo.arguments import explained_methods, short
 from octavo.v1 import session_pb2
 
 
@@ -95,8 +95,26 @@ class Lease:
                 raise
 
 
+def secret_of(session: Optional[Session]) -> str:
+    """Of what was given as a session; "" for none."""
+    if session is None:
+        return ""
+    if not isinstance(session, Session):
+        raise ValueError(f"session is {short(session)}; allowed is what client.session() returns (client.session(secret=...) takes one up again)")
+    return session.secret
+
+
+def token_of(lease: Optional[Lease]) -> str:
+    """Of what was given as a lease; "" for none."""
+    if lease is None:
+        return ""
+    if not isinstance(lease, Lease):
+        raise ValueError(f"lease is {short(lease)}; allowed is what client.lease() returns")
+    return lease.token
+
+
 def acquire(client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_EXCLUSIVE if exclusive else session_pb2.LEASE_SHARED,
                                               seconds=seconds, wait_seconds=wait, holder=holder,
-                                              session_secret=session.secret if session is not None else "")
+                                              session_secret=secret_of(session))
     return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait))

@@ -277,7 +277,7 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     that carry numbers, if not all; record_average: records of the source in one of the pattern. acquisition, retention, products: fields of those
     messages, enums as text (retention=dict(on_full="spill_disk")); the rest: fields of ScanSpec.
 
-    chains  {name: [operation, ...]}: made of every volume as it completes, see Client.chain and buffers.array_operation
+    chains  {name: [operation, ...]}: made of every volume [y, x, z] as it completes, see Client.chain and buffers.array_operation
     queue   scans of one queue acquire one after another;  insert  "append" (the default), "interrupt_at_volume", "interrupt_now"
     """
     spec = message(scan_pb2.ScanSpec, dict(processing=processing, retention=retention, products=products, **fields))
@@ -296,7 +296,7 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     for name, operations in _dict("chains", chains).items():
         if isinstance(operations, (str, Mapping)) or not hasattr(operations, "__iter__"):
             raise ValueError(f"chains[{name!r}] is {short(operations)}; allowed is a list of operations")
-        spec.chains.add(name=name, operations=[buffers.array_operation(o) for o in operations])
+        spec.chains.add(name=name, operations=buffers.array_operations(operations, ("y", "x", "z")))
     return spec
 
 

@@ -13,13 +13,13 @@ from octavo.arguments import explained, explained_methods, message
 from octavo.frames import NUMPY
 from octavo.names import Names
 from octavo.paging import pages
-from octavo.session import Lease
+from octavo.session import Lease, token_of as _token
 from octavo.v1 import operation_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}, of=types_pb2.Tier)
 
 
-def _operation(operation) -> volume_pb2.Operation:
+def _operation(operation, axes: Sequence[str]) -> volume_pb2.Operation:
     """An operation on a volume: one of its own, or on the array."""
     if isinstance(operation, volume_pb2.Operation):
         return operation
@@ -27,14 +27,10 @@ def _operation(operation) -> volume_pb2.Operation:
         return volume_pb2.Operation(array=operation)
     name, fields = buffers.one_operation(operation, volume_pb2.Operation, operation_pb2.ArrayOperation)
     if name == "array":
-        return volume_pb2.Operation(array=buffers.array_operation(fields))
+        return volume_pb2.Operation(array=buffers.array_operation(fields, axes))
     if name in volume_pb2.Operation.DESCRIPTOR.fields_by_name:
         return message(volume_pb2.Operation, {name: fields})
-    return volume_pb2.Operation(array=buffers.array_operation(operation))
-
-
-def _token(lease: Optional[Lease]) -> str:
-    return lease.token if lease is not None else ""
+    return volume_pb2.Operation(array=buffers.array_operation(operation, axes))
 
 
 @explained_methods
@@ -101,11 +97,13 @@ class VolumeCalls:
             return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
 
     @explained(formats.commit_options)
-    def commit(self, name: str, destination: str, format: str = "zarr", progress: Optional[Callable] = None, request_id: str = "",
+    def commit(self, name: str, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
                lease: Optional[Lease] = None, **options) -> volume_pb2.CommitResult:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
 
-        format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"
+        format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; not given: what the destination's ending says (.zarr, .npy, .nrrd,
+                 .nii, .tif, .mat, .h5, .bin), and "zarr" without one. An ending of another format, or of files that are not written (.nii.gz,
+                 .png, .dcm), is an OctavoError
         options  fields of CommitOptions: chunk, shard, uncompressed, zstd_level, level, pyramid_levels, nifti_version, tiff_stack;
                  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
@@ -118,7 +116,7 @@ class VolumeCalls:
         return result
 
     @explained(formats.commit_options)
-    def commit_iter(self, name: str, destination: str, format: str = "zarr", request_id: str = "", lease: Optional[Lease] = None,
+    def commit_iter(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
                     **options) -> Iterator[volume_pb2.CommitProgress]:
         """The same, step by step: leaving the loop cancels the commit."""
         self._check_volume(name)
@@ -140,13 +138,20 @@ class VolumeCalls:
     def derive(self, name: str, *operations: dict, request_id: str = "", asynchronous: bool = False) -> volume_pb2.Volume:
         """A new held volume made of a held one. operations, one after the other: {"cartesian": {...}}, {"angiography": {...}},
         {"doppler": {...}} with the fields of those messages, or operations on the array [y, x, z]: {"mip": {"axis": 2}},
-        {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). asynchronous: returns when the work is planned;
-        wait_volume() waits for it."""
+        {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). Axes are numbers, as NumPy's, or the names that
+        Volume.axes has: {"mip": {"axis": "z"}}. asynchronous: returns when the work is planned; wait_volume() waits for it."""
         self._check_volume(name)
-        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous,
-                                                 operations=[_operation(one) for one in operations])
+        axes = self._axes(name) if any(buffers.names_axes(one) for one in operations) else ()
+        made = []
+        for one in operations:
+            made.append(_operation(one, axes))
+            axes = buffers.axes_after(made[-1].array, axes)
+        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous, operations=made)
         with errors.raising(self.address):
             return self._volumes.DeriveVolume(request)  # as long as it takes
+
+    def _axes(self, name: str) -> tuple:
+        return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).axes)
 
     def wait_volume(self, name: str) -> volume_pb2.Volume:
         """Waits until a volume is complete (HELD, or whatever became of it)."""

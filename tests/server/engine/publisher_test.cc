@@ -305,7 +305,9 @@ TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
               IsError(absl::StatusCode::kFailedPrecondition, "come with resume from sequence 0, one product at a time"));
   EXPECT_THAT(subscribe({.axis = FrameAxis::kX, .axis_given = true}).status(),
               IsError(absl::StatusCode::kFailedPrecondition, "no frame of mip is kept; derive one from a volume while that is held"));
-  EXPECT_THAT(subscribe({.products = {Product::kEvent}}).status(), IsOk());  // no picture: nothing more happens
+  EXPECT_THAT(subscribe({.products = {Product::kEvent}}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "has ended and no frame of event is kept; subscribe while it runs"));
+  EXPECT_THAT(subscribe({.products = {Product::kVolume}}).status(), IsError(absl::StatusCode::kFailedPrecondition, "(ReadVolume)"));
 }
 
 TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {

@@ -106,6 +106,7 @@ TEST_F(PushPortTest, NumbersDecideWhatIsUsed) {
   EXPECT_EQ(counts.gaps, 1);
   EXPECT_EQ(counts.lost_records, 5);
   EXPECT_EQ(offer(Block(30, 5, 7, 1000)).duplicate_records, 35) << "too late: given up";
+  EXPECT_EQ(port_.Counts().late_records, 5) << "those that came twice were not late";
   EXPECT_EQ(offer(Block(200, 5)).out_of_range_records, 5);
   EXPECT_EQ(offer(Block(~uint64_t{0} - 3, 50)).out_of_range_records, 55);
   EXPECT_EQ(offer(Block(190, 20)).out_of_range_records, 65) << "ten of them";
@@ -118,7 +119,7 @@ TEST_F(PushPortTest, NumbersDecideWhatIsUsed) {
 TEST_F(PushPortTest, RecordsBeyondTheEndAreToldAndCountedAlsoAfterTheScanHasAll) {
   port_.Want(60);
   int told = 0;
-  port_.OnSurplus([&] { ++told; });
+  port_.OnDoubt([&](const std::string&) { ++told; });
   const int64_t c = port_.Connect();
   EXPECT_THAT(port_.Offer(c, Block(0, 40)), IsOk());
   EXPECT_EQ(told, 0);
@@ -129,7 +130,7 @@ TEST_F(PushPortTest, RecordsBeyondTheEndAreToldAndCountedAlsoAfterTheScanHasAll)
   EXPECT_THAT(port_.Offer(c, Block(70, 50)), IsOk());
   EXPECT_EQ(told, 2);
   EXPECT_EQ(port_.Counts().out_of_range_records, 60);
-  port_.OnSurplus(nullptr);
+  port_.OnDoubt(nullptr);
   EXPECT_THAT(port_.Offer(c, Block(120, 10)), IsOk());
   EXPECT_EQ(told, 2);
 }
