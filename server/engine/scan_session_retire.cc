@@ -70,6 +70,10 @@ void ScanSession::Retire() {
     // Subscribers have been told; now what may take longer.
     if (item.volume != nullptr) {
       if (status.ok()) DisposeOf(*item.volume);
+      if (item.first_records != nullptr) {
+        if (const std::string doubt = item.first_records->Doubt(); !doubt.empty()) Warn(doubt);
+        item.first_records = nullptr;
+      }
       item.volume->slot = item.volume->raw_slot = nullptr;
       if (now - device_clock_.host_ns > kClockReadNs) {
         if (const auto reading = device_.ReadClock(); reading.ok()) device_clock_ = *reading;
@@ -337,7 +341,7 @@ void ScanSession::Finish() {
   }
   if (const ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
     Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: the source ended, or lost records, after ",
-                      so_far.source.records, " records. Volume.missing_ascans says which volumes are not complete."));
+                      std::max(so_far.source.records, so_far.records), " records. Volume.missing_ascans says which volumes are not complete."));
   }
   SetState(end);
   context_.publisher->ScanEnded(name_);  // soon after the state: a client that has seen that asks for B-scans of what is held
