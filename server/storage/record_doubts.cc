@@ -67,15 +67,18 @@ void DoubtBits(const std::vector<T>& values, const RecordForm& form, std::vector
                                  " of the file's first ", values.size(), " lie beyond, up to ", most, "."));
 }
 
-// Whether the parts of `part` values of a record of `record` are alike in the mean over the records, in which the fringes of each go away.
-// Fringes of whole periods repeat in each record as well, but not the light source's spectrum around them.
+// Whether the parts of `part` values of a record of `record` are alike in the mean over the records, in which the fringes of each go away,
+// and in the mean size of what goes away. Fringes of whole periods repeat in each record as well, but not the light source's spectrum around
+// them. `apart`: the mean distance of values `part` apart, of which means of so many records keep but little.
 template <typename T>
 bool PartsAreAlike(const std::vector<T>& values, size_t record, size_t part, double apart) {
-  constexpr double kAlike = 0.6;
-  std::vector<double> mean(record, 0.0);
+  constexpr double kMeansAlike = 0.6, kSizesAlike = 1.3;
   const size_t records = values.size() / record;
-  for (size_t i = 0; i < records * record; ++i) mean[i % record] += static_cast<double>(values[i]) / static_cast<double>(records);
-  return MeanStep(mean, part) <= kAlike * apart;
+  const double count = static_cast<double>(records);
+  std::vector<double> mean(record, 0.0), size(record, 0.0);
+  for (size_t i = 0; i < records * record; ++i) mean[i % record] += static_cast<double>(values[i]) / count;
+  for (size_t i = 0; i < records * record; ++i) size[i % record] += std::abs(static_cast<double>(values[i]) - mean[i % record]) / count;
+  return MeanStep(mean, part) <= kMeansAlike * apart && MeanStep(size, part) <= kSizesAlike * apart / std::sqrt(count);
 }
 
 // Successive records resemble each other, so values one record apart are closer than values any other distance apart.
