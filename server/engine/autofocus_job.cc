@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,8 @@ class AutofocusWork final : public JobWork {
         search_.A2(search_.u.begin), search_.A2(search_.u.end), search_.A3(search_.v.begin), search_.A3(search_.v.end), search_.evaluations(),
         std::ssize(places_), search_.first_bin, search_.first_bin + search_.bins - 1);
     if (spec_.reprocess) absl::StrAppend(&plan.text, "then the chain with what was found\n");
+    absl::StrAppend(&plan.text, "processing: ", spec_.processing_given ? "as the request says" : "as that of the scan, less its dispersion", "\n");
+    plan.warnings = search_.scan.warnings;
     return plan;
   }
 
@@ -144,6 +147,12 @@ class AutofocusWork final : public JobWork {
     OCTAVO_ASSIGN_OR_RETURN(estimate.sharpness_before, score(all, 0, 0));
     run.Log(absl::StrFormat("found a2 %g rad/sample^2, a3 %g rad/sample^3: sharpness %g, without %g", estimate.a2, estimate.a3, estimate.sharpness,
                             estimate.sharpness_before));
+    for (const auto& [name, best_at, range] : {std::tuple{"a2", best_u, search_.u}, std::tuple{"a3", best_v, search_.v}}) {
+      // Sharper ones may lie beyond.
+      if (range.begin >= range.end || (best_at > range.begin + kFinest && best_at < range.end - kFinest)) continue;
+      run.Warn(absl::StrCat("The sharpest ", name, " lies at the end of the range that was searched: it may lie beyond. Give ", name, "_begin and ", name,
+                            "_end of a wider range, or a processing with the k-linearisation of the instrument."));
+    }
     run.Found(estimate);
     if (!spec_.reprocess) return absl::OkStatus();
     auto scan = std::make_shared<const ResolvedScan>(WithDispersion(estimate.a2, estimate.a3));
@@ -234,11 +243,19 @@ absl::StatusOr<Range> RangeOf(const char* name, double begin, double end, double
 
 absl::StatusOr<Search> MakeSearch(const PinnedVolume& raw, const DispersionAutofocusSpec& spec) {
   Search search;
-  Processing processing = spec.processing;
+  VolumeStatus origin = raw.status;
+  ResolvedScan before = *raw.status.origin;  // what is looked for is not left out
+  before.chain.phase_rad.clear();
+  origin.origin = std::make_shared<const ResolvedScan>(before);
+  Processing processing = spec.processing_given ? spec.processing : before.spec.processing;
+  if (!spec.processing_given) {
+    processing.dispersion_a2 = processing.dispersion_a3 = 0;
+    processing.dispersion_phase.clear();
+  }
   if (!processing.dispersion_phase.empty() || processing.dispersion_a2 != 0 || processing.dispersion_a3 != 0) {
     return InvalidField("processing.dispersion", "is given; it is what is looked for");
   }
-  OCTAVO_ASSIGN_OR_RETURN(search.scan, ResolveReprocess(raw.status, processing));
+  OCTAVO_ASSIGN_OR_RETURN(search.scan, ResolveReprocess(origin, processing));
   SpectralConfig& chain = search.chain = search.scan.chain;
   const auto n = std::ssize(chain.window);
   const double half = 0.5 * static_cast<double>(n);

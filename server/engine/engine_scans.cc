@@ -101,6 +101,7 @@ absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const
     return updated.status();
   }
   OCTAVO_RETURN_IF_ERROR(session->Update(*updated));
+  for (const std::string& warning : updated->warnings) session->Warn(warning);
   return session->Status();
 }
 

@@ -22,6 +22,7 @@ struct ReprocessSpec {
 struct DispersionAutofocusSpec {
   std::string volume;
   Processing processing;
+  bool processing_given = true;  // else that of the scan
   double a2_begin = 0, a2_end = 0, a3_begin = 0, a3_end = 0;
   bool only_a2 = false;
   int64_t ascans = 0, first_bin = 0, bins = 0;
@@ -33,6 +34,7 @@ struct KCalibrationSpec {
   std::string volume;
   int64_t first_record = 0, records = 0;
   Processing processing;
+  bool processing_given = true;  // else that of the scan
   int64_t least_bin = 0, polynomial_degree = 0;
   double edge = 0;
 };

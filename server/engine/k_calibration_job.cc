@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,41 +7,13 @@
 
 #include "gpu/base/status.h"
 #include "gpu/k_calibration.h"
+#include "server/engine/first_records.h"
 #include "server/engine/raw_jobs.h"
 #include "server/engine/raw_records.h"
 #include "server/engine/resolve.h"
 
 namespace octavo::engine {
 namespace {
-
-/// Samples [S] of the chosen channel of a record of the chain (the mean of its raw records) as numbers.
-std::vector<double> SamplesOf(const SpectralConfig& c, const uint8_t* record) {
-  std::vector<double> samples(static_cast<size_t>(c.samples_per_record), 0.0);
-  const int64_t row_bytes = RecordBytes(c) / c.record_average;
-  for (int64_t a = 0; a < c.record_average; ++a, record += row_bytes) {
-    for (int64_t j = 0; j < c.samples_per_record; ++j) {
-      const int64_t i = j * c.channels + c.channel;
-      double value = 0;
-      const auto take = [&](auto element) {
-        std::memcpy(&element, record + i * static_cast<int64_t>(sizeof element), sizeof element);
-        value = static_cast<double>(element);
-      };
-      if (c.packing != math::Packing::kNone) {
-        value = math::ReadPacked12(c.packing, record, i);
-      } else if (c.raw_type == DType::kU8) {
-        take(uint8_t{});
-      } else if (c.raw_type == DType::kI16) {
-        take(int16_t{});
-      } else if (c.raw_type == DType::kF32) {
-        take(float{});
-      } else {
-        take(uint16_t{});
-      }
-      samples[static_cast<size_t>(j)] += value / static_cast<double>(c.record_average);
-    }
-  }
-  return samples;
-}
 
 class KCalibrationWork final : public JobWork {
  public:
@@ -126,7 +97,13 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibration
     return InvalidField(field("records"), absl::StrCat("is ", records, "; allowed 1 to ", std::min<int64_t>(4096, count - spec.first_record)));
   }
   placed = {placed.begin() + spec.first_record, placed.begin() + spec.first_record + records};
-  const Processing& p = spec.processing;
+  // Without a processing the spectrum that the scan itself subtracts.
+  KCalibrationSpec taken = spec;
+  if (const Processing& of_scan = raw.status.origin->spec.processing; !spec.processing_given && of_scan.background == BackgroundMode::kStatic) {
+    taken.processing.background = of_scan.background;
+    taken.processing.background_spectrum = of_scan.background_spectrum;
+  }
+  const Processing& p = taken.processing;
   if (p.background == BackgroundMode::kRolling || p.background == BackgroundMode::kBscan) {
     return InvalidField(field("processing.background.mode"),
                         "is ROLLING or BSCAN: the mean of records of a mirror is its fringe; allowed NONE, STATIC");
@@ -144,7 +121,7 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibration
   if (spec.polynomial_degree != 0) options.polynomial_degree = spec.polynomial_degree;
   if (spec.edge != 0) options.edge = spec.edge;
   if (absl::Status status = CheckOptions(samples, options); !status.ok()) return AtField("k_calibration.", status);
-  return std::make_unique<KCalibrationWork>(std::move(raw), spec, options, std::move(placed));
+  return std::make_unique<KCalibrationWork>(std::move(raw), taken, options, std::move(placed));
 }
 
 }  // namespace octavo::engine

@@ -26,6 +26,7 @@ class ReprocessWork final : public JobWork {
     JobPlan plan;
     AddReprocess(*scan_, device, &plan);
     plan.text = DescribeChain(scan_->chain);
+    plan.warnings = scan_->warnings;
     return plan;
   }
   std::string Parameters() const override { return nlohmann::json{{"volume", raw_.status.name}}.dump(); }

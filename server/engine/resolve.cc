@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
 #include "gpu/spectral_design.h"
 #include "gpu/spectral_span.h"
 #include "server/engine/pattern/plan.h"
+#include "server/engine/processing_doubts.h"
 #include "server/engine/sources.h"
 #include "server/engine/stored_form.h"
 
@@ -160,7 +164,13 @@ void CompareWithFile(ResolvedScan* scan) {
   const auto warn = [&](auto... words) { scan->warnings.push_back(absl::StrCat("The file holds ", holds, " records", words...)); };
   const bool endless = replay->loops == 0, once = replay->loops == 1;
   if (volumes > 0 && holds > volumes * volume) {
-    warn("; the scan takes ", volumes * volume, " of them: ", holds - volumes * volume, " are left out.");
+    const int64_t left_out = holds - volumes * volume;
+    const int64_t record_bytes = scan->spec.acquisition.SourceRecordBytes();
+    const bool header = scan->source.first_differs && left_out <= std::max<int64_t>(1, (int64_t{1} << 20) / record_bytes);
+    warn("; the scan takes ", volumes * volume, " of them: ", left_out, left_out == 1 ? " is left out." : " are left out.",
+         header ? absl::StrCat(" The first record is unlike the next ones: if it is a header, give replay.header_bytes = ",
+                               static_cast<int64_t>(replay->header_bytes) + record_bytes, ".")
+                : "");
   } else if (volumes > 0 && endless && holds < volumes * volume) {
     warn("; the scan takes ", volumes * volume, ": the file is read again from its beginning.");
   } else if (volumes > 0 && !endless && scan->source.total_records < volumes * volume) {
@@ -172,6 +182,22 @@ void CompareWithFile(ResolvedScan* scan) {
   }
 }
 
+// The axes of a file may say how its records stand in B-scans and volumes.
+void CompareShapes(ResolvedScan* scan) {
+  const std::vector<int64_t>& shape = scan->source.file_shape;
+  const Pattern& p = scan->spec.pattern;
+  if (shape.size() < 2 || shape.size() > 3 || p.kind != PatternKind::kRaster || scan->spec.acquisition.record_average > 1) return;
+  const int64_t ascans = shape.back(), bscans = shape[shape.size() - 2];
+  const bool of_volume = shape.size() == 3 || p.volumes == 1;  // else the B-scans of several volumes may stand in one row
+  const bool fits_ascans = ascans == p.ascans_per_bscan || ascans == p.ascans_per_bscan + p.flyback_records;
+  const bool fits_bscans = bscans == p.bscans_per_volume || !of_volume || p.volume_flyback_records > 0;
+  if (fits_ascans && fits_bscans) return;
+  const bool exchanged = ascans == p.bscans_per_volume && bscans == p.ascans_per_bscan;
+  scan->warnings.push_back(absl::StrCat("The file's own shape is ", absl::StrJoin(shape, " x "), " records, B-scans of ", ascans,
+                                        " A-scans; the pattern has ", p.bscans_per_volume, " B-scans of ", p.ascans_per_bscan, " A-scans",
+                                        exchanged ? ": are bscans_per_volume and ascans_per_bscan exchanged?" : "."));
+}
+
 // Which distances of A-scans and B-scans nobody says.
 void NoteAssumed(const Pattern& given, ResolvedScan* scan) {
   const bool extents = IsRaster(given) || given.kind == PatternKind::kLissajous;
@@ -181,9 +207,9 @@ void NoteAssumed(const Pattern& given, ResolvedScan* scan) {
   scan->spacing_assumed[1] = radii || (extents && given.extent_x_mm == 0);
 }
 
-// No scanner goes so far: mostly micrometres that were given as millimetres.
+// No scanner goes so far, and no microscope is so fine: mostly micrometres or metres that were given as millimetres.
 void DoubtExtents(ResolvedScan* scan) {
-  constexpr double kMostMm = 100;
+  constexpr double kMostMm = 100, kLeastPixelUm = 0.2;
   const Pattern& p = scan->spec.pattern;
   const bool extents = IsRaster(p) || p.kind == PatternKind::kLissajous;
   for (const auto& [axis, value] : {std::pair{"x", p.extent_x_mm}, std::pair{"y", p.extent_y_mm}}) {
@@ -191,6 +217,15 @@ void DoubtExtents(ResolvedScan* scan) {
     const std::string what = extents ? absl::StrCat(FieldsOf(p.kind), "extent_", axis, "_mm is ", value)
                                      : absl::StrCat("The pattern goes over ", value, " mm along ", axis);
     scan->warnings.push_back(absl::StrCat(what, ", ", value / 1000, " m. If micrometres are meant: in mm they are a thousandth."));
+  }
+  if (!extents) return;
+  const std::tuple<const char*, double, bool, int64_t> axes[] = {{"x", p.extent_x_mm, scan->spacing_assumed[1], p.ascans_per_bscan},
+                                                                 {"y", p.extent_y_mm, scan->spacing_assumed[0], p.bscans_per_volume}};
+  for (const auto& [axis, value, assumed, places] : axes) {
+    const double pixel_um = value * 1e3 / static_cast<double>(IsRaster(p) ? places : p.ascans_per_bscan);
+    if (assumed || places < 2 || pixel_um >= kLeastPixelUm) continue;
+    scan->warnings.push_back(absl::StrFormat("%sextent_%s_mm is %g, %.3g um from one place to the next. It is in mm: if metres are meant, give %g.",
+                                             FieldsOf(p.kind), axis, value, pixel_um, value * 1e3));
   }
 }
 
@@ -288,7 +323,8 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   }
   if (p.background == BackgroundMode::kRolling) {
     if (p.background_group_records == 0) {  // it waits on the device until it is whole
-      p.background_group_records = std::min({BscanRecords(scan), RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
+      p.background_group_records =
+          std::min({DefaultGroupRecords(BscanRecords(scan), scan.volume_records), RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
     }
     c.background_group_records = p.background_group_records;
     c.background_window_records = p.background_window_records;
@@ -297,12 +333,21 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   std::vector<double> wavelength_nm;
   OCTAVO_RETURN_IF_ERROR(ResolveK(scan, &wavelength_nm));
   const int64_t n = c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
+  if (c.k_index.size() > 1 && c.k_index.front() == c.k_index.back()) {
+    return InvalidField(p.k_mode == KMode::kPolynomial ? "processing.k_linearisation.polynomial" : "processing.k_linearisation.index",
+                        absl::StrCat("gives the same position, ", c.k_index.front(), ", for all ", n, " samples; allowed are positions that ascend"));
+  }
   if (!p.window_values.empty() && p.window != 0) return InvalidField("processing.window_values", "and window are both given; allowed is one");
   OCTAVO_RETURN_IF_ERROR(InRange("processing.window", int64_t{p.window}, 0, 1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
   c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n) : p.window_values;
+  if (std::ssize(p.window_values) == n && std::all_of(p.window_values.begin(), p.window_values.end(), [](float w) { return w == 0; })) {
+    return InvalidField("processing.window_values", absl::StrCat("is 0 at all ", n, " samples; allowed is a window that lets something through"));
+  }
   const bool polynomial = p.dispersion_a2 != 0 || p.dispersion_a3 != 0;
-  if (!std::isfinite(p.dispersion_a2) || !std::isfinite(p.dispersion_a3)) return InvalidField("processing.dispersion", "is not finite");
+  for (const auto& [name, value] : {std::pair{"a2", p.dispersion_a2}, std::pair{"a3", p.dispersion_a3}}) {
+    if (!std::isfinite(value)) return InvalidField(absl::StrCat("processing.dispersion.", name), absl::StrCat("is ", value, "; allowed is a finite number"));
+  }
   if (polynomial && !p.dispersion_phase.empty()) return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
   c.phase_rad = polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
   if (p.fft_length == 0) p.fft_length = n;
@@ -349,7 +394,9 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
                                                                products.slab_end_um, " um of the kept range"));
     }
   }
-  return InRequestWords(SpectralProcessor::Validate(c));
+  OCTAVO_RETURN_IF_ERROR(InRequestWords(SpectralProcessor::Validate(c)));
+  for (std::string& doubt : DoubtsOfProcessing(scan)) scan.warnings.push_back(std::move(doubt));
+  return absl::OkStatus();
 }
 
 absl::Status ResolveRetention(ScanSpec& spec) {
@@ -511,6 +558,7 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (std::holds_alternative<RingSource>(scan.spec.source)) OCTAVO_RETURN_IF_ERROR(ResolveRing(&scan.spec, scan.volume_records));
   scan.warnings.insert(scan.warnings.end(), scan.source.warnings.begin(), scan.source.warnings.end());
   CompareWithFile(&scan);
+  CompareShapes(&scan);
   NoteAssumed(spec.pattern, &scan);
   DoubtExtents(&scan);
   OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
@@ -520,6 +568,17 @@ absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector
   if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
   return scan;
+}
+
+ScanSpec SpecAsTold(const ResolvedScan& scan) {
+  ScanSpec spec = scan.spec;
+  Pattern& p = spec.pattern;
+  const bool extents = IsRaster(p) || p.kind == PatternKind::kLissajous;
+  if (extents && scan.spacing_assumed[0]) p.extent_y_mm = 0;
+  if (extents && scan.spacing_assumed[1]) p.extent_x_mm = 0;
+  if (!extents && scan.spacing_assumed[0]) p.radius_end_mm = 0;
+  if (IsRadial(p) && scan.spacing_assumed[0]) p.radius_begin_mm = 0;
+  return spec;
 }
 
 std::string DescribeSource(const ResolvedScan& scan) {
@@ -556,8 +615,12 @@ std::string DescribeSpacing(const ResolvedScan& scan) {
 absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {
   ResolvedScan scan = current;
   scan.spec.processing = processing;
+  scan.warnings.clear();  // those of the request before
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
+  if (std::string left_out = DescribeLeftOut(current, processing, scan); !left_out.empty()) {
+    scan.warnings.insert(scan.warnings.begin(), std::move(left_out));
+  }
   return scan;
 }
 

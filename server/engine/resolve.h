@@ -31,6 +31,9 @@ struct ResolvedScan {
 /// is allowed. Opens the source's files to look at them, reads no records.
 absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
 
+/// The spec that clients are told, which they may submit again: with the defaults that were filled in, less extents that were assumed.
+ScanSpec SpecAsTold(const ResolvedScan& scan);
+
 /// The source, what it holds as far as that is known, and how many records the scan takes, in words: the first line of the plan.
 std::string DescribeSource(const ResolvedScan& scan);
 
@@ -48,7 +51,8 @@ absl::Status AtField(const std::string& prefix, const absl::Status& status);
 /// are made for this rate.
 double RecordRateHz(const ScanSpec& spec);
 
-/// The same scan with other processing, for raw records that are held: shape and dtype may change.
+/// The same scan with other processing, for raw records that are held: shape and dtype may change. `warnings` are those of the other
+/// processing alone, and what it leaves out of that before.
 absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing);
 
 /// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would change.

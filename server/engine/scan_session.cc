@@ -38,7 +38,7 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
   latest_ = scan_;
   MutexLock lock(status_mutex_);
   status_.name = name_;
-  status_.spec = scan_.spec;
+  status_.spec = SpecAsTold(scan_);
   status_.created = context_.clock->Now();
   status_.device = DeviceName(context_.device_index);
   if (!context_.peers.empty()) status_.spread_devices.push_back(status_.device);

@@ -25,6 +25,7 @@
 #include "server/engine/assembly.h"
 #include "server/engine/block_ring.h"
 #include "server/engine/chain_memory.h"
+#include "server/engine/first_records.h"
 #include "server/engine/frame_pool.h"
 #include "server/engine/ledger.h"
 #include "server/engine/publisher.h"
@@ -328,6 +329,7 @@ class ScanSession {
   int64_t taken_now_ns_ = 0;               // when it was taken from the ring
   const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
   int64_t volumes_stamped_ = 0;
+  std::unique_ptr<FirstRecords> first_records_;  // until the first volume ends
   bool stop_reached_ = false;                                 // no further volume will begin
   std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
 

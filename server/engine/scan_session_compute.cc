@@ -49,6 +49,7 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   auto* raw = raw_[raw_index].as<uint8_t>();
   taken_now_ns_ = item.enqueued_ns;
   const uint8_t* from = part.lent != nullptr ? part.lent : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
+  if (first_records_ != nullptr) first_records_->Take(from, block.first_record, block.records);
   if (!peers_.empty()) {
     OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
     OCTAVO_RETURN_IF_ERROR(StampUpload(block));

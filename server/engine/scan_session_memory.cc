@@ -307,6 +307,7 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
   OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device_.NewEvent());
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
+  first_records_ = std::make_unique<FirstRecords>(scan_.chain);
   OCTAVO_RETURN_IF_ERROR(AllocateAngiogram());
   OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), 0, placement_));
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {

@@ -37,6 +37,7 @@ struct ScanSession::Retiring {
   int64_t enqueued_ns = 0;
   const int64_t *uploaded = nullptr, *processed = nullptr, *on_host = nullptr;  // stamps of a volume
   std::vector<std::shared_ptr<SpectralProcessor>> replaced;
+  std::unique_ptr<FirstRecords> first_records;  // with the first volume: to be looked at
 };
 
 struct ScanSession::VolumeFrameJob {

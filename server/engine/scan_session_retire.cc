@@ -70,6 +70,10 @@ void ScanSession::Retire() {
     // Subscribers have been told; now what may take longer.
     if (item.volume != nullptr) {
       if (status.ok()) DisposeOf(*item.volume);
+      if (item.first_records != nullptr) {
+        if (const std::string doubt = item.first_records->Doubt(); !doubt.empty()) Warn(doubt);
+        item.first_records = nullptr;
+      }
       item.volume->slot = item.volume->raw_slot = nullptr;
       if (now - device_clock_.host_ns > kClockReadNs) {
         if (const auto reading = device_.ReadClock(); reading.ok()) device_clock_ = *reading;
@@ -336,10 +340,11 @@ void ScanSession::Finish() {
     status_.current_fraction = 0;
   }
   if (const ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
+    const int64_t came = std::max(so_far.source.records, so_far.records);
     const std::string why = so_far.source.late_records > 0
                                 ? absl::StrCat(so_far.source.late_records, " records came too late, behind ones of higher numbers, and were left out of ",
-                                               so_far.source.records + so_far.source.late_records)
-                                : absl::StrCat("the source ended, or lost records, after ", so_far.source.records, " records");
+                                               came + so_far.source.late_records)
+                                : absl::StrCat("the source ended, or lost records, after ", came, " records");
     Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: ", why, ". Volume.missing_ascans says which volumes are not complete",
                       so_far.volumes_dropped > 0 ? absl::StrCat("; ", so_far.volumes_dropped, " volumes of which nothing came are not kept.") : "."));
   }

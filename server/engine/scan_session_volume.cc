@@ -185,6 +185,7 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
     scan_ = latest_;
     origin_ = nullptr;
   }
+  if (first_records_ != nullptr) first_records_ = std::make_unique<FirstRecords>(scan_.chain);
   Emit({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
   const auto before = std::span(replaced_).last(lanes);  // keep these until the device has finished with them
   for (size_t l = 0; l < lanes; ++l) {
@@ -258,6 +259,7 @@ absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volu
   item.volume = volume;
   item.acquired = block.acquired;
   item.enqueued_ns = taken_now_ns_;
+  item.first_records = std::move(first_records_);
   item.uploaded = uploaded_now_;
   int64_t* processed = stamps_.as<int64_t>() + stamp_slots_ + volumes_stamped_++ % stamp_slots_;
   item.processed = processed;

@@ -106,6 +106,7 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
     return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed 0 (as fast as possible), and ", kLeastRateHz, " and more"));
   OCTAVO_ASSIGN_OR_RETURN(const storage::RecordFile file, Open(spec, replay, roots));
   OCTAVO_ASSIGN_OR_RETURN(std::vector<std::string> warnings, storage::DoubtsOf(file));
+  OCTAVO_ASSIGN_OR_RETURN(const bool first_differs, storage::FirstRecordDiffers(file));
   return SourceTraits{.samples_per_record = file.samples,
                       .raw_type = file.raw_type,
                       .packing = file.packing,
@@ -113,6 +114,8 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
                       .adc_bits = 0,
                       .total_records = replay.loops == 0 ? 0 : TotalRecords(file.records, replay.loops),
                       .file_records = file.records,
+                      .file_shape = file.shape,
+                      .first_differs = first_differs,
                       .warnings = std::move(warnings),
                       .wavelength_nm = {}};
 }

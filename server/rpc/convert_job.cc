@@ -32,6 +32,7 @@ absl::StatusOr<engine::DispersionAutofocusSpec> Decode(const v1::DispersionAutof
   }
   engine::DispersionAutofocusSpec out{.volume = in.volume(),
                                       .processing = {},
+                                      .processing_given = in.has_processing(),
                                       .a2_begin = in.a2_begin(),
                                       .a2_end = in.a2_end(),
                                       .a3_begin = in.a3_begin(),
@@ -51,6 +52,7 @@ absl::StatusOr<engine::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
                                .first_record = in.first_record(),
                                .records = in.records(),
                                .processing = {},
+                               .processing_given = in.has_processing(),
                                .least_bin = in.least_bin(),
                                .polynomial_degree = in.polynomial_degree(),
                                .edge = in.edge()};
@@ -66,7 +68,7 @@ void Encode(const engine::ReprocessSpec& in, v1::JobSpec* out) {
 void Encode(const engine::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
   auto* out = spec->mutable_dispersion_autofocus();
   out->set_volume(in.volume);
-  EncodeProcessing(in.processing, out->mutable_processing());
+  if (in.processing_given) EncodeProcessing(in.processing, out->mutable_processing());
   out->set_a2_begin(in.a2_begin);
   out->set_a2_end(in.a2_end);
   out->set_a3_begin(in.a3_begin);
@@ -83,7 +85,7 @@ void Encode(const engine::KCalibrationSpec& in, v1::JobSpec* spec) {
   out->set_volume(in.volume);
   out->set_first_record(static_cast<uint32_t>(in.first_record));
   out->set_records(static_cast<uint32_t>(in.records));
-  EncodeProcessing(in.processing, out->mutable_processing());
+  if (in.processing_given) EncodeProcessing(in.processing, out->mutable_processing());
   out->set_least_bin(static_cast<uint32_t>(in.least_bin));
   out->set_polynomial_degree(static_cast<uint32_t>(in.polynomial_degree));
   out->set_edge(in.edge);

@@ -24,7 +24,7 @@ double MeanStep(const std::vector<T>& values, size_t lag) {
 
 bool IsOdd(float v) {
   const float size = std::abs(v);
-  return !std::isfinite(v) || size > 1e12f || (size > 0 && size < 1e-12f);
+  return !std::isfinite(v) || size > 1e12f || (size > 0 && size < 1e-20f);  // watts of a detector may be that few
 }
 
 template <typename T>
@@ -68,6 +68,20 @@ void DoubtBits(const std::vector<T>& values, const RecordForm& form, std::vector
                                  ": give the bits that they have, or leave adc_bits out, which means all ", form.packing == math::Packing::kNone ? 8 * SizeOf(form.raw_type) : 12, "."));
 }
 
+// Whether the parts of `part` values of a record of `record` are alike in the mean over the records, in which the fringes of each go away,
+// and in the mean size of what goes away. Fringes of whole periods repeat in each record as well, but not the light source's spectrum around
+// them. `apart`: the mean distance of values `part` apart, of which means of so many records keep but little.
+template <typename T>
+bool PartsAreAlike(const std::vector<T>& values, size_t record, size_t part, double apart) {
+  constexpr double kMeansAlike = 0.6, kSizesAlike = 1.3;
+  const size_t records = values.size() / record;
+  const double count = static_cast<double>(records);
+  std::vector<double> mean(record, 0.0), size(record, 0.0);
+  for (size_t i = 0; i < records * record; ++i) mean[i % record] += static_cast<double>(values[i]) / count;
+  for (size_t i = 0; i < records * record; ++i) size[i % record] += std::abs(static_cast<double>(values[i]) - mean[i % record]) / count;
+  return MeanStep(mean, part) <= kMeansAlike * apart && MeanStep(size, part) <= kSizesAlike * apart / std::sqrt(count);
+}
+
 // Successive records resemble each other, so values one record apart are closer than values any other distance apart.
 template <typename T>
 void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vector<std::string>* doubts) {
@@ -87,6 +101,7 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vect
     // A part of the given length: if it repeats, both do, about equally well. What is much closer there is a fringe of so many whole periods.
     const bool shorter = r.times == 1;
     if (shorter ? there >= 1.2 * given || kClear * there < given : kClear * there >= given) continue;
+    if (shorter && !PartsAreAlike(values, lag, other, there)) continue;
     // A third of a record further on, similar lengths must differ, or the data have no shape that could tell. Even and odd pixels of a camera
     // may differ in the dark: that is none.
     const size_t further = other + other / 3;

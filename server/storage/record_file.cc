@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,6 +62,8 @@ absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* fil
   OCTAVO_ASSIGN_OR_RETURN(file->samples, SamplesOf(header, asked));
   file->raw_type = asked.packing != math::Packing::kNone ? DType::kU16 : header.dtype;
   file->data_offset = header.data_offset;
+  const bool channels_apart = asked.packing == math::Packing::kNone && asked.channels > 1 && header.shape.back() == asked.channels && header.shape.size() > 1;
+  file->shape.assign(header.shape.begin(), header.shape.end() - (channels_apart ? 2 : 1));
   if (asked.samples != 0 && asked.samples != file->samples) {
     return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", asked.samples, "; the file has ", file->samples));
   }
@@ -101,6 +104,7 @@ std::string RecordText(const RecordFile& file) {
 // How many records there are, and what is left over.
 absl::Status CountRecords(int64_t bytes, bool allow_partial, RecordFile* file) {
   constexpr int64_t kLongestHeader = 1 << 20;
+  const int64_t header = (file->data_offset + bytes) % file->record_bytes;  // behind which there are whole records
   file->records = bytes / file->record_bytes;
   file->partial_bytes = bytes % file->record_bytes;
   const std::string holds = absl::StrCat("'", file->name, "' holds ", bytes, " bytes",
@@ -108,8 +112,8 @@ absl::Status CountRecords(int64_t bytes, bool allow_partial, RecordFile* file) {
   if (file->records == 0) return InvalidField(kField, absl::StrCat(holds, "; a record has ", RecordText(*file)));
   if (file->partial_bytes == 0 || allow_partial) return absl::OkStatus();
   std::string why = ": is the type or the number of samples another one";
-  if (!file->is_npy && file->partial_bytes <= kLongestHeader) {
-    absl::StrAppend(&why, ", is there a header (replay.header_bytes = ", file->data_offset + file->partial_bytes, ")");
+  if (!file->is_npy && header <= kLongestHeader) {
+    absl::StrAppend(&why, header == 0 ? ", is there no header (replay.header_bytes = " : ", is there a header (replay.header_bytes = ", header, ")");
   }
   absl::StrAppend(&why, ", or was the file cut off (replay.allow_partial leaves the last record out)?");
   return InvalidField(kField, absl::StrCat(holds, ": ", file->records, " records of ", RecordText(*file), " and ", file->partial_bytes,
@@ -154,6 +158,29 @@ absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file) {
     doubts.push_back(std::move(doubt));
   }
   return doubts;
+}
+
+absl::StatusOr<bool> FirstRecordDiffers(const RecordFile& file) {
+  constexpr int64_t kLookedAt = 4;
+  if (file.is_npy || file.records < kLookedAt) return false;
+  OCTAVO_ASSIGN_OR_RETURN(const std::string bytes, ReadFrom(file, file.data_offset, kLookedAt * file.record_bytes));
+  const auto size = static_cast<size_t>(file.record_bytes);
+  if (bytes.size() < kLookedAt * size) return false;
+  // How far two records are from each other: the upper bytes of their samples.
+  const size_t stride = file.packing != math::Packing::kNone ? 1 : static_cast<size_t>(SizeOf(file.raw_type));
+  const auto apart = [&](size_t a, size_t b) {
+    double sum = 0;
+    for (size_t i = stride - 1; i < size; i += stride) {
+      sum += std::abs(static_cast<double>(static_cast<uint8_t>(bytes[a * size + i])) - static_cast<double>(static_cast<uint8_t>(bytes[b * size + i])));
+    }
+    return sum;
+  };
+  double others = 0, first = 1e300;
+  for (size_t a = 1; a < kLookedAt; ++a) {
+    first = std::min(first, apart(0, a));
+    for (size_t b = a + 1; b < kLookedAt; ++b) others = std::max(others, apart(a, b));
+  }
+  return first > 3 * others && first > 0;
 }
 
 }  // namespace octavo::storage

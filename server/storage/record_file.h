@@ -32,9 +32,10 @@ struct RecordFile {
   int64_t data_offset = 0, records = 0, samples = 0, channels = 1, record_bytes = 0;
   DType raw_type = DType::kU16;
   math::Packing packing = math::Packing::kNone;
-  int64_t adc_bits = 0;       // as the request says; 0 = it does not
-  int64_t partial_bytes = 0;  // of a last record that is not whole and left out
-  int64_t missing_bytes = 0;  // that an .npy file says it has more: it was cut off
+  int64_t adc_bits = 0;        // as the request says; 0 = it does not
+  std::vector<int64_t> shape;  // of an .npy file, without the axes of a record
+  int64_t partial_bytes = 0;   // of a last record that is not whole and left out
+  int64_t missing_bytes = 0;   // that an .npy file says it has more: it was cut off
 };
 
 /// Looks at a file that is open. InvalidArgument names the field of the scan at fault ("replay.path", "acquisition.samples_per_record", ...),
@@ -44,5 +45,8 @@ absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, boo
 /// What is left out, and what the beginning of a raw file looks like instead of what it is said to be (record_doubts.h); an .npy file says what it
 /// holds.
 absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file);
+
+/// Whether the first record of a raw file is unlike the next ones (text, zeros): as a header would be that is as long as a record.
+absl::StatusOr<bool> FirstRecordDiffers(const RecordFile& file);
 
 }  // namespace octavo::storage

@@ -361,6 +361,219 @@ class Doubts(DaemonTest):
         self.assertIn(f"warning: The file holds {3 * VOLUME} records", result.stdout + result.stderr)
 
 
+def mirror(records, samples=SAMPLES, depth=60.3, seed=2, locked=True, contrast=0.8):
+    """One reflector, a 12-bit camera; locked: the same phase in every record."""
+    random = np.random.default_rng(seed)
+    x = np.arange(samples) / samples
+    phase = np.zeros((records, 1)) if locked else random.uniform(0, 6.28, (records, 1))
+    light = np.exp(-((x - 0.5) / 0.3) ** 2) * (1 + contrast * np.cos(2 * np.pi * depth * x + phase))
+    return np.clip(1500 * light + 100 + random.normal(0, 3, light.shape), 0, 4095).astype("<u2")
+
+
+class Chains(DaemonTest):
+    """Processings that are valid and cannot be meant."""
+
+    def save(self, name, array):
+        array.tofile(os.path.join(self.daemon.root, name))
+        return octavo.replay(name)
+
+    def made(self, source, pattern, quiet=False, **fields):
+        """The scan's end, and its first volume."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if quiet else "ignore")
+            end = self.client.wait(self.client.submit_scan(source, pattern, **{"samples": SAMPLES, **fields}).name)
+        volumes = [v for v in self.client.volumes(end.name) if not v.raw]
+        return end, self.client.read(volumes[0].name)
+
+    def one(self, texts, words):
+        self.assertEqual(len(texts), 1, texts)
+        self.assertIn(words, texts[0])
+
+    def refused(self, processing, field, words):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=SAMPLES, processing=processing)
+        self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, field))
+        self.assertIn(words, caught.exception.message)
+
+    def planned(self, pattern=None, source=None, **processing):
+        return self.client.plan_scan(source or octavo.simulated(1, fast=True), pattern or octavo.raster(16, 8, volumes=1), samples=SAMPLES,
+                                     processing=octavo.processing(**processing))
+
+    def test_few_ascans_a_bscan(self):
+        source = self.save("few.u16", spectra(2 * 240).astype("<u2"))
+        for ascans, group in ((1, 64), (3, 66), (7, 70), (8, 8), (16, 16)):
+            pattern = octavo.raster(ascans, 240 // ascans, volumes=2 if ascans != 7 else 1)
+            end, voxels = self.made(source, pattern)
+            self.assertIn(f"of each group of {group} records the mean of the group", end.plan)
+            self.assertEqual([w for w in end.warnings if "background" in w], [])
+            self.assertGreater(voxels[:3].astype(float).std(), 100, f"{ascans} A-scans a B-scan")
+        self.assertIn("of each group of 5 records", self.planned(octavo.raster(1, 5, volumes=1)).plan)
+        self.one(self.planned(octavo.raster(1, 5, volumes=1)).warnings, "the mean of only 5 records")
+        self.one(self.planned(octavo.raster(1, 1, volumes=1)).warnings, "the background of a record is the record itself")
+        self.one(self.planned(group_records=1).warnings, "the background of a record is the record itself")
+        self.one(self.planned(octavo.raster(4, 8, volumes=1), background="bscan").warnings, "the mean of only 4 records")
+        self.assertEqual(list(self.planned(group_records=1, window_records=64).warnings), [])
+        end, voxels = self.made(source, octavo.raster(1, 240, volumes=1), processing=octavo.processing(group_records=1))
+        self.assertEqual((voxels.min(), voxels.max()), (voxels[0, 0, 0],) * 2)
+        self.assertIn("nothing is left of it", end.warnings[1])
+
+    def test_a_mirror_that_the_background_takes_away(self):
+        pattern = octavo.raster(40, 4, volumes=2)
+        source = self.save("mirror.u16", mirror(320))
+        self.one(self.made(source, pattern)[0].warnings, "The fringes of the first 40 records are the same in all of them (a reflector at bin 60)")
+        self.one(self.made(source, pattern, processing=octavo.processing(background="bscan"))[0].warnings, "give processing.background NONE, or STATIC")
+        for background in ("none", np.full(SAMPLES, 100.0)):
+            end, voxels = self.made(source, pattern, quiet=True, processing=octavo.processing(background=background))
+            self.assertEqual((list(end.warnings), int(voxels[0, 0, 20:].argmax()) + 20), ([], 60))
+        self.assertEqual(list(self.made(self.save("moves.u16", mirror(320, locked=False)), pattern, quiet=True)[0].warnings), [])
+        same = np.broadcast_to(mirror(1), (320, SAMPLES))
+        self.one(self.made(self.save("same.u16", same), pattern)[0].warnings, "The first 40 records are the same, sample for sample")
+        # Beside what moves, what stands still is what a background is for; and noise is no sample.
+        both = (mirror(320) + spectra(320) * 0.1).astype("<u2")
+        self.assertEqual(list(self.made(self.save("both.u16", both), pattern, quiet=True)[0].warnings), [])
+        dark = np.random.default_rng(3).normal(300, 4, (320, SAMPLES)).astype("<u2")
+        self.assertEqual(list(self.made(self.save("dark.u16", dark), pattern, quiet=True)[0].warnings), [])
+        for seed in range(3):
+            self.assertEqual(list(self.made(octavo.simulated(seed, fast=True), pattern, quiet=True)[0].warnings), [])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scan = self.client.submit_scan(octavo.push(), octavo.raster(40, 4, volumes=1), samples=SAMPLES)
+            for first in range(0, 160, 10):
+                self.client.push(scan.name, [(first, mirror(160)[first:first + 10])], end=first == 150)
+            self.one(self.client.wait(scan.name).warnings, "The fringes of the first 40 records are the same")
+
+    def test_what_another_processing_leaves_out(self):
+        lengths = np.linspace(800, 880, SAMPLES)
+        had = octavo.processing(wavelength_nm=lengths, a2=2e-4, window="gauss", value="magnitude", background="none")
+        raws = self.made(self.save("chain.u16", spectra(128).astype("<u2")), octavo.raster(16, 8, volumes=1), processing=had, retention=dict(hold_raw=True))[0]
+        (raw,) = (v.name for v in self.client.volumes(raws.name) if v.raw)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            def job(work):
+                done = self.client.wait_job(self.client.submit_job(work).name)
+                self.assertEqual(list(self.client.plan_job(work).warnings), list(done.warnings)[:len(self.client.plan_job(work).warnings)])
+                return done
+            self.assertEqual(list(job(octavo.reprocess(raw, had)).warnings), [])
+            self.one(job(octavo.reprocess(raw, octavo.processing(a2=1e-4, background="none", window="hann"))).warnings,
+                     "leaves out what that had: k-linearisation (now none), an axial spacing of 4.383 um (now not known)")
+            self.one(job(octavo.reprocess(raw)).warnings, "dispersion a2 = 0.0002, a3 = 0 (now none), window GAUSS (now HANN), background NONE (now ROLLING)")
+            self.assertEqual(list(job(octavo.reprocess(raw, octavo.processing(k="none", a2=1e-4, background="none", window="gauss",
+                                                                              axial_spacing_um=4))).warnings), [])
+            found = job(octavo.dispersion_autofocus(raw, only_a2=True))
+            self.assertIn("processing: as that of the scan, less its dispersion", found.plan)
+            self.assertFalse([w for w in found.warnings if "leaves out" in w])
+            other = job(octavo.dispersion_autofocus(raw, octavo.processing(wavelength_nm=lengths, window="gauss", background="none"), only_a2=True))
+            self.assertEqual(other.dispersion.a2, found.dispersion.a2)
+            without = job(octavo.dispersion_autofocus(raw, octavo.processing(window="gauss", background="none"), only_a2=True))
+            self.assertIn("k-linearisation (now none)", without.warnings[0])
+            self.assertNotIn("dispersion", without.warnings[0])
+            scan = self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=2), samples=SAMPLES, processing=had)
+            updated = self.client.update_scan(scan.name, octavo.processing(a2=1e-5, value="magnitude"))
+            self.assertIn("k-linearisation (now none)", updated.warnings[0])
+            self.assertEqual(self.client.update_scan(scan.name, had).warnings, updated.warnings)
+            self.client.cancel(scan.name)
+
+    def test_a_search_that_ends_at_its_end(self):
+        x = np.arange(SAMPLES)
+        blurred = np.random.default_rng(1).uniform(0, 6.28, (128, 1)) + 2 * np.pi * 60.3 * x / SAMPLES + 5e-4 * (x - SAMPLES / 2) ** 2
+        raw = (np.exp(-((x / SAMPLES - 0.5) / 0.3) ** 2) * (1000 + 500 * np.cos(blurred))).astype("<u2")
+        end = self.made(self.save("blurred.u16", raw), octavo.raster(16, 8, volumes=1), retention=dict(hold_raw=True))[0]
+        (held,) = (v.name for v in self.client.volumes(end.name) if v.raw)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wide = self.client.wait_job(self.client.submit_job(octavo.dispersion_autofocus(held, only_a2=True)).name)
+            self.assertAlmostEqual(abs(wide.dispersion.a2), 5e-4, delta=2e-5)
+            self.assertEqual(list(wide.warnings), [])
+            sign = np.sign(wide.dispersion.a2)
+            narrow = octavo.dispersion_autofocus(held, only_a2=True, a2=sorted((0, sign * 4e-4)))
+            self.one(self.client.wait_job(self.client.submit_job(narrow).name).warnings, "The sharpest a2 lies at the end of the range")
+
+    def test_dispersion_that_cannot_be_meant(self):
+        for given, words in ((dict(a2=84), "processing.dispersion.a2 is 84 rad per sample^2"), (dict(a2=0.84), "a2 is 0.84"),
+                             (dict(a3=5), "processing.dispersion.a3 is 5 rad per sample^3"),
+                             (dict(phase=np.linspace(0, 1e6, SAMPLES)), "processing.dispersion.phase goes up to")):
+            self.one(self.planned(**given).warnings, words)
+        self.assertEqual(len(self.planned(a2=1, a3=1).warnings), 2)
+        d = np.arange(SAMPLES) - SAMPLES / 2
+        for given in (dict(a2=2e-3), dict(a3=1e-5), dict(phase=5e-3 * d ** 2), dict(phase=np.angle(np.exp(5e-3j * d ** 2)))):
+            self.assertEqual(list(self.planned(**given).warnings), [])
+        self.assertIn("with a dispersion phase of 0 to 32.8 rad, by at most 0.51 rad from one sample to the next", self.planned(a2=2e-3).plan)
+
+    def test_windows_and_positions_of_nothing(self):
+        self.refused(octavo.processing(window=np.zeros(SAMPLES)), "processing.window_values", "is 0 at all 256 samples")
+        self.refused(octavo.processing(polynomial=[5.0]), "processing.k_linearisation.polynomial", "gives the same position, 5, for all 256 samples")
+        self.refused(octavo.processing(k=np.full(SAMPLES, 7.0)), "processing.k_linearisation.index", "gives the same position, 7")
+        self.refused(octavo.processing(a2=float("inf")), "processing.dispersion.a2", "is inf")
+        self.one(self.planned(window=-np.hanning(SAMPLES)).warnings, "values below 0, the least -")
+        flat_top = 0.2156 - 0.4166 * np.cos(np.linspace(0, 2 * np.pi, SAMPLES)) + 0.2773 * np.cos(np.linspace(0, 4 * np.pi, SAMPLES))
+        self.assertEqual(list(self.planned(window=np.clip(flat_top, -0.001, 1)).warnings), [])
+
+    def test_distances_of_metres(self):
+        metres = octavo.raster(48, 20, volumes=1, extent_x_mm=0.0048, extent_y_mm=0.002)
+        x, y = self.planned(metres).warnings
+        self.assertIn("pattern.raster.extent_x_mm is 0.0048, 0.1 um from one place to the next. It is in mm: if metres are meant, give 4.8", x)
+        self.assertIn("pattern.raster.extent_y_mm is 0.002", y)
+        self.assertEqual(list(self.planned(octavo.raster(512, 512, volumes=1, extent_x_mm=0.15, extent_y_mm=0.15)).warnings), [])
+        self.one(self.planned(axial_spacing_um=4e-6).warnings, "if metres are meant, give 4.")
+        self.one(self.planned(axial_spacing_um=0.004).warnings, "if millimetres are meant, give 4;")
+        self.assertEqual(list(self.planned(axial_spacing_um=0.04, fft_length=8 * SAMPLES).warnings), [])
+
+    def test_what_was_assumed_is_not_told_as_given(self):
+        first = self.made(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1, extent_x_mm=2))[0]
+        again = self.client.plan_scan(first.spec)
+        for plan in (first.plan, again.plan):
+            self.assertIn("spacing: y 1 um, x 125 um, z", plan)
+            self.assertIn("(y: assumed, the request does not say the extent)", plan)
+        for shape in (octavo.radial(16, 8, volumes=1), octavo.spiral(16, 8, volumes=1), octavo.lissajous(16, 8, volumes=1)):
+            first = self.made(octavo.simulated(1, fast=True), shape)[0]
+            self.assertIn("(y, x: assumed", first.plan)
+            lines = [next(line for line in plan.splitlines() if line.startswith("spacing")) for plan in (first.plan, self.client.plan_scan(first.spec).plan)]
+            self.assertEqual(*lines)
+
+    def test_files_whose_shape_is_another(self):
+        raw = spectra(2 * 20 * 48).astype("<u2")
+
+        def told(shape, pattern, **fields):
+            np.save(os.path.join(self.daemon.root, "shape.npy"), raw[:np.prod(shape)].reshape(*shape, SAMPLES))
+            return self.client.plan_scan(octavo.replay("shape.npy"), pattern, **fields).warnings
+
+        right, exchanged = octavo.raster(48, 20, volumes=2), octavo.raster(20, 48, volumes=2)
+        for shape in ((2, 20, 48), (40, 48), (1920,)):
+            self.assertEqual(list(told(shape, right)), [])
+        self.one(told((2, 20, 48), exchanged), "2 x 20 x 48 records, B-scans of 48 A-scans; the pattern has 48 B-scans of 20 A-scans: are bscans_per_volume")
+        self.one(told((20, 48), octavo.raster(20, 48, volumes=1)), "exchanged?")
+        self.one(told((2, 20, 48), octavo.raster(24, 40, volumes=2)), "the pattern has 40 B-scans of 24 A-scans.")
+        self.assertEqual(list(told((2, 20, 48), octavo.raster(46, 20, volumes=2, flyback_records=2))), [])
+
+    def test_a_replay_that_ends_early_says_after_how_many_records(self):
+        end = self.made(self.save("early.u16", spectra(200).astype("<u2")), octavo.raster(16, 8, volumes=2))[0]
+        self.assertIn("56 A-scans of the scan's volumes are missing: the source ended, or lost records, after 200 records", end.warnings[-1])
+
+    def test_headers_of_another_length(self):
+        data = spectra(128).astype("<u2").tobytes()
+        pattern = octavo.raster(16, 8, volumes=1)
+
+        def plan(contents, header_bytes=0):
+            with open(os.path.join(self.daemon.root, "header.raw"), "wb") as file:
+                file.write(contents)
+            return self.client.plan_scan(octavo.replay("header.raw", header_bytes=header_bytes), pattern, samples=SAMPLES).warnings
+
+        for header, given, fits in ((0, 100, 0), (64, 100, 64), (64, 0, 64)):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                plan(bytes(header) + data, given)
+            self.assertIn(f"(replay.header_bytes = {fits})", caught.exception.message)
+        for header in (bytes(2 * SAMPLES), (b"CAMERA 1 " * 60)[:2 * SAMPLES]):
+            self.one(plan(header + data), f"if it is a header, give replay.header_bytes = {2 * SAMPLES}.")
+            self.assertEqual(list(plan(header + data, 2 * SAMPLES)), [])
+        self.one(plan(data + data[:2 * SAMPLES]), "1 is left out.")
+        self.assertNotIn("header", plan(data + data[:2 * SAMPLES])[0])
+
+    def test_fringes_of_whole_periods(self):
+        for depth in (32, 50, 64, 100, 128):
+            source = self.save("periods.u16", mirror(64, samples=1024, depth=depth, locked=False))
+            self.assertEqual(list(self.client.plan_scan(source, octavo.raster(32, 2, volumes=1), samples=1024).warnings), [], depth)
+
+
 class Tomograms(DaemonTest):
     COLUMNS, ROWS, ANGLES = 64, 2, 60
 

@@ -142,7 +142,7 @@ std::vector<Bad> BadSpecs() {
          s.processing.window = 1;
          s.processing.window_values.assign(1024, 1.0f);
        }},
-      {"processing.dispersion", [](ScanSpec& s) { s.processing.dispersion_a2 = kNan; }},
+      {"processing.dispersion.a2", [](ScanSpec& s) { s.processing.dispersion_a2 = kNan; }},
       {"processing.dispersion.phase", [](ScanSpec& s) { s.processing.dispersion_phase = {1}; }},
       {"processing.dispersion.phase",
        [](ScanSpec& s) {

@@ -313,6 +313,35 @@ TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
   }
 }
 
+// One mirror at a depth whose fringe has whole periods in a part of the record; the light source's spectrum around it.
+TEST_F(RecordDoubtsTest, FringesOfWholePeriodsAreNoShorterRecords) {
+  std::normal_distribution<double> noise(0, 3);
+  for (int trial = 0; trial < 60; ++trial) {
+    const int64_t samples = trial % 2 == 0 ? 1024 : 2048, periods = samples / 64 * scenes_.Whole(2, 26);
+    const double contrast = scenes_.Between(0.2, 0.95), width = scenes_.Between(0.15, 0.45);
+    const bool locked = trial % 3 == 0, balanced = trial % 4 == 1;  // balanced detection sees the fringes alone
+    std::string bytes;
+    for (int64_t r = 0; r < 64; ++r) {
+      const double phase = locked && !balanced ? 0 : scenes_.Between(0, 6.283);
+      for (int64_t j = 0; j < samples; ++j) {
+        const double x = static_cast<double>(j) / static_cast<double>(samples), d = (x - 0.5) / width;
+        const double fringe = contrast * std::cos(6.283185307 * static_cast<double>(periods) * x + phase);
+        const double light = balanced ? 1500 * std::exp(-d * d) * fringe : 1500 * std::exp(-d * d) * (1 + fringe) + 100;
+        Append(static_cast<uint16_t>(static_cast<int16_t>(std::clamp(light + noise(scenes_.random()), balanced ? -4095.0 : 0.0, 4095.0))), false, &bytes);
+      }
+    }
+    EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = balanced ? DType::kI16 : DType::kU16, .samples = samples}), IsEmpty())
+        << samples << (balanced ? " balanced samples, " : " samples, ") << periods << " periods, contrast " << contrast << ", width " << width;
+  }
+}
+
+TEST_F(RecordDoubtsTest, SmallAndLargeFloatsAreNotDoubted) {
+  for (const double unit : {1e-18, 1e-15, 1e-12, 1e-9, 1e6, 1e9, 1e11}) {
+    const Scene scene = scenes_.Spectra(1, 512, 64);
+    EXPECT_THAT(FindRecordDoubts(Writer{.reading = Reading::kF32, .bits = 16, .unit = unit}.Bytes(scene), FormOf(Reading::kF32, 512)), IsEmpty()) << unit;
+  }
+}
+
 TEST_F(RecordDoubtsTest, NothingButZerosIsTold) {
   for (const Reading reading : kRawTypes) {
     EXPECT_THAT(FindRecordDoubts(std::string(100'000, '\0'), FormOf(reading, 1000)), ElementsAre(HasSubstr("first 100000 bytes are all 0")));
