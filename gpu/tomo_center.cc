@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
 #include "gpu/ops.h"
@@ -51,7 +53,10 @@ absl::Status Check(const CenterConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Within("tolerance", c.tolerance, c.tolerance >= 0.01 && c.tolerance <= 1, "0.01 to 1"));
   if (c.method == CenterMethod::kEntropy) return OneHalfTurn(c.angles_rad).status();
   if (!Directions(c.angles_rad).Opposites(/*neighbours=*/2, /*most=*/1).empty()) return absl::OkStatus();
-  return InvalidField("angles_rad", "has no projections half a turn apart, nor ends that are a step less than that apart");
+  const auto [least, most] = std::minmax_element(c.angles_rad.begin(), c.angles_rad.end());
+  return InvalidField("angles_rad", absl::StrFormat("has %d angles over %.2f degrees, but no projections half a turn apart, nor ends that are a step less "
+                                                    "than that apart; allowed are such that have them",
+                                                    c.angles_rad.size(), (*most - *least) * 180 / std::numbers::pi));
 }
 
 }  // namespace

@@ -132,6 +132,7 @@ BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detect
 
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
   constexpr double kWide = 8;     // usual gaps
+  constexpr double kMissing = 13 * kPi / 180;  // a wider one is better left out: its ends would draw streaks
   constexpr double kEven = 1e-3;  // relative: angles in files are rounded
   const size_t count = angles_rad.size();
   const double even = kPi / static_cast<double>(count);
@@ -158,7 +159,12 @@ std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
   std::vector<double> sorted = gaps;
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(places / 2), sorted.end());
   const double usual = sorted[places / 2];
-  for (double& gap : gaps) gap = gap > kWide * usual ? usual : gap;
+  bool missing = false;
+  for (double& gap : gaps) {
+    if (gap <= std::max(kWide * usual, kMissing)) continue;
+    gap = usual;
+    missing = true;
+  }
   std::vector<double> weights(count);
   bool all_even = true;
   for (size_t g = 0; g < groups; ++g) {
@@ -170,6 +176,10 @@ std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
     all_even = all_even && std::abs(weight - even) <= kEven * even;
   }
   if (all_even) std::fill(weights.begin(), weights.end(), even);
+  // What is left counts for what is missing: the level stays.
+  if (const double sum = std::accumulate(weights.begin(), weights.end(), 0.0); missing && sum > 0) {
+    for (double& weight : weights) weight *= kPi / sum;
+  }
   return weights;
 }
 

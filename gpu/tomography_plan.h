@@ -38,8 +38,8 @@ struct BoundingEnds {
 BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors, double center);
 
 /// What each projection of fbp counts for: the part of the half turn of directions that lies nearest to its own, in radians. Projections of one
-/// direction share, and so do those half a turn apart. What nobody looked along, a gap of more than eight usual ones, counts as a usual gap: its
-/// neighbours know no more of it than others. Angles that stand evenly (to a thousandth) have the same
+/// direction share, and so do those half a turn apart. What nobody looked along, a gap of more than eight usual ones and of more than 13 degrees, has no
+/// neighbours that know more of it than others: all make up for it, and the weights are half a turn together. Angles that stand evenly (to a thousandth) have the same
 /// weight, to the last bit.
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad);
 

@@ -126,9 +126,25 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   }
 }
 
+// Where the result cannot go is told before it is made. False where it cannot.
+bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
+  v1::CommitVolumeRequest request;
+  request.set_check_only(true);
+  *request.mutable_options() = options;
+  const auto context = session.Context();
+  auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(context.get(), request);
+  v1::CommitProgress step;
+  while (reader->Read(&step)) {}
+  const grpc::Status status = reader->Finish();
+  return status.error_code() == grpc::StatusCode::NOT_FOUND || Check(session, status);  // servers that know no checks look for a volume
+}
+
 void Run(Session& session, const ReconFlags& flags) {
   v1::JobSpec spec = flags.Spec();
-  const bool commits = flags.Commit().has_value();  // refuses what it does not know before anything is done
+  const std::optional<v1::CommitOptions> commit = flags.Commit();  // refuses what it does not know before anything is done
+  const bool commits = commit.has_value();
+  if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json) std::cerr << "octavo: " << chosen << "\n";
+  if (commits && !CanBeWritten(session, *commit)) return;
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
   if (asked.plan) {

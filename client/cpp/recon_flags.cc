@@ -119,7 +119,7 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "write a slice as a picture; with --try-centers all of them (default centers.png). Without -o the server keeps nothing");
   app->add_option("--slice", slice_, "of --png; default: the middle one")->needs("--png");
   app->add_option("--algorithm", algorithm_, "fbp (default) | sirt | mlem | cgls")->check(OneAlgorithm());
-  app->add_option("--iterations", iterations_, "sirt, mlem, cgls: default 1");
+  app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20");
   app->add_option("--center", center_,
                   "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | phase; default: the file's, else the middle");
   app->add_option("--center-row", row_, "row of the detector that the search looks at; auto, pairs and phase look at up to 16 from it on");
@@ -312,6 +312,14 @@ v1::JobSpec ReconFlags::Spec() const {
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
   return spec;
+}
+
+std::string ReconFlags::ChosenIterations() const {
+  const v1::JobSpec spec = Spec();
+  const Options& options = spec.tomography().reconstruction();
+  if (options.iterations() != 0 || options.algorithm() == Options::FBP || options.algorithm() == Options::ALGORITHM_UNSPECIFIED) return "";
+  const bool cgls = options.algorithm() == Options::CGLS;
+  return absl::StrCat("--iterations is not given: ", cgls ? 20 : 100, ", as is usual with ", NameOf(options.algorithm()));
 }
 
 std::optional<v1::CommitOptions> ReconFlags::Commit() const {

@@ -21,6 +21,8 @@ class ReconFlags {
   /// The job that the flags ask for, on top of --json-spec. Throws CLI::ValidationError for flags that say nothing beside the others.
   v1::JobSpec Spec() const;
   /// What --output asks for; nothing if it is not given.
+  /// What the server chooses, in words; empty where it has nothing to choose.
+  std::string ChosenIterations() const;
   std::optional<v1::CommitOptions> Commit() const;
 
   const JobFlags& job() const { return job_; }

@@ -118,7 +118,7 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--poly", poly_, "coefficients for --k poly")->delimiter(',');
   AddWord<v1::Interpolation>(app, "--interp", interp_, "of the k-linearisation, default cubic: ");
   app->add_option("--background", background_, "none | rolling | bscan; default rolling")->check(OneOf({"none", "rolling", "bscan"}));
-  app->add_option("--group-records", group_records_, "rolling background: records that have one; 0 = a B-scan with its flyback");
+  app->add_option("--group-records", group_records_, "rolling background: records that have one; 0 = a B-scan with its flyback, or as many B-scans as have 64 records where one has fewer than 8");
   app->add_option("--window-records", window_records_, "rolling background: records that it is the mean of; 0 = the group");
   AddWord<v1::Processing::FixedPatternNoise>(app, "--fixed-pattern-noise", fixed_pattern_, "subtract that of each B-scan, default keep: ");
   app->add_option("--depth", depth_, "depth samples kept; 0 = half the transform");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -173,6 +174,14 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
     return begun;
   }
   return handle;
+}
+
+absl::Status Committer::Check(const CommitOptions& options) const {
+  VolumeStatus unknown;
+  unknown.title = "title";
+  OCTAVO_ASSIGN_OR_RETURN(const std::string destination, ExpandDestination(options.destination, unknown));
+  if (absl::StrContains(options.destination, "{")) return storage::ResolveDestination(context_.storage->roots(), destination).status();
+  return context_.storage->Check(destination, options.writer);
 }
 
 absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(const std::string& name, const std::string& request_id,

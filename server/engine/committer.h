@@ -43,6 +43,7 @@ class Committer {
   /// As Engine::CommitVolume; `asked`: by a client (VolumeStore::BeginCommit).
   absl::StatusOr<std::shared_ptr<Handle>> Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                  CommitCallbacks callbacks, const ClientVerb* asked = nullptr);
+  absl::Status Check(const CommitOptions& options) const;  // as Engine::CheckCommit
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
   void CancelAll();

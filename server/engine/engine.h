@@ -153,6 +153,9 @@ class Engine {
   virtual absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                                CommitCallbacks callbacks, const std::string& lease_token = "") = 0;
 
+  /// Whether a commit with these options would be refused for its destination, before there is a volume.
+  virtual absl::Status CheckCommit(const CommitOptions& options) = 0;
+
   // -- clients
   /// ResourceExhausted (SESSIONS).
   virtual absl::StatusOr<ClientSessions::Opened> OpenSession(const std::string& client) = 0;

@@ -74,6 +74,7 @@ class EngineImpl final : public Engine {
   BufferStore& buffers() override { return *buffers_; }
   absl::StatusOr<std::shared_ptr<Handle>> CommitVolume(const std::string& name, const CommitOptions& options, const std::string& request_id,
                                                        CommitCallbacks callbacks, const std::string& lease_token) override;
+  absl::Status CheckCommit(const CommitOptions& options) override { return committer_.Check(options); }
 
   // -- clients
   absl::StatusOr<ClientSessions::Opened> OpenSession(const std::string& client) override { return sessions_of_clients_.Open(client); }

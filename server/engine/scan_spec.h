@@ -116,7 +116,7 @@ enum class FixedPatternNoise : uint8_t { kDefault = 0, kKeep = 1, kMean = 2, kQu
 struct Processing {
   BackgroundMode background = BackgroundMode::kDefault;
   std::vector<float> background_spectrum;
-  int64_t background_group_records = 0;   // 0 = a B-scan with its flyback
+  int64_t background_group_records = 0;   // 0 = a B-scan with its flyback, or as many as have 64 records
   int64_t background_window_records = 0;  // 0 = the group
   KMode k_mode = KMode::kDefault;
   std::vector<double> k_index;

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
@@ -40,7 +41,9 @@ std::vector<std::string> DoubtsOf(const OverlapResult& overlap, const OverlapCon
 }
 
 absl::Status AtAxisField(const absl::Status& status) {
-  return AtField(absl::StartsWith(InfoOf(status).field, "angles_rad") ? "tomography." : "tomography.center.", status);
+  if (!absl::StartsWith(InfoOf(status).field, "angles_rad")) return AtField("tomography.center.", status);
+  const std::string advice = ". Give the axis in center.pixels, or look at a few with try_centers";
+  return AtField("tomography.", WithInfo(absl::Status(status.code(), absl::StrCat(status.message(), advice)), InfoOf(status)));
 }
 
 AxisRemarks RemarksOn(const AxisResult& axis, double begin, double end, double span_rad) {

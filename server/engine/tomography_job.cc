@@ -16,6 +16,7 @@
 #include "server/engine/tomography_layout.h"
 #include "server/engine/tomography_plausible.h"
 #include "server/engine/tomography_run.h"
+#include "server/engine/tomography_values.h"
 #include "server/engine/volume_store.h"
 
 namespace octavo::engine {
@@ -66,7 +67,7 @@ class TomographyWork final : public JobWork {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
     // Read once for the search of the axis and all batches.
     std::string note;
-    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find || chosen.memory.support > 1;
+    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find || layout_.check_slices() > 0 || chosen.memory.support > 1;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -218,6 +219,7 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec
   if (input != nullptr) {
     if (const auto exchanged = FindExchangedFields(spec, *input)) return *exchanged;
     if (const auto none = FindNoTransmission(spec, *input)) doubts.warnings.push_back(*none);
+    for (std::string& odd : FindOddValues(spec, *input)) doubts.warnings.push_back(std::move(odd));
   }
   // Last, when nothing else can fail: it takes host memory.
   if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {

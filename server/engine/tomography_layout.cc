@@ -105,6 +105,20 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
   if (spec.center.row.has_value()) {
     OCTAVO_ASSIGN_OR_RETURN(l.center_slice_, slice_of(*spec.center.row, "center.row"));
   }
+  const bool searched = spec.center.search_begin < spec.center.search_end;
+  if (l.stitched()) {
+    const std::string instead = "with stitching, where the overlap says where the axis is: give stitching.overlap, 0 = it is found";
+    if (!spec.center.pixels.empty()) return InvalidField("tomography.center.pixels", absl::StrCat("is given ", instead));
+    if (spec.center.find) return InvalidField("tomography.center.method", absl::StrCat("is given ", instead));
+    if (searched) return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is given ", instead));
+  }
+  if (!spec.center.find && searched) {
+    return InvalidField("tomography.center.search_begin", "to search_end is given without a search; allowed with center.method");
+  }
+  if (!spec.center.find && !l.overlap_unknown_ && spec.center.fail_on_doubt) {
+    return InvalidField("tomography.center.on_doubt",
+                        "is FAIL without a search that could be in doubt; allowed with center.method, or with stitching whose overlap is found");
+  }
   if (spec.try_centers.has_value()) {
     if (l.stitched()) return InvalidField("tomography.try_centers", "is given with stitching, where the overlap says where the axis is");
     if (spec.center.find) return InvalidField("tomography.try_centers", "is given together with center.method; allowed is one of them");
@@ -285,6 +299,21 @@ int64_t TomographyLayout::search_slices() const {
   return spec_->center.find && of_pairs && tried_.empty() ? std::min<int64_t>(slices_ - center_slice_, 16) : 1;
 }
 
+int64_t TomographyLayout::check_slices() const {
+  constexpr int64_t kChecked = 4, kLeastColumns = 32;
+  const bool looks = !spec_->center.find && !stitched() && tried_.empty() && spec_->reconstruction.form != TomographyForm::kTomopy;
+  return looks && detectors_ >= kLeastColumns ? std::min(slices_ - center_slice_, kChecked) : 0;
+}
+
+AxisConfig TomographyLayout::AxisCheck(int64_t slices) const {
+  AxisConfig axis = AxisSearch(slices);
+  axis.automatic = true;
+  axis.search.method = CenterMethod::kPairs;
+  axis.search.search_max = 0.5 * static_cast<double>(detectors_ - 1);
+  axis.search.search_min = -axis.search.search_max;
+  return axis;
+}
+
 std::string TomographyLayout::Text() const {
   static constexpr const char* kAlgorithms[] = {"SIRT", "MLEM", "CGLS", "FBP"};
   static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation", "opposite projections"};
@@ -384,8 +413,9 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   if (!spec.initial_volume.empty()) m.initial = slices * layout.image_bytes();
   if (previews) m.preview = layout.image_bytes();
   // The search has raw data, fields and sinograms of its own; it is over before the batches begin, but its memory is small.
-  if (!tries && (spec.center.find || layout.overlap_unknown())) {
-    const int64_t n = layout.search_slices();
+  const bool checks = layout.check_slices() > 0;
+  if (!tries && (spec.center.find || layout.overlap_unknown() || checks)) {
+    const int64_t n = checks ? layout.check_slices() : layout.search_slices();
     const BatchRows looked = layout.RowsOf(layout.center_slice(), n);
     OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one, layout.PreparedFor(looked, layout.overlap_unknown()));
     OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare, at(Preparer::DeviceBytes(layout.PrepareFor(looked, layout.overlap_unknown()), device)));
@@ -393,9 +423,9 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
     if (layout.overlap_unknown()) {
       OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
     } else {
-      const auto bytes = FindAxisBytes(layout.AxisSearch(one.slices), device);
-      if (!bytes.ok()) return AtAxisField(bytes.status());
-      find = *bytes;
+      const auto bytes = FindAxisBytes(checks ? layout.AxisCheck(one.slices) : layout.AxisSearch(one.slices), device);
+      if (!bytes.ok() && !checks) return AtAxisField(bytes.status());
+      find = bytes.value_or(0);  // of scans that say nothing of their axis, none is checked
     }
     m.search = std::max<int64_t>(0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 + find -
                                         (m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images));

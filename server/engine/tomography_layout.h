@@ -76,6 +76,9 @@ class TomographyLayout {
   /// Of TomographyLayout::Sparse, whose columns are joined to nothing: where the axis at `center` (of ReconstructFor's columns) is.
   double UnjoinedCenter(double center) const;
   int64_t search_slices() const;  // that the search looks at
+  /// Whether an axis that nobody looks for is compared with what a few slices say of it, and with how many; 0 = it is not.
+  int64_t check_slices() const;
+  AxisConfig AxisCheck(int64_t slices) const;
 
   /// The steps in words, one a line.
   std::string Text() const;

@@ -69,6 +69,11 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
                             : std::holds_alternative<ProjectionFileSpec>(spec.input) ? "tomography.file.angle_unit"
                                                                                      : "tomography.push";
   const std::vector<double> used = SelectedAngles(spec, info);
+  constexpr size_t kTooFew = 5;
+  if (used.size() < kTooFew && !used.empty()) {
+    out->warnings.push_back(absl::StrCat(used.size() == 1 ? "There is only 1 projection" : absl::StrCat("There are only ", used.size(), " projections"),
+                                         ": too few for a picture."));
+  }
   if (used.size() < 2) return;
   if (const Span span = SpanOf(used); span.width() <= 0) {
     out->refusals.push_back(
@@ -79,7 +84,8 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
   if (const std::vector<double>& angles = info.angles_rad; angles.size() >= kFewAngles) {
     const Span span = SpanOf(angles);
     // Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of 180 / 75 is another one.
-    const bool golden = std::abs(span.step - kPi * (3 - std::sqrt(5.0))) < 1e-5;
+    const double turned = std::abs(std::remainder(span.step, 2 * kPi)), ratio = 0.5 * (std::sqrt(5.0) - 1);
+    const bool golden = std::min(std::abs(turned - kPi * (3 - std::sqrt(5.0))), std::abs(turned - kPi * ratio)) < 1e-5;
     if (!golden && (span.Covers(180) || span.Covers(360))) {
       out->refusals.push_back(InvalidField(
           field,
@@ -87,7 +93,7 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
                           span.least, span.most, span.width() / (2 * kPi))));
       return;
     }
-    if (span.width() > 4 * kPi) {
+    if (span.width() > 4 * kPi && !golden) {
       out->warnings.push_back(absl::StrFormat("The angles cover %g to %g radians, %.1f turns. If they are degrees, multiply them by pi / 180.",
                                               span.least, span.most, span.width() / (2 * kPi)));
     }
@@ -231,6 +237,10 @@ Implausible FindImplausible(const TomographySpec& spec, const storage::Projectio
   LookAtBins(spec, info, &out);
   LookAtStitching(spec, info, &out);
   LookAtFlats(spec, info, &out);
+  if (constexpr double kLeast = 1e-3, kMost = 1e4; spec.pixel_size_um != 0 && (spec.pixel_size_um < kLeast || spec.pixel_size_um > kMost)) {
+    out.warnings.push_back(absl::StrFormat("pixel_size_um is %g um, hardly the size of a pixel: is it in another unit?", spec.pixel_size_um));
+  }
+  for (const std::string& doubt : info.doubts) out.warnings.push_back(doubt);
   return out;
 }
 

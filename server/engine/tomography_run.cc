@@ -26,9 +26,15 @@ absl::Status TomographyRunner::Run() {
   OCTAVO_RETURN_IF_ERROR(LookForTruncation());
   OCTAVO_RETURN_IF_ERROR(Begin());
   OCTAVO_RETURN_IF_ERROR(layout_.tried().empty() ? Batches() : TryAxes());
+  if (task_.port != nullptr) OCTAVO_RETURN_IF_ERROR(TellLeftOut());
   if (report_.outliers + report_.not_finite + report_.floored > 0) {
     run_.Log(absl::StrCat("preparation: ", report_.outliers, " outliers, ", report_.not_finite, " values that were not finite, ", report_.floored,
                           " transmissions below the floor"));
+  }
+  if (constexpr double kMany = 0.05; static_cast<double>(report_.floored) > kMany * static_cast<double>(transmissions_) && transmissions_ > 0) {
+    run_.Warn(absl::StrFormat("%.0f %% of the transmissions lie below log_floor (%g) and count as that: no light passes there, or the values are no "
+                              "transmissions, or the flat and dark fields do not fit.",
+                              100 * static_cast<double>(report_.floored) / static_cast<double>(transmissions_), spec_.preparation.config.log_floor));
   }
   if (report_.not_finite > 0) {
     run_.Warn(absl::StrCat(report_.not_finite, " values of the input were not finite (NaN or infinite), or became so: they count as ",
@@ -146,6 +152,7 @@ absl::Status TomographyRunner::Batches() {
     }
     OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), input, static_cast<float*>(data)));
     OCTAVO_RETURN_IF_ERROR(Count(*preparer));  // waits: the raw data may go
+    transmissions_ += preparer->shape().elements() * (layout_.stitched() ? 2 : 1);  // nearly, of joined ones
     loader->Release();
     OCTAVO_RETURN_IF_ERROR(MakeBatch(batch.first, batch.count, static_cast<const float*>(data)));
   }
@@ -156,6 +163,7 @@ absl::Status TomographyRunner::Batches() {
 absl::Status TomographyRunner::TryAxes() {
   run_.Stage("reconstruct", batches_ * iterations_, begin_, 1);
   OCTAVO_ASSIGN_OR_RETURN(const Prepared one, PrepareSome(layout_, input_, layout_.RowsOf(layout_.center_slice(), 1), false));
+  transmissions_ = one.shape.elements();
   const int64_t bytes = one.shape.elements() * 4;
   OCTAVO_ASSIGN_OR_RETURN(void* const copies, run_.Allocate(task_.slices_per_batch * bytes));
   const SynchroniseAtEnd over(run_.stream());

@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/tomo_axis.h"
+#include "gpu/tomo_dead_columns.h"
 #include "gpu/tomo_truncation.h"
 #include "gpu/tomography_plan.h"
 #include "server/engine/resolve.h"
@@ -16,6 +17,7 @@
 #include "server/engine/tomography_loader.h"
 #include "server/engine/tomography_plausible.h"
 #include "server/engine/tomography_runner.h"
+#include "server/engine/tomography_values.h"
 
 namespace octavo::engine {
 namespace {
@@ -36,11 +38,6 @@ absl::Status TomographyRunner::Collect() {
   report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // those of previews
   OCTAVO_ASSIGN_OR_RETURN(input_, task_.port->Snapshot());
   OCTAVO_RETURN_IF_ERROR(LookForMissing());
-  OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
-  if (pushed.counts.surplus_frames > 0) {
-    run_.Warn(absl::StrCat(pushed.counts.surplus_frames, " pushed frames were left out: their numbers lie beyond tomography.push.frames (",
-                           task_.port->spec().frames, ", which counts projections, flat and dark fields together), or they came after the end."));
-  }
   const storage::ProjectionInfo& info = input_->info();
   run_.Step(info.projections + info.flats + info.darks, kNone);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ", info.darks, " dark fields"));
@@ -50,12 +47,23 @@ absl::Status TomographyRunner::Collect() {
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
   if (const auto exchanged = FindExchangedFields(spec_, *input_)) run_.Warn(std::string(exchanged->message()));
   if (const auto none = FindNoTransmission(spec_, *input_)) run_.Warn(*none);
+  for (const std::string& odd : FindOddValues(spec_, *input_)) run_.Warn(odd);
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec_, info, 0));
   const int64_t fields = layout_.FieldBytes(layout_.RowsOf(0, 1)), planned = task_.layout->FieldBytes(task_.layout->RowsOf(0, 1));
   if (fields > planned) {
     return InvalidField("tomography.push", absl::StrCat("brought ", info.flats, " flat and ", info.darks, " dark fields; allowed are ",
                                                         task_.layout->flats() + task_.layout->darks(), " together"));
   }
+  return absl::OkStatus();
+}
+
+// At the end of the job: some come when the last that counts is in.
+absl::Status TomographyRunner::TellLeftOut() {
+  OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
+  const int64_t count = pushed.counts.surplus_frames;
+  if (count == 0) return absl::OkStatus();
+  run_.Warn(absl::StrCat(count, count == 1 ? " pushed frame was" : " pushed frames were", " left out: their numbers lie beyond tomography.push.frames (",
+                         task_.port->spec().frames, ", which counts projections, flat and dark fields together), or they came after the end."));
   return absl::OkStatus();
 }
 
@@ -149,6 +157,12 @@ absl::Status TomographyRunner::FindAxis() {
     const bool overlap = layout_.overlap_unknown();
     const BatchRows rows = layout_.RowsOf(layout_.center_slice(), layout_.search_slices());
     OCTAVO_ASSIGN_OR_RETURN(const Prepared prepared, PrepareSome(layout_, input_, rows, overlap));
+    OCTAVO_ASSIGN_OR_RETURN(const std::vector<int64_t> dead, MendForSearch(prepared));
+    if (!dead.empty()) {
+      run_.Warn(absl::StrFormat("%d %s dead in the rows that say where the axis is, or far from their neighbours in all projections; the first is "
+                                "column %.0f. The search leaves them out, the picture does not: ring removal of dead stripes (--rings dead) mends them there.",
+                                dead.size(), dead.size() == 1 ? "column is" : "columns are", layout_.RawCenter(static_cast<double>(dead.front()))));
+    }
     OCTAVO_RETURN_IF_ERROR(overlap ? FindOverlapIn(prepared) : FindCenterIn(prepared));
     run_.Free(prepared.data);
     run_.Step(1, kNone);
@@ -159,8 +173,60 @@ absl::Status TomographyRunner::FindAxis() {
     report_.center_method = "overlap";
     run_.Log(absl::StrCat("axis at column ", centers_[0], " of the joined projections"));
   }
+  if (!find) OCTAVO_RETURN_IF_ERROR(CheckAxis());
   report_.centers = centers_;
   return stop_.stop_requested() ? absl::CancelledError("cancelled") : absl::OkStatus();
+}
+
+// What no column of the detector saw is no part of the object, and would draw the axis to itself.
+absl::StatusOr<std::vector<int64_t>> TomographyRunner::MendForSearch(const Prepared& prepared) {
+  const PreparedShape& s = prepared.shape;
+  return MendDeadColumns(run_.stream(), prepared.data, s.slices, s.angles, s.detectors, run_.device(), goes_on_);
+}
+
+// An axis that nobody looks for, compared with what a few rows say: a word where they are sure that it is elsewhere, and never the end of the job.
+absl::Status TomographyRunner::CheckAxis() {
+  if (layout_.check_slices() == 0) return absl::OkStatus();
+  const auto prepared = PrepareSome(layout_, input_, layout_.RowsOf(layout_.center_slice(), layout_.check_slices()), false);
+  absl::Status checked = prepared.status();
+  if (prepared.ok()) {
+    checked = CheckAxisIn(*prepared);
+    run_.Free(prepared->data);
+  }
+  report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
+  if (absl::IsCancelled(checked) || absl::IsUnavailable(checked)) return checked;
+  if (!checked.ok()) run_.Log(absl::StrCat("the axis was not checked: ", checked.message()));
+  return absl::OkStatus();
+}
+
+absl::Status TomographyRunner::CheckAxisIn(const Prepared& prepared) {
+  constexpr double kSure = 0.3;  // columns
+  OCTAVO_RETURN_IF_ERROR(MendForSearch(prepared).status());
+  const AxisConfig config = layout_.AxisCheck(prepared.shape.slices);
+  const double taken = centers_[centers_.size() == 1 ? 0 : static_cast<size_t>(layout_.center_slice())];
+  const auto elsewhere = [&](const CenterResult& found) {
+    const double columns = 1 / config.agreement, off = std::abs(layout_.RawCenter(found.center) - taken);  // binned ones are several
+    return found.determined && !found.at_edge && found.uncertainty * columns <= kSure && off > 1 + 3 * found.uncertainty * columns;
+  };
+  const CenterInput input = {.data = prepared.data, .angle_first = false, .goes_on = goes_on_};
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
+  OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
+  // The cheap method first: mostly it has nothing to say.
+  absl::StatusOr<AxisResult> axis = AxisResult{};
+  const auto pairs = FindCenter(run_.stream(), config.search, input, run_.device());
+  const bool look = pairs.ok() && elsewhere(*pairs);
+  if (look) axis = octavo::FindAxis(run_.stream(), config, input, run_.device());
+  run_.Discharge(bytes);
+  OCTAVO_RETURN_IF_ERROR(pairs.status());
+  OCTAVO_RETURN_IF_ERROR(axis.status());
+  if (!look || !axis->agreed || !elsewhere(axis->found)) return absl::OkStatus();
+  const AxisResult raw = layout_.RawAxis(*axis);
+  const std::string source = report_.center_method == "middle"  ? "The axis is taken in the middle,"
+                             : report_.center_method == "file" ? "The axis is taken where the file says,"
+                                                               : "The axis is given as";
+  run_.Warn(absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: center auto (--center auto) takes that.", source, taken,
+                            raw.found.center, raw.found.uncertainty));
+  return absl::OkStatus();
 }
 
 absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
@@ -222,11 +288,17 @@ absl::Status TomographyRunner::LookForTruncation() {
   if (!truncation.found) return absl::OkStatus();
   const double support = std::min(truncation.width, task_.memory.support);
   layout_ = layout_.Widened(support);
-  run_.Warn(
-      absl::StrFormat("The object is wider than the detector: %.0f %% of the directions show it at the left end, %.0f %% at the right one. The "
-                      "iterations have %.2f times the usual width, a place for what lies outside, and the slices are cut to the usual circle; "
-                      "their level is less certain than that of an object that is seen as a whole. Give padding or mask_ratio to choose.",
-                      100 * truncation.left, 100 * truncation.right, support));
+  constexpr double kHardly = 0.005;  // of the directions
+  const bool left = truncation.left > kHardly, right = truncation.right > kHardly;
+  const std::string where =
+      left && right ? absl::StrFormat("The object is wider than the detector: %.0f %% of the directions show it at the left end, %.0f %% at the right one.",
+                                      100 * truncation.left, 100 * truncation.right)
+                    : absl::StrFormat("The object leaves the detector on the %s, in %.0f %% of the directions: it is wider than that side, or the axis "
+                                      "is not in its middle.",
+                                      left ? "left" : "right", 100 * (left ? truncation.left : truncation.right));
+  run_.Warn(absl::StrFormat("%s The iterations have %.2f times the usual width, a place for what lies outside, and the slices are cut to the usual "
+                            "circle; their level is less certain than that of an object that is seen as a whole. Give padding or mask_ratio to choose.",
+                            where, support));
   return absl::OkStatus();
 }
 

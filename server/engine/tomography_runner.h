@@ -49,12 +49,16 @@ class TomographyRunner {
   // tomography_run_input.cc: what is reconstructed, about which axis
   absl::Status Collect();
   absl::Status LookForMissing();
+  absl::Status TellLeftOut();
   absl::Status AwaitProjections();
   absl::StatusOr<Prepared> PrepareSome(const TomographyLayout& layout, std::shared_ptr<storage::ProjectionInput> input, const BatchRows& rows,
                                        bool for_overlap);
   absl::StatusOr<Prepared> PrepareFrom(TomographyLoader& loader, const PrepareConfig& config);
   absl::Status Count(Preparer& preparer);
   absl::Status FindAxis();
+  absl::Status CheckAxis();
+  absl::Status CheckAxisIn(const Prepared& prepared);
+  absl::StatusOr<std::vector<int64_t>> MendForSearch(const Prepared& prepared);
   absl::Status FindCenterIn(const Prepared& prepared);
   absl::Status FindOverlapIn(const Prepared& prepared);
   absl::Status LookForTruncation();
@@ -90,6 +94,7 @@ class TomographyRunner {
   std::shared_ptr<storage::ProjectionInput> input_;
   std::vector<std::pair<int64_t, int64_t>> missing_frames_;  // of those that were to be pushed: first, count
   TomographyReport report_;
+  int64_t transmissions_ = 0;  // that were prepared for the result
   double begin_ = 0;
   std::vector<double> centers_;
   void* preview_ = nullptr;

@@ -228,6 +228,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   c.min_value = in.min_value();
   c.has_max = in.max_value_set();
   c.max_value = in.max_value();
+  constexpr int64_t kUsual = 100, kUsualOfCgls = 20;  // one iteration is a blur
+  if (c.algorithm != TomographyAlgorithm::kFbp) c.iterations = c.algorithm == TomographyAlgorithm::kCgls ? kUsualOfCgls : kUsual;
   if (in.iterations() != 0) c.iterations = in.iterations();
   if (in.relaxation() != 0) c.relaxation = in.relaxation();
   if (in.subsets() != 0) c.subsets = in.subsets();

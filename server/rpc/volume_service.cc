@@ -119,6 +119,15 @@ class VolumeServiceImpl final : public Base {
     return Stream<v1::CommitProgress>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
       OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request->options(), "options"));
+      if (request->check_only()) {
+        if (!request->name().empty()) return InvalidField("name", "is given with check_only, which looks at the destination; allowed is an empty one");
+        OCTAVO_RETURN_IF_ERROR(engine_->CheckCommit(options));
+        v1::CommitProgress checked;
+        checked.set_stage("checked");
+        writer->Push(std::move(checked));
+        writer->End({});
+        return absl::OkStatus();
+      }
       engine::CommitCallbacks callbacks;
       callbacks.on_progress = [weak = std::weak_ptr(writer)](const engine::CommitProgress& progress) {
         auto to = weak.lock();

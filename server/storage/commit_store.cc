@@ -57,6 +57,7 @@ class StoreImpl final : public CommitStore {
     }
     return out;
   }
+  absl::Status Check(const std::string& destination, const WriterOptions& options) override;
   absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
                                                            const WriterOptions& options) override;
 
@@ -284,6 +285,15 @@ class Transaction final : public CommitTransaction {
   absl::Status status_;
   bool journalled_ = false, renaming_ = false, published_ = false;
 };
+
+absl::Status StoreImpl::Check(const std::string& destination, const WriterOptions& options) {
+  OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
+  final = WithExtension(final, options);
+  if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
+  const std::string side = final + ".json";  // CommitPaths::Side
+  if (IsSingleFile(options) && PathExists(side)) return ErrnoStatus(EEXIST, "committing to", side);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::string& commit_id, const std::string& destination,
                                                                     const VolumeMeta& meta, const WriterOptions& options) {

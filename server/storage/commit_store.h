@@ -60,6 +60,8 @@ class CommitStore {
   /// second gets AlreadyExists. `commit_id`: letters, digits, '-' (for file names).
   virtual absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination,
                                                                    const VolumeMeta& meta, const WriterOptions& options) = 0;
+  /// Whether Begin would refuse this destination: InvalidArgument, AlreadyExists.
+  virtual absl::Status Check(const std::string& destination, const WriterOptions& options) = 0;
   virtual const std::vector<std::string>& roots() const = 0;
   /// What the quarantine of each root holds now, by the root as configured.
   virtual std::map<std::string, QuarantineUse> Quarantines() = 0;

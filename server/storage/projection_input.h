@@ -59,6 +59,7 @@ struct ProjectionInfo {
   double pixel_size_um = 0;           // of a column of the detector, in the sample; 0 = not known
   std::optional<double> axis_column;  // axis of rotation as a pixel index (column 0's middle = 0), where the file says it; some programs count from 1
   std::vector<std::string> notes;     // what was left out or assumed, in words, for a job's log
+  std::vector<std::string> doubts;    // of those, what might be a mistake of the file, for its warnings
 
   int64_t frames(FrameKind kind) const { return kind == FrameKind::kProjection ? projections : kind == FrameKind::kFlat ? flats : darks; }
 };

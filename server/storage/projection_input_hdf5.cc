@@ -43,7 +43,9 @@ void FindPixelSize(Hdf5Reader& file, const std::vector<std::string>& names, Proj
         return;
       }
     }
-    parts->notes.push_back(absl::StrCat(name, " is no pixel size with a unit of length; left out"));
+    const std::string value = values.ok() && !values->empty() ? absl::StrCat((*values)[0]) : "unreadable";
+    parts->doubts.push_back(absl::StrCat(name, " is ", value, unit.empty() ? ", without a unit," : absl::StrCat(" '", unit, "',"),
+                                         " no pixel size from 1e-5 to 1e5 um with a unit of length: it is left out. Give pixel_size_um."));
   }
 }
 
@@ -235,7 +237,8 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
     if (axis.ok() && axis->size() == 1 && axis->front() > 0 && axis->front() < static_cast<double>(frames->shape[2])) {
       parts.axis_column = axis->front();
     } else {
-      parts.notes.push_back(absl::StrCat(name, " is no pixel index of this detector; left out"));
+      parts.doubts.push_back(absl::StrCat(name, " is ", axis.ok() && axis->size() == 1 ? absl::StrCat(axis->front()) : "not one number",
+                                          ", no column of this detector (0 to ", frames->shape[2] - 1, "): it is left out, and the axis taken elsewhere."));
     }
   }
   return AssembleProjections(std::move(parts), options);

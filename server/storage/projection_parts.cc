@@ -272,6 +272,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionP
   info.pixel_size_um = parts.pixel_size_um;
   info.axis_column = parts.axis_column;
   info.notes = parts.notes;
+  info.doubts = parts.doubts;
   if (info.dtype == DType::kF32 && info.stored_type != "f32") info.notes.push_back(absl::StrCat("read as f32 (stored as ", info.stored_type, ")"));
   return std::make_shared<ArrayProjections>(std::move(info), std::move(parts));
 }

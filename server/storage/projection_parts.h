@@ -60,7 +60,7 @@ struct ProjectionParts {
   std::vector<double> flat_positions, dark_positions;
   double pixel_size_um = 0;
   std::optional<double> axis_column;
-  std::vector<std::string> notes;
+  std::vector<std::string> notes, doubts;
 };
 absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionParts parts, const ProjectionOptions& options);
 

@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "gpu/tomo_dead_columns.h"
 #include "gpu/tomo_directions.h"
 #include "tests/gpu/tomo_phantoms.h"
 #include "tests/gpu/tomography_model.h"
@@ -381,6 +382,54 @@ TEST_P(TomoAxisTest, ASearchThatLeavesTheAxisOutAgreesOnNothingWrong) {
     EXPECT_TRUE(axis.outside) << phantom.Text() << ", seed " << seed;
   }
   EXPECT_GE(agreed, 6) << "most of them are found beyond the search";
+}
+
+// What a column shows that tells nothing: the floor of the logarithm, light that never changes, noise.
+enum class Spoilt { kFloor, kStill, kNoise, kTwoBeside };
+void Spoil(Spoilt how, int64_t column, testing::PhantomCase* phantom, std::mt19937& random) {
+  const int64_t rows = std::ssize(phantom->sinograms) / phantom->detectors;
+  for (int64_t row = 0; row < rows; ++row) {
+    float* const at = phantom->sinograms.data() + row * phantom->detectors + column;
+    if (how == Spoilt::kTwoBeside) at[1] = 13.8f;
+    at[0] = how == Spoilt::kStill ? 5.0f : how == Spoilt::kNoise && random() % 2 == 0 ? std::uniform_real_distribution<float>(4, 6)(random) : 13.8f;
+  }
+}
+
+TEST_P(TomoAxisTest, ADeadColumnIsNotTakenForTheAxis) {
+  std::mt19937 random(kDrawnOnce);
+  for (const auto how : {Spoilt::kFloor, Spoilt::kStill, Spoilt::kNoise, Spoilt::kTwoBeside}) {
+    const auto seed = static_cast<uint32_t>(random());
+    testing::PhantomCase phantom = testing::DrawPhantom(
+        {.scan = testing::PhantomScan::kTurn, .width = testing::PhantomWidth::kWhole, .shuffled = how == Spoilt::kNoise, .noisy = true, .slices = 3}, seed);
+    const auto column = std::uniform_int_distribution<int64_t>(20, 219)(random);
+    Spoil(how, column, &phantom, random);
+    const DeviceBuffer in = Upload(phantom.sinograms);
+    ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> dead, MendDeadColumns(stream_.ref(), in.as<float>(), phantom.slices,
+                                                                          std::ssize(phantom.angles_rad), phantom.detectors, device_));
+    EXPECT_EQ(dead, how == Spoilt::kTwoBeside ? (std::vector{column, column + 1}) : std::vector{column}) << phantom.Text() << ", seed " << seed;
+    AxisConfig c = Automatic();
+    c.search.angles_rad = phantom.angles_rad;
+    c.search.detectors = phantom.detectors;
+    c.search.slices = phantom.slices;
+    ASSERT_OK_AND_ASSIGN(const AxisResult axis, FindAxis(stream_.ref(), c, {.data = in.as<float>()}, device_));
+    EXPECT_NEAR(axis.found.center, phantom.center, 0.3) << "column " << column << ", " << phantom.Text() << ", seed " << seed;
+    EXPECT_TRUE(axis.agreed);
+  }
+}
+
+TEST(DeadColumnsTest, GoodScansHaveNone) {
+  std::mt19937 random(testing::FreshSeed());
+  for (int i = 0; i < 100; ++i) {
+    const auto seed = static_cast<uint32_t>(random());
+    testing::PhantomCase phantom = testing::DrawPhantom(testing::DrawKind(random), seed);
+    const int64_t angles = std::ssize(phantom.angles_rad);
+    EXPECT_TRUE(FindDeadColumns(phantom.sinograms, angles, phantom.detectors).empty()) << phantom.Text() << ", seed " << seed;
+    const auto column = std::uniform_int_distribution<int64_t>(0, phantom.detectors - 1)(random);
+    Spoil(Spoilt::kFloor, column, &phantom, random);
+    EXPECT_EQ(FindDeadColumns(phantom.sinograms, angles, phantom.detectors), std::vector{column}) << phantom.Text() << ", seed " << seed;
+    for (float& value : phantom.sinograms) value = std::exp(-value);  // transmissions
+    EXPECT_EQ(FindDeadColumns(phantom.sinograms, angles, phantom.detectors), std::vector{column}) << phantom.Text() << ", seed " << seed;
+  }
 }
 
 TEST_P(TomoAxisTest, NoiseHasNoAxis) {

@@ -218,7 +218,12 @@ TEST(AngleWeightsTest, GapsAreShared) {
   near(degrees({0, 45, 90, 135, 45, 225}), {45, 15, 45, 45, 15, 15});
   std::vector<double> wedge;
   for (int i = 0; i < 120; ++i) wedge.push_back(i);  // 60 degrees are missing
-  near(degrees(wedge), std::vector<double>(120, 1.5 / 1.5));
+  near(degrees(wedge), std::vector<double>(120, 1.5));  // which the others make up for
+  std::vector<double> ten;
+  for (int i = 0; i < 170; ++i) ten.push_back(i);
+  std::vector<double> shared(170, 1);
+  shared.front() = shared.back() = 6;
+  near(degrees(ten), shared);
   near(degrees({17}), {180});
   near(degrees({17, 197}), {90, 90});
 }

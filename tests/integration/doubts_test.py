@@ -628,13 +628,16 @@ class Tomograms(DaemonTest):
         for center in (self.COLUMNS, 500, -0.75, [31.5, 99.0]):
             self.refused(name, "tomography.center.pixels", f"allowed -0.5 to {self.COLUMNS - 0.5}", center=center)
         self.refused(name, "tomography.try_centers.end", "the columns of the detector", try_centers=(30, 500, 100))
-        self.job(name, center=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            job = self.client.wait_job(self.client.submit_job(octavo.tomography(name, center=0)).name)
+        self.assertIn("opposite projections find it at 31.50", "".join(job.warnings))
 
     def test_counts_without_flat_fields(self):
         degrees = np.arange(self.ANGLES) * 180 / self.ANGLES
         name = self.scan("counts.h5", degrees, flats=0)
         self.refused(name, "tomography.preparation.ignore_fields", "without flat fields")
-        self.job(name, prepare=octavo.preparation(ignore_fields=True))
+        self.job(name, ["taken as transmissions, which are 0 to 1"], prepare=octavo.preparation(ignore_fields=True))
         self.job(name, ["whole numbers (u16), mostly counts of a detector"], prepare=octavo.preparation(already_sinograms=True))
         name = self.scan("transmissions.h5", degrees, flats=0, dtype=np.float32, white=1)
         self.job(name, ["has no flat fields"])
@@ -742,6 +745,133 @@ class Tomograms(DaemonTest):
         self.assertIn("look like degrees", end.warnings[0])
         self.assertIn("without flat fields", end.warnings[1])
         self.assertEqual(len(end.volumes), 1)
+
+
+class Scans(DaemonTest):
+    """Scans with light that is counted, and an axis that is known."""
+    COLUMNS, ROWS, ANGLES, AXIS = 160, 4, 180, 86.0
+
+    def parts(self, seed=1, axis=AXIS, white=20000.0, size=1.0):
+        """projections, flats, darks as u16, and the angles in degrees; column = axis + x cos - y sin."""
+        random = np.random.default_rng(seed)
+        degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
+        rad = np.deg2rad(degrees)[:, None]
+        lines = np.zeros((self.ANGLES, self.ROWS, self.COLUMNS))
+        for row in range(self.ROWS):
+            for x, y, radius, mu in ((0, 0, 48, 0.012), (12, 20, 10, 0.02), (-25, 5, 7, 0.03), (5, -30, 5, 0.04), (row * 8 - 10, -8, 4, 0.05)):
+                off = np.arange(self.COLUMNS)[None, :] - axis - size * (x * np.cos(rad) - y * np.sin(rad))
+                lines[:, row] += 2 * mu / size * np.sqrt(np.maximum((size * radius) ** 2 - off ** 2, 0))
+        counts = random.poisson(white * np.exp(-lines)) + 100
+        flats = random.poisson(np.full((5, self.ROWS, self.COLUMNS), white)) + 100
+        darks = np.full((2, self.ROWS, self.COLUMNS), 100)
+        return counts.astype("<u2"), flats.astype("<u2"), darks.astype("<u2"), degrees, lines.astype("<f4")
+
+    def save(self, name, projections, flats=None, darks=None, degrees=None):
+        with h5py.File(os.path.join(self.daemon.root, name), "w") as file:
+            for key, value in (("data", projections), ("data_white", flats), ("data_dark", darks), ("theta", degrees)):
+                if value is not None:
+                    file[f"exchange/{key}"] = value
+            if degrees is not None:
+                file["exchange/theta"].attrs["units"] = "degrees"
+        return name
+
+    def made(self, name, **fields):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.client.wait_job(self.client.submit_job(octavo.tomography(name, **fields)).name)
+
+    def told(self, name, words, **fields):
+        job = self.made(name, **fields)
+        self.assertEqual(sum(words in text for text in job.warnings), 1, job.warnings)
+        return job
+
+    def refused(self, name, field, words, **fields):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_job(octavo.tomography(name, **fields))
+        self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, field))
+        self.assertIn(words, caught.exception.message)
+
+    def test_dead_columns_do_not_draw_the_axis(self):
+        for dead in (30, 118):
+            projections, flats, darks, degrees, _ = self.parts(seed=dead)
+            for only_projections in (False, True):
+                for array in (projections,) if only_projections else (projections, flats, darks):
+                    array[:, :, dead] = 0
+                name = self.save("dead.h5", projections, flats if not only_projections else self.parts()[1], self.parts()[2] if only_projections else darks, degrees)
+                job = self.told(name, "1 column is dead in the rows that say where the axis is", center="auto")
+                self.assertAlmostEqual(job.tomography.centers[0], self.AXIS, delta=0.3)
+                self.assertIn(f"the first is column {dead}.", "".join(job.warnings))
+        job = self.made(self.save("good.h5", *self.parts()[:4]), center="auto")
+        self.assertEqual(list(job.warnings), [])
+        self.assertAlmostEqual(job.tomography.centers[0], self.AXIS, delta=0.3)
+
+    def test_an_axis_that_nobody_looks_for_is_checked(self):
+        name = self.save("axis.h5", *self.parts()[:4])
+        self.told(name, "The axis is taken in the middle, column 79.50; opposite projections find it at 86.0")
+        self.told(name, "The axis is given as column 80.00; opposite projections find it at 86.0", center=80)
+        for center in (85.5, 86, [86.0] * self.ROWS):
+            self.assertEqual(list(self.made(name, center=center).warnings), [])
+        # Where nobody can say where it is, nothing is said.
+        self.assertEqual([t for t in self.made(name, projections=(0, 100)).warnings if "axis" in t], [])
+        result = self.command("recon", name, "--png", os.path.join(self.daemon.root, "x.png"))
+        self.assertIn("--center auto", result.stdout + result.stderr)
+
+    def test_what_is_of_a_search_is_refused_without_one(self):
+        name = self.save("search.h5", *self.parts()[:4])
+        self.refused(name, "tomography.center.on_doubt", "without a search", center_doubt="fail")
+        self.refused(name, "tomography.center.on_doubt", "without a search", center_doubt="fail", center=86)
+        self.refused(name, "tomography.center.search_begin", "without a search", search=(70, 90))
+        stitch = octavo.preparation(stitching=dict(axis_right=True))
+        self.refused(name, "tomography.center.pixels", "with stitching, where the overlap says", center=86, prepare=stitch)
+        self.refused(name, "tomography.center.method", "with stitching", center="auto", prepare=stitch)
+        self.refused(name, "tomography.center.search_begin", "with stitching", search=(70, 90), prepare=stitch)
+
+    def test_iterations_that_nobody_gave_are_the_usual_ones(self):
+        name = self.save("usual.h5", *self.parts()[:4])
+        for algorithm, usual in (("sirt", 100), ("mlem", 100), ("cgls", 20)):
+            self.assertIn(f"{usual} iterations", self.client.plan_job(octavo.tomography(name, algorithm=algorithm, center=86)).plan)
+            result = self.command("recon", name, "--algorithm", algorithm, "--plan")
+            self.assertIn(f"--iterations is not given: {usual}, as is usual with {algorithm}", result.stderr)
+            self.assertIn(f"{usual} iterations", result.stdout)
+        self.assertIn("1 iterations", self.client.plan_job(octavo.tomography(name, algorithm="sirt", iterations=1)).plan)
+
+    def test_logarithms_of_what_is_no_transmission(self):
+        projections, flats, darks, degrees, lines = self.parts()
+        counts = self.save("counts.h5", projections, flats, darks, degrees)
+        self.told(counts, "taken as transmissions, which are 0 to 1, and they are", center=86, prepare=octavo.preparation(ignore_fields=True))
+        noise = np.random.default_rng(3).normal(0, 0.01, lines.shape).astype("<f4")
+        job = self.told(self.save("lines.h5", lines + noise, degrees=degrees), "they look like line integrals", center=86)
+        self.assertTrue(any("lie below log_floor" in text for text in job.warnings), job.warnings)
+        self.assertEqual(list(self.made("lines.h5", center=86, prepare=octavo.preparation(already_sinograms=True)).warnings), [])
+
+    def test_flat_fields_of_another_exposure(self):
+        projections, flats, darks, degrees, _ = self.parts()
+        twice = ((flats.astype(float) - 100) * 2 + 100).astype("<u2")
+        self.told(self.save("exposure.h5", projections, twice, darks, degrees), "The transmissions beside the object are 0.5, not 1", center=86)
+        # An object that reaches both ends leaves nothing to tell it by.
+        wide = self.parts(size=2.2)
+        self.assertEqual([t for t in self.made(self.save("wide.h5", *wide[:4]), center=86).warnings if "beside" in t], [])
+        flats[3] = 100
+        name = self.save("one.h5", projections, flats, darks, degrees)
+        self.told(name, "Flat field 3 of 5 is 100 in the mean", center=86)
+        self.assertEqual(list(self.made(name, center=86, prepare=octavo.preparation(flat_median=True)).warnings), [])
+
+    def test_few_projections_and_pixels_in_metres(self):
+        name = self.save("few.h5", *self.parts()[:4])
+        self.told(name, "There are only 3 projections: too few", projections=(0, 180, 60), center=86)
+        self.told(name, "hardly the size of a pixel", pixel_size_um=2.5e6, center=86)
+        self.assertEqual(list(self.made(name, pixel_size_um=2.5, center=86).warnings), [])
+
+    def test_a_destination_that_is_there_is_told_before_the_work(self):
+        name = self.save("there.h5", *self.parts()[:4])
+        jobs = len(self.client.jobs())
+        with open(os.path.join(self.daemon.root, "there.npy"), "w"):
+            pass
+        for destination, words in (("there.npy", "exists"), ("../x.npy", "holds '..'"), ("/nowhere/x.npy", "lies outside the storage roots")):
+            result = self.command("recon", name, "-o", destination, "--center", "86", check=False)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(words, result.stdout + result.stderr)
+        self.assertEqual(len(self.client.jobs()), jobs)
 
 
 if __name__ == "__main__":

@@ -242,7 +242,6 @@ DOUBTS = [
     ("counts", lambda c: octavo.recon((1000 * np.exp(-LINES)).astype("<u2"), THETA, client=c), ["tomo is uint16", "mostly counts"]),
     ("counts as floats", lambda c: octavo.recon(np.round(1000 * np.exp(-LINES)), THETA, client=c), ["only whole numbers, up to 1000", "counts", "-log("]),
     ("one iteration of recon", lambda c: octavo.recon(LINES, THETA, algorithm="sirt", client=c), ["num_iter is not given: 1 iteration", "num_iter=100 is usual"]),
-    ("one iteration", lambda c: files(algorithm="mlem"), ["iterations is not given: 1 iteration", "a blur with mlem", "iterations=100 is usual"]),
     ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
 ]
 

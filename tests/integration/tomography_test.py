@@ -173,8 +173,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
 
     def test_what_the_command_line_cannot_commit_stays(self):
         self.sinograms("stays.npy", size=32, count=16)
-        open(os.path.join(self.daemon.root, "taken.npy"), "w").close()
-        result = self.command("recon", "stays.npy", "--sinograms", "--angles", "0:168.75:16", "-o", "taken.npy", check=False)
+        open(os.path.join(self.daemon.root, "taken0.npy"), "w").close()  # a name that is known with the volume only
+        result = self.command("recon", "stays.npy", "--sinograms", "--angles", "0:168.75:16", "-o", "taken{index}.npy", check=False)
         self.assertEqual(result.returncode, 1)
         (name,) = re.findall(r"held by the server: octavo volume commit (\S+),", result.stdout)
         volume = self.client.volume(name)

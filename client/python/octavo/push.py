@@ -354,6 +354,10 @@ def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterat
     for name, arrays in (("projections", projections), ("flats", flats), ("darks", darks)):
         if hasattr(arrays, "ndim") and arrays.ndim != 3:
             raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, row, column]")
+    for name, arrays in (("flats", flats), ("darks", darks)):
+        if hasattr(arrays, "ndim") and hasattr(projections, "ndim") and arrays.shape[1:] != projections.shape[1:]:
+            raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, {projections.shape[1]}, {projections.shape[2]}], frames as large as those "
+                             f"of projections, {projections.shape}")
     if hasattr(projections, "__len__") and hasattr(angles_rad, "__len__") and len(projections) != len(angles_rad):
         raise ValueError(f"angles_rad has {len(angles_rad)} values; allowed is {len(projections)}, one for each of projections")
     given = [arrays for arrays in (projections, flats, darks) if arrays is not None]

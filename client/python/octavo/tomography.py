@@ -128,9 +128,9 @@ def _check_use(algorithm: str, options: dict) -> None:
                              f"{algorithm} has {', '.join(others)}")
 
 
-def _tell_one_iteration(algorithm: str, argument: str, stacklevel: int) -> None:
+def _tell_one_iteration(algorithm: str, stacklevel: int) -> None:
     usual = _USUAL_ITERATIONS[algorithm]
-    warnings.warn(f"{argument} is not given: 1 iteration, the default, is a blur with {algorithm}; {argument}={usual} is usual", errors.OctavoWarning,
+    warnings.warn(f"num_iter is not given: 1 iteration, TomoPy's default, is a blur with {algorithm}; num_iter={usual} is usual", errors.OctavoWarning,
                   stacklevel=stacklevel + 1)
 
 
@@ -149,7 +149,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
     algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter;  form  "corrected", "tomopy" (sirt, mlem). What an algorithm does
                  not use is refused
-    iterations   of sirt, mlem (100 is usual) and cgls (20); None = 1, with a warning
+    iterations   of sirt, mlem, cgls; None = as is usual: 100, of cgls 20
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice; None = where the file says
                  (NXtomo), else the middle; or how to find it:
@@ -189,8 +189,6 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.CORRECTED else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
-        if iterations is None and ALGORITHMS.name("algorithm", word) in _ITERATIVE:
-            _tell_one_iteration(ALGORITHMS.name("algorithm", word), "iterations", 3)
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
         filter = filter or "shepp-logan"  # TomoPy's
     bounds = dict(min_value=min, max_value=max, mask_ratio=mask, padding=padding)
@@ -299,7 +297,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; allowed with sirt and mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
         if num_iter is None:
-            _tell_one_iteration(name, "num_iter", 3)
+            _tell_one_iteration(name, 3)
     if center is not None and not isinstance(center, str):
         center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):

@@ -84,6 +84,29 @@ TEST_F(TomographyPlausibleTest, TurnsThatComeBackToTheSameDirectionsLeaveNoGap) 
   }
 }
 
+TEST_F(TomographyPlausibleTest, GoldenAnglesThatSomebodyDeclaredAreNotDoubted) {
+  const double ratio = 0.5 * (std::sqrt(5.0) - 1);
+  for (const double step : {kPi * (3 - std::sqrt(5.0)), kPi * ratio, 2 * kPi * ratio}) {
+    const Case c(180, 0.3, step);
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << step;
+  }
+}
+
+TEST_F(TomographyPlausibleTest, FewProjectionsAndPixelsOfAnotherUnitAreTold) {
+  for (const int64_t n : {2, 4}) {
+    const Case c(n, 0, kPi / static_cast<double>(n));
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("too few for a picture"))) << n;
+  }
+  Case c(180, 0, kPi / 180);
+  for (const double um : {2.5e6, 2.5e-6}) {
+    c.spec.pixel_size_um = um;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("hardly the size of a pixel"))) << um;
+  }
+  c.spec.pixel_size_um = 2.5;
+  c.info.doubts = {"x_pixel_size is 2.5, without a unit"};
+  EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("without a unit")));
+}
+
 TEST_F(TomographyPlausibleTest, DegreesGivenAsRadiansAreRefused) {
   for (int i = 0; i < 30; ++i) {
     const int64_t n = Count();
