@@ -23,9 +23,9 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/base/version.h"
-#include "gpu/device.h"
-#include "gpu/shareable.h"
-#include "server/engine/buffer_store.h"
+#include "gpu/device/device.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/buffer/buffer_store.h"
 #include "server/host_budget.h"
 
 namespace octavo {
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     OCTAVO_ASSIGN_OR_RETURN(daemon->handoff_,
                             handoff::FdSocket::Open({.path = config.handoff_unix, .group = config.handoff_group, .mode = mode}, &daemon->clock_));
   }
-  ClientMemory::MakeShareable(daemon->handoff_ != nullptr);
+  ClientMemory::MakeExportable(daemon->handoff_ != nullptr);
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->store_,
       storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_,

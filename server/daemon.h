@@ -15,8 +15,8 @@
 #include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
-#include "server/storage/commit_store.h"
-#include "server/storage/spill_folder.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/storage/spill/spill_folder.h"
 #include "server/watchdog.h"
 
 namespace octavo {

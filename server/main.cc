@@ -26,7 +26,7 @@
 #include "gpu/base/unique_fd.h"
 #include "gpu/base/version.h"
 #include "server/daemon.h"
-#include "server/storage/hdf5_probe.h"
+#include "server/storage/projections/hdf5_probe.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gpu/base/mutex.h"
-#include "server/engine/status_types.h"
+#include "server/model/status_types.h"
 
 namespace octavo {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom: reads the #include lines of every file of ours against the table below. Also: the files that README's
+"""Who may include whom: reads the #include lines of every file of ours against the tables below. Also: the files that README's
 "Life of a block" names exist, and no committed file holds a path of somebody's machine."""
 
 import os
@@ -9,38 +9,120 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# folder: (our folders it may include, third-party prefixes it must not)
+# Third-party prefixes that a folder may be forbidden to include.
 CUDA = ("cuda", "cufft", "nvrtc")
 GRPC = ("grpc", "google/protobuf", "octavo/v1")
 PROMETHEUS = ("prometheus",)
-ALLOWED = {
-    "gpu/base": ({"gpu/base"}, CUDA + GRPC + PROMETHEUS),
-    "gpu/math": ({"gpu/math"}, CUDA + GRPC + PROMETHEUS + ("absl",)),
-    "gpu": ({"gpu", "gpu/base", "gpu/math"}, CUDA + GRPC + PROMETHEUS),
-    "gpu/host": ({"gpu", "gpu/base", "gpu/math", "gpu/host"}, CUDA + GRPC + PROMETHEUS),
-    "gpu/cuda": ({"gpu", "gpu/base", "gpu/math", "gpu/cuda"}, GRPC + PROMETHEUS),
-    "server/storage": ({"gpu", "gpu/base", "gpu/math", "server/storage"}, CUDA + GRPC + PROMETHEUS),
-    "server/handoff": ({"gpu/base", "server/handoff"}, CUDA + GRPC + PROMETHEUS),
-    "server/engine/pattern": ({"gpu/base", "server/engine/pattern"}, CUDA + GRPC + PROMETHEUS),
-    "server/engine": ({"gpu", "gpu/base", "gpu/math", "server/storage", "server/engine", "server/engine/pattern", "server/handoff"}, CUDA + GRPC + PROMETHEUS),
-    "server/metrics": ({"gpu/base", "server/engine", "server/metrics"}, CUDA + GRPC),
-    "server/rpc": ({"gpu", "gpu/base", "server/engine", "server/rpc"}, CUDA + PROMETHEUS),
-    "server": ({"gpu", "gpu/base", "server", "server/storage", "server/engine", "server/handoff", "server/metrics", "server/rpc"}, CUDA + ("octavo/v1",)),
-    "client/cpp": ({"gpu/base", "client/cpp"}, CUDA + PROMETHEUS),
-    "client/cpp/liboctavo": ({"client/cpp/liboctavo"}, CUDA + PROMETHEUS),
-}
+
+# gpu, lowest line first. A folder may include those on the lines below its own. Twins (host/, cuda/) include what their family may, the family
+# itself, and the twins of the same kind of gpu/device; only gpu/backend knows all twins.
+GPU = [["base", "math"], ["device"], ["spectral", "array"], ["tomography", "mosaic"], ["backend"]]
+# server, lowest line first; never a folder on the same line.
+SERVER = [  # the walls between the rooms of a line come next
+    ["storage", "handoff"],
+    ["base", "pattern", "model", "memory", "session", "source", "publish", "volume", "processing", "job", "exports", "scan", "derive", "raw_jobs",
+     "buffer", "tomography", "engine"],
+    ["picture", "rpc", "metrics"],
+]
+# Within storage and rpc.
+STORAGE = [["io"], ["direct"], ["zarr", "tiff"], ["formats"], ["commit", "projections", "spill", "history"]]
+RPC = [["convert"], ["transport"], [""]]
+# Files of server/ itself: the process. They include everything below them but proto types.
+PROCESS = ("main", "daemon", "config", "config_text", "config_reload", "drain", "host_budget", "listen_address", "probe_main", "probe_malloc", "toml",
+           "watchdog")
 # Headers that programs of others include: the standard library and nothing else.
-PUBLIC = ("client/cpp/liboctavo/octavo.h",)
-# The one file that knows which backends exist; the one command that needs no server; the one that reads files of records for it; what knows
-# the endings of files.
-EXCEPTIONS = {"gpu/backend.cc": {"gpu/host", "gpu/cuda"}, "client/cpp/convert_command.cc": {"server/storage"}, "client/cpp/format_flags.cc": {"server/storage"},
-              "client/cpp/file_push.cc": {"gpu", "gpu/math", "server/storage"}}
+PUBLIC = ("client/cpp/include/octavo/octavo.h",)
+# The command that works on files by itself, and the one that reads files of records for a push.
+EXCEPTIONS = {"client/cpp/cli/convert_command.cc": {"server/storage/commit"},
+              "client/cpp/cli/format_flags.cc": {"server/storage/formats"},
+              "client/cpp/cli/file_push.cc": {"gpu/device", "gpu/math", "server/storage/formats"}}
 OURS = ("gpu/", "server/", "client/", "tests/")
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
 
-
 # Absolute paths of somebody's machine.
 MACHINE_PATHS = tuple(f"/{top}/" for top in ("home", "work", "root", "Users"))
+
+
+def below(lines, name):
+    """Names on the lines below that of `name`; None if it stands on none."""
+    for i, line in enumerate(lines):
+        if name in line:
+            return {n for lower in lines[:i] for n in lower}
+    return None
+
+
+def gpu_allowed(folder):
+    if folder.count("/") in (1, 2) and folder != "gpu/math":  # for now
+        twin = folder.split("/")[2] if folder.count("/") == 2 else None
+        names = [n for line in GPU for n in line]
+        kinds = {twin} if twin else {"host", "cuda"} if folder == "gpu/backend" else set()
+        return {f"gpu/{n}" for n in names} | {f"gpu/{n}/{k}" for n in names for k in kinds} if folder.split("/")[1] in names else None
+    parts = folder.split("/")[1:]
+    family, twin = parts[0], parts[1] if len(parts) > 1 else None
+    lower = below(GPU, family)
+    if lower is None or len(parts) > 2 or twin not in (None, "host", "cuda"):
+        return None
+    if family == "math":
+        lower = set()
+    allowed = {f"gpu/{n}" for n in lower | {family}}
+    if twin or family == "backend":
+        kinds = [twin] if twin else ["host", "cuda"]
+        families = lower | {family} if family == "backend" else {"device", family}
+        allowed |= {f"gpu/{n}/{kind}" for n in families for kind in kinds}
+    return allowed
+
+
+def server_allowed(folder):
+    parts = folder.split("/")[1:]
+    gpu = {f"gpu/{n}" for line in GPU for n in line}
+    if not parts:
+        return gpu | {"server"} | {f"server/{n}" for line in SERVER for n in line} | {f"server/storage/{n}" for line in STORAGE for n in line}
+    lower = below(SERVER, parts[0])
+    if lower is None:
+        return None
+    allowed = gpu | {f"server/{n}" for n in lower - {"storage"}} | SAME_LINE(parts[0])
+    if "storage" in lower and parts[0] != "rpc":
+        allowed |= {f"server/storage/{n}" for line in STORAGE for n in line}
+    if parts[0] == "storage":  # for now one room
+        own = {n for line in STORAGE for n in line}
+        return allowed | {f"server/storage/{n}" for n in own} if len(parts) == 2 and parts[1] in own else None
+    if parts[0] == "rpc":
+        own = below(RPC, parts[1] if len(parts) > 1 else "")
+        return None if own is None else allowed | {f"server/rpc/{n}".rstrip("/") for n in own} | {folder}
+    return allowed | {folder} if len(parts) == 1 else None
+
+
+def SAME_LINE(name):
+    """For now: its neighbours."""
+    return {f"server/{n}" for line in SERVER for n in line if name in line and n not in ("storage", "rpc")}
+
+
+def client_allowed(folder):
+    return {"client/cpp/include/octavo": {folder}, "client/cpp/lib": {folder, "client/cpp/include/octavo"},
+            "client/cpp/cli": {folder, "gpu/base"}, "client/cpp/bench": {folder, "client/cpp/cli", "gpu/base"},
+            "client/cpp/examples": {"client/cpp/include/octavo"}}.get(folder)
+
+
+def rules_of(path):
+    """(folders that the file may include, third-party prefixes that it must not); None for a folder that no table has."""
+    folder = os.path.dirname(path)
+    if folder.startswith("gpu/"):
+        allowed = gpu_allowed(folder)
+        forbidden = GRPC + PROMETHEUS + (() if folder.endswith("/cuda") else CUDA) + (("absl",) if folder == "gpu/math" else ())
+    elif folder == "server" or folder.startswith("server/"):
+        allowed = server_allowed(folder)
+        if folder == "server" and os.path.splitext(os.path.basename(path))[0] not in PROCESS:
+            return None
+        forbidden = CUDA
+        if folder == "server":
+            forbidden += ("octavo/v1",)
+        elif folder.startswith("server/rpc"):
+            forbidden += PROMETHEUS
+        else:
+            forbidden += GRPC + (() if folder == "server/metrics" else PROMETHEUS)
+    else:
+        allowed, forbidden = client_allowed(folder), CUDA + PROMETHEUS
+    return None if allowed is None else (allowed | EXCEPTIONS.get(path, set()), forbidden)
 
 
 def include_problems(path, text):
@@ -48,11 +130,11 @@ def include_problems(path, text):
     folder = os.path.dirname(path)
     if folder.startswith("tests"):
         allowed, forbidden = None, CUDA  # tests look at everything, through the same headers as everybody
-    elif folder in ALLOWED:
-        allowed, forbidden = ALLOWED[folder]
-        allowed = allowed | EXCEPTIONS.get(path, set())
     else:
-        return [f"{path}: {folder} is not in the table of tests/layering_test.py"]
+        rules = rules_of(path)
+        if rules is None:
+            return [f"{path}: {folder} is not in the tables of tests/layering_test.py"]
+        allowed, forbidden = rules
     problems = []
     for number, line in enumerate(text.splitlines(), 1):
         match = re.match(r'\s*#\s*include\s+[<"]([^>"]+)[>"]', line)
@@ -62,7 +144,9 @@ def include_problems(path, text):
         ours = included.startswith(OURS)
         if path in PUBLIC and re.search(r"[/.]", included):
             problems.append(f"{path}:{number}: a public header may not include {included}")
-        if (ours and allowed is not None and os.path.dirname(included) not in allowed) or (not ours and included.startswith(forbidden)):
+        if included.endswith("/internal.h") and not path.startswith("server/engine/") and os.path.dirname(included) != folder:
+            problems.append(f"{path}:{number}: {included} is private to its folder")
+        elif (ours and allowed is not None and os.path.dirname(included) not in allowed) or (not ours and included.startswith(forbidden)):
             problems.append(f"{path}:{number}: {folder} may not include {included}")
     return problems
 
@@ -84,24 +168,41 @@ def path_problems(path, text):
 def self_check():
     """Each rule sees what it is there to see."""
     planted = [
-        include_problems("gpu/spectral.cc", '#include "server/engine/engine.h"'),
-        include_problems("gpu/backend.cc", '#include "server/config.h"'),
-        include_problems("gpu/host/x.cc", '#include "gpu/cuda/handles.h"'),
-        include_problems("gpu/project.cc", "#  include <cuda_runtime.h>"),
+        include_problems("gpu/spectral/spectral.cc", '#include "server/engine/engine.h"'),
+        include_problems("gpu/array/project.cc", '#include "gpu/array/host/project.h"'),
+        include_problems("gpu/array/host/x.cc", '#include "gpu/device/cuda/cuda_stream.h"'),
+        include_problems("gpu/backend/open_devices.cc", '#include "server/config.h"'),
+        include_problems("gpu/math/half.h", '#include "gpu/base/status.h"'),
+        include_problems("gpu/array/project.cc", "#  include <cuda_runtime.h>"),
         include_problems("server/engine/x.cc", "#include <grpcpp/server.h>"),
         include_problems("server/engine/x.cc", '#include "octavo/v1/scan.pb.h"'),
-        include_problems("server/rpc/x.cc", '#include "server/storage/commit_store.h"'),
+        include_problems("server/engine/x.cc", '#include "gpu/array/host/x.h"'),
+        include_problems("server/rpc/x.cc", '#include "server/storage/commit/commit_store.h"'),
+        include_problems("server/rpc/convert/x.cc", '#include "server/rpc/transport/reactor.h"'),
+        include_problems("server/storage/x.cc", ""),
         include_problems("server/daemon.cc", '#include "octavo/v1/scan.grpc.pb.h"'),
-        include_problems("client/cpp/volume_commands.cc", '#include "server/storage/convert.h"'),
-        include_problems("tests/gpu/x.cc", "#include <cufft.h>"),
+        include_problems("server/x.cc", ""),
+        include_problems("client/cpp/cli/volume_commands.cc", '#include "server/storage/commit/convert.h"'),
+        include_problems("client/cpp/lib/client.cc", '#include "client/cpp/cli/words.h"'),
+        include_problems("tests/gpu/device/x.cc", "#include <cufft.h>"),
         include_problems("new/x.cc", ""),
-        include_problems("client/cpp/liboctavo/octavo.h", '#include "octavo/v1/scan.pb.h"'),
-        include_problems("client/cpp/liboctavo/octavo.h", '#include <grpcpp/grpcpp.h>'),
+        include_problems("gpu/new/x.cc", ""),
+        include_problems("client/cpp/include/octavo/octavo.h", '#include "octavo/v1/scan.pb.h"'),
+        include_problems("client/cpp/include/octavo/octavo.h", "#include <grpcpp/grpcpp.h>"),
         readme_problems("\n## Life of a block\n`gpu/none.cc`\n"),
         path_problems("a", "/home/" + "someone/x"),
     ]
-    fine = [include_problems("client/cpp/liboctavo/octavo.h", "#include <vector>"), include_problems("gpu/cuda/x.cc", "#include <cuda_runtime.h>"), include_problems("gpu/backend.cc", '#include "gpu/cuda/cuda_device.h"'),
-            include_problems("server/daemon.cc", '#include "server/rpc/rpc_server.h"'), path_problems("a", "x/home.html")]
+    fine = [
+        include_problems("client/cpp/include/octavo/octavo.h", "#include <vector>"),
+        include_problems("gpu/array/cuda/x.cc", '#include <cuda_runtime.h>\n#include "gpu/device/cuda/cuda_stream.h"\n#include "gpu/array/project.h"'),
+        include_problems("gpu/backend/open_devices.cc", '#include "gpu/backend/cuda/cuda_device.h"'),
+        include_problems("gpu/backend/host/host_device.cc", '#include "gpu/tomography/host/factory.h"'),
+        include_problems("server/scan/x.cc", '#include "server/volume/volume_store.h"\n#include "server/storage/io/files.h"\n#include "gpu/array/project.h"'),
+        include_problems("server/rpc/x.cc", '#include "server/rpc/transport/reactor.h"\n#include "server/rpc/convert/convert.h"'),
+        include_problems("server/storage/commit/x.cc", '#include "server/storage/zarr/codec.h"'),
+        include_problems("server/daemon.cc", '#include "server/rpc/rpc_server.h"'),
+        path_problems("a", "x/home.html"),
+    ]
     return [f"self-check: rule {i} sees nothing" for i, found in enumerate(planted) if not found] + [p for found in fine for p in found]
 
 

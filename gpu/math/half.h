@@ -3,24 +3,24 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // IEEE half-precision numbers as bits, the same on all backends and without special instructions.
 namespace octavo::math {
 
-OCTAVO_HD inline uint32_t FloatBits(float x) {
+OCTAVO_HOST_DEVICE inline uint32_t FloatBits(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
   return bits;
 }
-OCTAVO_HD inline float FloatOfBits(uint32_t bits) {
+OCTAVO_HOST_DEVICE inline float FloatOfBits(uint32_t bits) {
   float x;
   memcpy(&x, &bits, 4);
   return x;
 }
 
 /// Nearest half, ties to even; too large becomes infinity, NaN stays NaN.
-OCTAVO_HD inline uint16_t FloatToHalf(float x) {
+OCTAVO_HOST_DEVICE inline uint16_t FloatToHalf(float x) {
   const uint32_t bits = FloatBits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);
   if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65536 and more
@@ -33,7 +33,7 @@ OCTAVO_HD inline uint16_t FloatToHalf(float x) {
 }
 
 /// Exact.
-OCTAVO_HD inline float HalfToFloat(uint16_t half) {
+OCTAVO_HOST_DEVICE inline float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, magnitude = half & 0x7FFFu;
   if (magnitude >= 0x7C00u) return FloatOfBits(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
   // Moved in place the bits read as the number times 2^-112, also when it is subnormal.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 namespace octavo::math {
 
@@ -16,7 +16,7 @@ struct RasterPlacement {
 };
 
 /// A-scan index y * ascans_per_bscan + x of record `record` (0 = first of the volume), or -1 if it is dropped.
-OCTAVO_HD inline int64_t RasterAscan(const RasterPlacement& raster, int64_t record) {
+OCTAVO_HOST_DEVICE inline int64_t RasterAscan(const RasterPlacement& raster, int64_t record) {
   const int64_t line_records = raster.ascans_per_bscan + raster.flyback_records;
   const int64_t y = record / line_records;
   const int64_t x = record - y * line_records;

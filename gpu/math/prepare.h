@@ -5,29 +5,29 @@
 #include <cstring>
 
 #include "gpu/math/finite.h"
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // Per-element functions of the preprocessing of projections and of centre finding, shared by all backends.
 namespace octavo::math {
 
 /// Bits of a float that sort like the float (NaN at the ends).
-OCTAVO_HD inline uint32_t SortKey(float value) {
+OCTAVO_HOST_DEVICE inline uint32_t SortKey(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
-OCTAVO_HD inline float FromSortKey(uint32_t key) {
+OCTAVO_HOST_DEVICE inline float FromSortKey(uint32_t key) {
   const uint32_t bits = (key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key;
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
 }
-OCTAVO_HD inline uint64_t SortKey(double value) {
+OCTAVO_HOST_DEVICE inline uint64_t SortKey(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits >> 63 != 0 ? ~bits : bits | uint64_t{1} << 63;
 }
-OCTAVO_HD inline double FromSortKey(uint64_t key) {
+OCTAVO_HOST_DEVICE inline double FromSortKey(uint64_t key) {
   const uint64_t bits = key >> 63 != 0 ? key & ~(uint64_t{1} << 63) : ~key;
   double value;
   memcpy(&value, &bits, sizeof value);
@@ -35,7 +35,7 @@ OCTAVO_HD inline double FromSortKey(uint64_t key) {
 }
 
 /// Index within [0, n) of what lies beyond when edges are mirrored: c b a | a b c | c b a.
-OCTAVO_HD inline int64_t Mirrored(int64_t i, int64_t n) {
+OCTAVO_HOST_DEVICE inline int64_t Mirrored(int64_t i, int64_t n) {
   while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
   return i;
 }
@@ -46,14 +46,14 @@ struct SortedWindow {
   T* data = nullptr;
   int stride = 1, count = 0;
 
-  OCTAVO_HD T& at(int i) { return data[i * stride]; }
-  OCTAVO_HD void Insert(T value) {
+  OCTAVO_HOST_DEVICE T& at(int i) { return data[i * stride]; }
+  OCTAVO_HOST_DEVICE void Insert(T value) {
     int k = count++;
     for (; k > 0 && at(k - 1) > value; --k) at(k) = at(k - 1);
     at(k) = value;
   }
   /// `old` is in the window.
-  OCTAVO_HD void Replace(T old, T now) {
+  OCTAVO_HOST_DEVICE void Replace(T old, T now) {
     int k = 0, last = count - 1;
     while (k < last) {
       const int middle = (k + last) / 2;
@@ -67,13 +67,13 @@ struct SortedWindow {
     for (; k > 0 && at(k - 1) > now; --k) at(k) = at(k - 1);
     at(k) = now;
   }
-  OCTAVO_HD T Median() { return at(count / 2); }
+  OCTAVO_HOST_DEVICE T Median() { return at(count / 2); }
 };
 
 /// Medians of windows that slide over i = begin … end − 1: `at(i, o)` are the values of step i, o = −half … half (or just 0, `across`
 /// false); emit(i, median). The window holds so many values.
 template <class T, class At, class Emit>
-OCTAVO_HD void SlideMedian(SortedWindow<T> window, int64_t size, bool across, int64_t begin, int64_t end, At at, Emit emit) {
+OCTAVO_HOST_DEVICE void SlideMedian(SortedWindow<T> window, int64_t size, bool across, int64_t begin, int64_t end, At at, Emit emit) {
   const int64_t half = size / 2, wide = across ? half : 0;
   for (int64_t i = begin - half; i <= begin + half; ++i) {
     for (int64_t o = -wide; o <= wide; ++o) window.Insert(at(i, o));
@@ -87,7 +87,7 @@ OCTAVO_HD void SlideMedian(SortedWindow<T> window, int64_t size, bool across, in
 
 /// The k-th smallest (from 0) of `count` numbers, from their keys bit by bit: nothing is stored.
 template <class Load>
-OCTAVO_HD float KthSmallest(int64_t count, int64_t k, Load load) {
+OCTAVO_HOST_DEVICE float KthSmallest(int64_t count, int64_t k, Load load) {
   uint32_t prefix = 0;
   for (int bit = 31; bit >= 0; --bit) {
     int64_t zeros = 0;
@@ -102,7 +102,7 @@ OCTAVO_HD float KthSmallest(int64_t count, int64_t k, Load load) {
 
 /// Mean or median of `count` frames of one pixel.
 template <class Load>
-OCTAVO_HD float FieldValue(int64_t count, bool median, Load load) {
+OCTAVO_HOST_DEVICE float FieldValue(int64_t count, bool median, Load load) {
   if (median) {
     const float upper = KthSmallest(count, count / 2, load);
     return count % 2 != 0 ? upper : 0.5f * (KthSmallest(count, count / 2 - 1, load) + upper);
@@ -113,7 +113,7 @@ OCTAVO_HD float FieldValue(int64_t count, bool median, Load load) {
 }
 
 /// Whether the median of its surroundings stands for a pixel.
-OCTAVO_HD inline bool IsOutlier(float value, float median, float difference, bool dark_too) {
+OCTAVO_HOST_DEVICE inline bool IsOutlier(float value, float median, float difference, bool dark_too) {
   return !(value - median < difference) || (dark_too && !(median - value < difference));
 }
 
@@ -126,7 +126,7 @@ struct Finishing {
   float log_floor = 0, not_finite = 0;
 };
 /// From a transmission to what is reconstructed.
-OCTAVO_HD inline float Finished(const Finishing& f, float transmission, uint32_t* flags) {
+OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission, uint32_t* flags) {
   const bool endless_below = transmission < -3.402823466e38f;
   if (!IsFinite(transmission) && !(f.minus_log && endless_below)) {
     *flags |= kFlagNotFinite;
@@ -141,7 +141,7 @@ OCTAVO_HD inline float Finished(const Finishing& f, float transmission, uint32_t
 }
 
 /// 1 / (1 + scale (u² + v²)) of the frequencies at index i of m and j of n, in cycles per pixel.
-OCTAVO_HD inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n, float scale_rows, float scale_columns) {
+OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n, float scale_rows, float scale_columns) {
   const float u = static_cast<float>(2 * i <= m ? i : i - m) / static_cast<float>(m);
   const float v = static_cast<float>(2 * j <= n ? j : j - n) / static_cast<float>(n);
   return 1.0f / (1.0f + scale_rows * u * u + scale_columns * v * v);
@@ -149,7 +149,7 @@ OCTAVO_HD inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n, f
 
 /// Detector y of a stitched row of `width`: `near` is the half turn the axis lies in, `far` the one to be mirrored, both `columns`
 /// wide; `right`: the axis is near their last column.
-OCTAVO_HD inline float StitchedPixel(const float* near, const float* far, int64_t columns, int64_t width, double overlap, bool right, int64_t y) {
+OCTAVO_HOST_DEVICE inline float StitchedPixel(const float* near, const float* far, int64_t columns, int64_t width, double overlap, bool right, int64_t y) {
   if (right) y = width - 1 - y;
   const auto at = [&](const float* row, int64_t x) { return row[right ? columns - 1 - x : x]; };
   const int64_t x = y - (width - columns);
@@ -165,7 +165,7 @@ OCTAVO_HD inline float StitchedPixel(const float* near, const float* far, int64_
 }
 
 /// One step of a wavelet analysis: Σ filter[j] x[2i + 1 − j], edges mirrored; `scaling` are the `taps` values of the scaling filter.
-OCTAVO_HD inline float WaveletAnalysis(const float* scaling, int taps, bool high, const float* x, int64_t n, int64_t stride, int64_t i) {
+OCTAVO_HOST_DEVICE inline float WaveletAnalysis(const float* scaling, int taps, bool high, const float* x, int64_t n, int64_t stride, int64_t i) {
   float sum = 0;
   for (int j = 0; j < taps; ++j) {
     const float tap = !high ? scaling[taps - 1 - j] : (taps - 1 - j) % 2 != 0 ? -scaling[j] : scaling[j];
@@ -174,7 +174,7 @@ OCTAVO_HD inline float WaveletAnalysis(const float* scaling, int taps, bool high
   return sum;
 }
 /// What `m` coefficients (either null for zeros) give at i.
-OCTAVO_HD inline float WaveletSynthesis(const float* scaling, int taps, const float* low, const float* high, int64_t m, int64_t stride, int64_t i) {
+OCTAVO_HOST_DEVICE inline float WaveletSynthesis(const float* scaling, int taps, const float* low, const float* high, int64_t m, int64_t stride, int64_t i) {
   float sum = 0;
   // Tap j = i − 2k + taps − 2 lies in 0 … taps − 1.
   const int64_t most = (i + taps - 2) / 2, least = i / 2;
@@ -192,12 +192,12 @@ OCTAVO_HD inline float WaveletSynthesis(const float* scaling, int taps, const fl
 struct StripeLimits {
   double low = 0, high = 0;
   bool has_low = false, has_high = false;
-  OCTAVO_HD bool IsStripe(double value) const { return (has_high && value > high) || (has_low && value <= low); }
+  OCTAVO_HOST_DEVICE bool IsStripe(double value) const { return (has_high && value > high) || (has_low && value <= low); }
 };
 /// Algorithm 4: a line through the middle half of the values in falling order; what lies far off its ends is a stripe. `value(i)` in
 /// falling order, n of them.
 template <class Value>
-OCTAVO_HD StripeLimits FindStripes(int64_t n, double snr, Value value) {
+OCTAVO_HOST_DEVICE StripeLimits FindStripes(int64_t n, double snr, Value value) {
   StripeLimits limits;
   const int64_t drop = n / 4, count = n - 2 * drop - 1;
   if (count < 2) return limits;
@@ -220,7 +220,7 @@ OCTAVO_HD StripeLimits FindStripes(int64_t n, double snr, Value value) {
 }
 
 /// The median of `window` values of a list around i, edges mirrored.
-OCTAVO_HD inline double MedianAround(const double* list, int64_t n, int64_t i, int64_t window) {
+OCTAVO_HOST_DEVICE inline double MedianAround(const double* list, int64_t n, int64_t i, int64_t window) {
   const int64_t half = window / 2;
   for (int64_t j = -half; j <= half; ++j) {
     const double candidate = list[Mirrored(i + j, n)];
@@ -236,14 +236,14 @@ OCTAVO_HD inline double MedianAround(const double* list, int64_t n, int64_t i, i
 }
 
 /// Mean of ten neighbours i − 5 … i + 4 of a row, edges mirrored.
-OCTAVO_HD inline double MeanOfTen(const float* row, int64_t n, int64_t i) {
+OCTAVO_HOST_DEVICE inline double MeanOfTen(const float* row, int64_t n, int64_t i) {
   double sum = 0;
   for (int64_t j = i - 5; j < i + 5; ++j) sum += static_cast<double>(row[Mirrored(j, n)]);
   return sum / 10;
 }
 
 /// Part of a frequency k of n that Münch's damping takes away. The half is the method's: its grid lies between the frequencies.
-OCTAVO_HD inline float StripePart(int64_t k, int64_t n, float sigma) {
+OCTAVO_HOST_DEVICE inline float StripePart(int64_t k, int64_t n, float sigma) {
   const float frequency = static_cast<float>(k < n - n / 2 ? k : k - n) + (n % 2 == 0 ? 0.5f : 0.0f);
   return expf(-frequency * frequency / (2.0f * sigma * sigma));
 }
@@ -252,13 +252,13 @@ OCTAVO_HD inline float StripePart(int64_t k, int64_t n, float sigma) {
 
 /// Whether a frequency (signed indices) lies outside of the double wedge of a sinogram over 360° (Vo et al. 2014, eq. 3); `slope` is
 /// the wedge's width per row.
-OCTAVO_HD inline bool OutsideWedge(int64_t row, int64_t column, double slope, int64_t drop) {
+OCTAVO_HOST_DEVICE inline bool OutsideWedge(int64_t row, int64_t column, double slope, int64_t drop) {
   const int64_t v = row < 0 ? -row : row, u = column < 0 ? -column : column;
   return v > drop && u > 1 && static_cast<double>(u) <= floor(static_cast<double>(v) * slope + 0.5);
 }
 
 /// Value at x (any real number) of a row whose cubic B-spline coefficients are given; 0 beyond its ends.
-OCTAVO_HD inline float SplineValue(const float* coefficients, int64_t n, double x) {
+OCTAVO_HOST_DEVICE inline float SplineValue(const float* coefficients, int64_t n, double x) {
   if (x < 0 || x > static_cast<double>(n - 1)) return 0.0f;
   const double left = floor(x);
   const auto i = static_cast<int64_t>(left);

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "gpu/math/half.h"
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // Elements of volumes and their maxima, shared by all backends.
 namespace octavo::math {
@@ -19,19 +19,19 @@ struct Complex64 {
 };
 
 /// What a maximum is taken of: the element itself, of a complex number its magnitude.
-OCTAVO_HD inline uint8_t Projected(uint8_t v) { return v; }
-OCTAVO_HD inline int8_t Projected(int8_t v) { return v; }
-OCTAVO_HD inline uint16_t Projected(uint16_t v) { return v; }
-OCTAVO_HD inline Half Projected(Half v) { return v; }
-OCTAVO_HD inline float Projected(float v) { return v; }
-OCTAVO_HD inline float Projected(Complex64 v) { return sqrtf(v.re * v.re + v.im * v.im); }
+OCTAVO_HOST_DEVICE inline uint8_t Projected(uint8_t v) { return v; }
+OCTAVO_HOST_DEVICE inline int8_t Projected(int8_t v) { return v; }
+OCTAVO_HOST_DEVICE inline uint16_t Projected(uint16_t v) { return v; }
+OCTAVO_HOST_DEVICE inline Half Projected(Half v) { return v; }
+OCTAVO_HOST_DEVICE inline float Projected(float v) { return v; }
+OCTAVO_HOST_DEVICE inline float Projected(Complex64 v) { return sqrtf(v.re * v.re + v.im * v.im); }
 
 /// Maximum that ignores NaN; of two NaNs it is NaN.
-OCTAVO_HD inline uint8_t MaxOf(uint8_t a, uint8_t b) { return a > b ? a : b; }
-OCTAVO_HD inline int8_t MaxOf(int8_t a, int8_t b) { return a > b ? a : b; }
-OCTAVO_HD inline uint16_t MaxOf(uint16_t a, uint16_t b) { return a > b ? a : b; }
-OCTAVO_HD inline float MaxOf(float a, float b) { return fmaxf(a, b); }
-OCTAVO_HD inline Half MaxOf(Half a, Half b) {
+OCTAVO_HOST_DEVICE inline uint8_t MaxOf(uint8_t a, uint8_t b) { return a > b ? a : b; }
+OCTAVO_HOST_DEVICE inline int8_t MaxOf(int8_t a, int8_t b) { return a > b ? a : b; }
+OCTAVO_HOST_DEVICE inline uint16_t MaxOf(uint16_t a, uint16_t b) { return a > b ? a : b; }
+OCTAVO_HOST_DEVICE inline float MaxOf(float a, float b) { return fmaxf(a, b); }
+OCTAVO_HOST_DEVICE inline Half MaxOf(Half a, Half b) {
   const float x = HalfToFloat(a.bits), y = HalfToFloat(b.bits);
   return x > y || y != y ? a : b;
 }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // How raw samples lie in memory, shared by all backends.
 namespace octavo::math {
@@ -16,18 +16,18 @@ enum class Packing : uint8_t {
 };
 
 /// Bytes of `samples` samples of `element_bytes` each when not packed.
-OCTAVO_HD inline int64_t PackedBytes(Packing packing, int64_t samples, int64_t element_bytes) {
+OCTAVO_HOST_DEVICE inline int64_t PackedBytes(Packing packing, int64_t samples, int64_t element_bytes) {
   return packing == Packing::kNone ? samples * element_bytes : (samples * 3 + 1) / 2;
 }
 
 /// Sample of a packed pair: `word` holds the pair's bytes, the first one lowest; `odd` chooses the second sample.
-OCTAVO_HD inline uint32_t Unpack12(Packing packing, uint32_t word, bool odd) {
+OCTAVO_HOST_DEVICE inline uint32_t Unpack12(Packing packing, uint32_t word, bool odd) {
   if (odd) return word >> 12 & 0xFFFu;  // the same in both
   return packing == Packing::kLowFirst12 ? word & 0xFFFu : (word << 4 & 0xFF0u) | (word >> 8 & 0xFu);
 }
 
 /// Sample `i` of a packed record.
-OCTAVO_HD inline uint32_t ReadPacked12(Packing packing, const uint8_t* record, int64_t i) {
+OCTAVO_HOST_DEVICE inline uint32_t ReadPacked12(Packing packing, const uint8_t* record, int64_t i) {
   const uint8_t* pair = record + i / 2 * 3;
   const bool odd = (i & 1) != 0;
   // The last pair of an odd number of samples has two bytes only.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // The elements of the parallel-beam projector, once for all backends. One formula gives the whole matrix:
 //   A[θ, d; pixel] = p/w · h((u − d)/w),   w = max(|cos θ|, |sin θ|),   u = c + X cos θ − Y sin θ
@@ -30,7 +30,7 @@ struct BackAngle {
 };
 
 /// Largest integer not above x, |x| < 2^22, and what is above it.
-OCTAVO_HD inline int32_t FloorOf(float x, float* above) {
+OCTAVO_HOST_DEVICE inline int32_t FloorOf(float x, float* above) {
 #if defined(__CUDA_ARCH__)
   const float shifted = __fadd_rd(x, 12582912.0f);  // 1.5 · 2^23: the sum's last bit is worth 1
   *above = x - (shifted - 12582912.0f);
@@ -43,14 +43,14 @@ OCTAVO_HD inline int32_t FloorOf(float x, float* above) {
 }
 
 // fmaxf and fminf of the library keep loops from being vectorised; which of two zeros or what of a NaN comes out does not matter here.
-OCTAVO_HD inline float Larger(float a, float b) {
+OCTAVO_HOST_DEVICE inline float Larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(a, b);
 #else
   return a > b ? a : b;
 #endif
 }
-OCTAVO_HD inline float Smaller(float a, float b) {
+OCTAVO_HOST_DEVICE inline float Smaller(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fminf(a, b);
 #else
@@ -58,7 +58,7 @@ OCTAVO_HD inline float Smaller(float a, float b) {
 #endif
 }
 
-OCTAVO_HD inline float KeysCubic(float t) {
+OCTAVO_HOST_DEVICE inline float KeysCubic(float t) {
   t = Smaller(fabsf(t), 2.0f);  // 0 from there on
   const float inner = fmaf(fmaf(1.5f, t, -2.5f), t * t, 1.0f), outer = fmaf(fmaf(fmaf(-0.5f, t, 2.5f), t, -4.0f), t, 2.0f);
   return t < 1.0f ? inner : outer;
@@ -72,13 +72,13 @@ struct RayTaps<RayInterpolation::kNearest> {
   static constexpr int kCount = 1;
   static constexpr float kReach = 0.5f;
   /// Index of the first tap and the weights at a position along a line.
-  OCTAVO_HD static int32_t Forward(float position, float* w) {
+  OCTAVO_HOST_DEVICE static int32_t Forward(float position, float* w) {
     float above;
     w[0] = 1.0f;
     return FloorOf(position + 0.5f, &above);
   }
   /// The same at detector coordinate u, with the weights of the matrix' column. A bin counts where the forward step rounds to this pixel.
-  OCTAVO_HD static int32_t Back(float u, const BackAngle& t, float* w) {
+  OCTAVO_HOST_DEVICE static int32_t Back(float u, const BackAngle& t, float* w) {
     float above;
     const float edge = u - t.b;
     int32_t d = FloorOf(edge, &above);
@@ -93,12 +93,12 @@ template <>
 struct RayTaps<RayInterpolation::kLinear> {
   static constexpr int kCount = 2;
   static constexpr float kReach = 1.0f;
-  OCTAVO_HD static int32_t Forward(float position, float* w) {
+  OCTAVO_HOST_DEVICE static int32_t Forward(float position, float* w) {
     const int32_t i = FloorOf(position, &w[1]);
     w[0] = 1.0f - w[1];
     return i;
   }
-  OCTAVO_HD static int32_t Back(float u, const BackAngle& t, float* w) {
+  OCTAVO_HOST_DEVICE static int32_t Back(float u, const BackAngle& t, float* w) {
     float f;
     const int32_t d = FloorOf(u, &f);
     w[0] = Larger(fmaf(-f, t.b, t.a), 0.0f);
@@ -111,13 +111,13 @@ template <>
 struct RayTaps<RayInterpolation::kCubic> {
   static constexpr int kCount = 4;
   static constexpr float kReach = 2.0f;
-  OCTAVO_HD static int32_t Forward(float position, float* w) {
+  OCTAVO_HOST_DEVICE static int32_t Forward(float position, float* w) {
     float f;
     const int32_t i = FloorOf(position, &f);
     for (int k = 0; k < 4; ++k) w[k] = KeysCubic(f + 1.0f - static_cast<float>(k));
     return i - 1;
   }
-  OCTAVO_HD static int32_t Back(float u, const BackAngle& t, float* w) {
+  OCTAVO_HOST_DEVICE static int32_t Back(float u, const BackAngle& t, float* w) {
     float f;
     const int32_t d = FloorOf(u, &f);
     for (int k = 0; k < 4; ++k) w[k] = t.a * KeysCubic((f + 1.0f - static_cast<float>(k)) * t.b);
@@ -126,10 +126,10 @@ struct RayTaps<RayInterpolation::kCubic> {
 };
 
 /// Position of a ray on the line `from_middle` lines off the middle; `offset` = middle + (d − c) inverse.
-OCTAVO_HD inline float RayPosition(float from_middle, float slope, float offset) { return fmaf(from_middle, slope, offset); }
+OCTAVO_HOST_DEVICE inline float RayPosition(float from_middle, float slope, float offset) { return fmaf(from_middle, slope, offset); }
 
 /// Detector coordinate of the pixel (x right, y down from the middle).
-OCTAVO_HD inline float DetectorOf(float x, float y, const BackAngle& t, float center) { return fmaf(x, t.cosine, fmaf(y, t.minus_sine, center)); }
+OCTAVO_HOST_DEVICE inline float DetectorOf(float x, float y, const BackAngle& t, float center) { return fmaf(x, t.cosine, fmaf(y, t.minus_sine, center)); }
 
 /// Lines of the grid that a ray can meet.
 struct LineRange {
@@ -138,7 +138,7 @@ struct LineRange {
 
 /// The lines on which the ray at `distance` from the axis is inside the grid of n × n and the circle of `radius` (both widened
 /// by a pixel or two: outside of them the image is zero). The position on any of them is inside the margins.
-OCTAVO_HD inline LineRange LinesOf(const ForwardAngle& t, float distance, float n, float radius, float reach) {
+OCTAVO_HOST_DEVICE inline LineRange LinesOf(const ForwardAngle& t, float distance, float n, float radius, float reach) {
   const float middle = 0.5f * (n - 1.0f), limit = middle + reach + 1.0f, offset = distance * t.inverse;
   float lo = -middle, hi = middle;
   if (fabsf(t.slope) > 1e-6f) {
@@ -160,15 +160,15 @@ OCTAVO_HD inline LineRange LinesOf(const ForwardAngle& t, float distance, float 
 }
 
 /// A position drawn to the nearest one at which all taps are margins, where it lies beyond them.
-OCTAVO_HD inline float Within(float position, float n) { return Smaller(Larger(position, -4.0f), n + 3.0f); }
+OCTAVO_HOST_DEVICE inline float Within(float position, float n) { return Smaller(Larger(position, -4.0f), n + 3.0f); }
 
 /// Whether the pixel at (x, y) from the middle counts.
-OCTAVO_HD inline bool InCircle(float x, float y, float radius) { return x * x + y * y <= radius * radius; }
+OCTAVO_HOST_DEVICE inline bool InCircle(float x, float y, float radius) { return x * x + y * y <= radius * radius; }
 
 // What one element of the loops does.
-OCTAVO_HD inline float Clamped(float value, float lo, float hi) { return Smaller(Larger(value, lo), hi); }
-OCTAVO_HD inline float SirtUpdate(float x, float back, float weight, float relaxation) { return fmaf(relaxation * weight, back, x); }
-OCTAVO_HD inline float MlemRatio(float measured, float projected, float floor) { return measured / Larger(projected, floor); }
-OCTAVO_HD inline float MlemUpdate(float x, float back, float weight) { return x * (weight * back); }
+OCTAVO_HOST_DEVICE inline float Clamped(float value, float lo, float hi) { return Smaller(Larger(value, lo), hi); }
+OCTAVO_HOST_DEVICE inline float SirtUpdate(float x, float back, float weight, float relaxation) { return fmaf(relaxation * weight, back, x); }
+OCTAVO_HOST_DEVICE inline float MlemRatio(float measured, float projected, float floor) { return measured / Larger(projected, floor); }
+OCTAVO_HOST_DEVICE inline float MlemUpdate(float x, float back, float weight) { return x * (weight * back); }
 
 }  // namespace octavo::math

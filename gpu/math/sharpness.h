@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // How concentrated the power of an A-scan is. Shared by all backends.
 namespace octavo::math {
@@ -16,7 +16,7 @@ struct PowerSums {
 constexpr int kSharpnessLanes = 32;
 
 /// Sums of the samples begin + lane, begin + lane + 32, ... below `end`.
-OCTAVO_HD inline PowerSums LaneSums(const float* power, int64_t begin, int64_t end, int lane) {
+OCTAVO_HOST_DEVICE inline PowerSums LaneSums(const float* power, int64_t begin, int64_t end, int lane) {
   PowerSums sums{0.0f, 0.0f};
   for (int64_t z = begin + lane; z < end; z += kSharpnessLanes) {
     const float p = power[z];
@@ -26,6 +26,6 @@ OCTAVO_HD inline PowerSums LaneSums(const float* power, int64_t begin, int64_t e
   return sums;
 }
 
-OCTAVO_HD inline PowerSums Joined(const PowerSums& a, const PowerSums& b) { return {a.sum + b.sum, a.squares + b.squares}; }
+OCTAVO_HOST_DEVICE inline PowerSums Merge(const PowerSums& a, const PowerSums& b) { return {a.sum + b.sum, a.squares + b.squares}; }
 
 }  // namespace octavo::math

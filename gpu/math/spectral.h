@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "gpu/math/finite.h"
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 
 // Per-element functions of the spectral chain, shared by all backends.
 namespace octavo::math {
@@ -20,31 +20,31 @@ enum class FixedPattern : uint8_t { kNone, kMean, kQuietSegment };
 inline constexpr int64_t kFixedPatternSegments = 9;
 
 /// What is subtracted from each of the records that the sum of `count` of them is background of; nothing if there were none.
-OCTAVO_HD inline float MeanOfRecords(double sum, double count, int64_t record_average) {
+OCTAVO_HOST_DEVICE inline float MeanOfRecords(double sum, double count, int64_t record_average) {
   return count > 0 ? static_cast<float>(sum / (count * static_cast<double>(record_average))) : 0.0f;
 }
 
 /// A-scan at which segment `s` of `segments` of a B-scan of `ascans` begins; s = segments gives the end.
-OCTAVO_HD inline int64_t SegmentBegin(int64_t ascans, int64_t segments, int64_t s) { return ascans * s / segments; }
+OCTAVO_HOST_DEVICE inline int64_t SegmentBegin(int64_t ascans, int64_t segments, int64_t s) { return ascans * s / segments; }
 
 /// Segments of a B-scan of which the quietest gives the fixed pattern; 1 = its mean does, also where segments would be too short
 /// to have a variance (the rest of a B-scan that lost records).
-OCTAVO_HD inline int64_t PatternSegments(FixedPattern kind, int64_t ascans) {
+OCTAVO_HOST_DEVICE inline int64_t PatternSegments(FixedPattern kind, int64_t ascans) {
   return kind == FixedPattern::kQuietSegment && ascans >= 2 * kFixedPatternSegments ? kFixedPatternSegments : 1;
 }
 
 /// Taps of an interpolation, and how many of them lie before the sample left of the position.
-OCTAVO_HD inline int Taps(Interpolation kind) {
+OCTAVO_HOST_DEVICE inline int Taps(Interpolation kind) {
   return kind == Interpolation::kNone ? 1 : kind == Interpolation::kLinear ? 2 : kind == Interpolation::kCubic ? 4 : 8;
 }
-OCTAVO_HD inline int TapsBefore(Interpolation kind) { return kind == Interpolation::kCubic ? 1 : kind == Interpolation::kLanczos ? 3 : 0; }
+OCTAVO_HOST_DEVICE inline int TapsBefore(Interpolation kind) { return kind == Interpolation::kCubic ? 1 : kind == Interpolation::kLanczos ? 3 : 0; }
 
 /// Smallest power |z|^2 that kDb tells apart: -300 dB. Keeps the logarithm finite.
 inline constexpr float kPowerFloor = 1e-30f;
 
 /// Catmull-Rom weights of the 4 taps at -1, 0, 1, 2 for the fraction t in [0, 1), in the precision of t.
 template <typename T>
-OCTAVO_HD inline void CubicWeights(T t, T w[4]) {
+OCTAVO_HOST_DEVICE inline void CubicWeights(T t, T w[4]) {
   const T t2 = t * t, t3 = t2 * t, half = T(0.5);
   w[0] = half * (-t3 + T(2) * t2 - t);
   w[1] = half * (T(3) * t3 - T(5) * t2 + T(2));
@@ -82,9 +82,9 @@ inline void WeightsOf(Interpolation kind, double t, float w[8]) {
 /// A position below 4096 in 32 bits, to 2^-21 of a sample: the sample left of it in the upper 12, the fraction in the lower 20.
 inline constexpr int kPositionFractionBits = 20;
 inline uint32_t PositionBits(double r) { return static_cast<uint32_t>(llround(ldexp(r, kPositionFractionBits))); }
-OCTAVO_HD inline uint32_t PositionSample(uint32_t bits) { return bits >> kPositionFractionBits; }
+OCTAVO_HOST_DEVICE inline uint32_t PositionSample(uint32_t bits) { return bits >> kPositionFractionBits; }
 /// The fraction, exact: as the lowest bits of a number between 8 and 16.
-OCTAVO_HD inline float PositionFraction(uint32_t bits) {
+OCTAVO_HOST_DEVICE inline float PositionFraction(uint32_t bits) {
   const uint32_t eight = 0x41000000u | (bits & ((1u << kPositionFractionBits) - 1));
   float number;
   memcpy(&number, &eight, sizeof number);
@@ -92,25 +92,25 @@ OCTAVO_HD inline float PositionFraction(uint32_t bits) {
 }
 
 /// Value of a depth sample of the given power |z|^2; not for kReal and kComplex. What is not a number has none in dB either.
-OCTAVO_HD inline float ValueOfPower(Value kind, float power) {
+OCTAVO_HOST_DEVICE inline float ValueOfPower(Value kind, float power) {
   if (kind == Value::kDb) return 10.0f * log10f(power < kPowerFloor ? kPowerFloor : power);
   return kind == Value::kPower ? power : sqrtf(power);
 }
 
 /// Value of a complex depth sample; kComplex gives the magnitude, which is what projections are made of.
-OCTAVO_HD inline float ValueOf(Value kind, float re, float im) { return kind == Value::kReal ? re : ValueOfPower(kind, re * re + im * im); }
+OCTAVO_HOST_DEVICE inline float ValueOf(Value kind, float re, float im) { return kind == Value::kReal ? re : ValueOfPower(kind, re * re + im * im); }
 
 /// Maps [lo, hi] to the range of the type: scale = (top - bottom) / (hi - lo), offset = bottom - lo * scale. No clipping.
-OCTAVO_HD inline float ToLevels(float value, float scale, float offset) { return value * scale + offset; }
+OCTAVO_HOST_DEVICE inline float ToLevels(float value, float scale, float offset) { return value * scale + offset; }
 
 /// Rounds half away from zero, then clips to 0 ... top; NaN becomes 0. `top` is 255 or 65535.
-OCTAVO_HD inline uint32_t Quantise(float x, float top) {
+OCTAVO_HOST_DEVICE inline uint32_t Quantise(float x, float top) {
   if (!(x > 0.0f)) return 0u;
   return static_cast<uint32_t>(fminf(floorf(x + 0.5f), top));
 }
 
 /// Rounds half away from zero, then clips to bottom ... top; NaN becomes `bottom`, which is negative.
-OCTAVO_HD inline int32_t QuantiseSigned(float x, float bottom, float top) {
+OCTAVO_HOST_DEVICE inline int32_t QuantiseSigned(float x, float bottom, float top) {
   if (!(x > bottom)) return static_cast<int32_t>(bottom);
   const float rounded = floorf(fabsf(x) + 0.5f);
   return static_cast<int32_t>(fminf(x < 0.0f ? -rounded : rounded, top));
@@ -118,11 +118,11 @@ OCTAVO_HD inline int32_t QuantiseSigned(float x, float bottom, float top) {
 
 /// Whether rounding half away from zero takes a number out of the type's range, so that the voxel is clipped there. NaN, which is stored
 /// as the lowest number, counts as below.
-OCTAVO_HD inline bool ClippedBelow(float x, float bottom) { return !(x > bottom - 0.5f); }
-OCTAVO_HD inline bool ClippedAbove(float x, float top) { return x >= top + 0.5f; }
+OCTAVO_HOST_DEVICE inline bool ClippedBelow(float x, float bottom) { return !(x > bottom - 0.5f); }
+OCTAVO_HOST_DEVICE inline bool ClippedAbove(float x, float top) { return x >= top + 0.5f; }
 
 /// Joins a new repeat into the sum of the powers that came before (`before` of them): the new sum, and the mean.
-OCTAVO_HD inline float JoinRepeat(float sum, int32_t before, float power) { return before == 0 ? power : sum + power; }
-OCTAVO_HD inline float MeanOfRepeats(float sum, int32_t count) { return sum / static_cast<float>(count); }
+OCTAVO_HOST_DEVICE inline float JoinRepeat(float sum, int32_t before, float power) { return before == 0 ? power : sum + power; }
+OCTAVO_HOST_DEVICE inline float MeanOfRepeats(float sum, int32_t count) { return sum / static_cast<float>(count); }
 
 }  // namespace octavo::math

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "gpu/math/hd.h"
+#include "gpu/math/host_device.h"
 #include "gpu/math/rotation.h"
 
 // One pixel of an image turned as OpenCV's warpAffine turns it (what TomoPy's accelerated CPU code calls): source positions in fixed
@@ -15,14 +15,14 @@ struct TurnMatrix {
   double m[6] = {1, 0, 0, 0, 1, 0};
 };
 
-OCTAVO_HD inline int32_t FixedPoint(double value) { return static_cast<int32_t>(rint(value * 1024.0)); }
+OCTAVO_HOST_DEVICE inline int32_t FixedPoint(double value) { return static_cast<int32_t>(rint(value * 1024.0)); }
 
-OCTAVO_HD inline float PixelOrZero(const float* image, int32_t n, int32_t x, int32_t y) {
+OCTAVO_HOST_DEVICE inline float PixelOrZero(const float* image, int32_t n, int32_t x, int32_t y) {
   return x >= 0 && x < n && y >= 0 && y < n ? image[static_cast<int64_t>(y) * n + x] : 0.0f;
 }
 
 /// OpenCV's cubic has a = −0.75, unlike the cubic of the corrected form.
-OCTAVO_HD inline void OpenCvCubic(float x, float* w) {
+OCTAVO_HOST_DEVICE inline void OpenCvCubic(float x, float* w) {
   constexpr float kA = -0.75f;
   w[0] = ((kA * (x + 1) - 5 * kA) * (x + 1) + 8 * kA) * (x + 1) - 4 * kA;
   w[1] = ((kA + 2) * x - (kA + 3)) * x * x + 1;
@@ -30,7 +30,7 @@ OCTAVO_HD inline void OpenCvCubic(float x, float* w) {
   w[3] = 1.0f - w[0] - w[1] - w[2];
 }
 
-OCTAVO_HD inline float TurnedPixel(const float* image, int32_t n, const TurnMatrix& t, RayInterpolation how, int32_t x, int32_t y) {
+OCTAVO_HOST_DEVICE inline float TurnedPixel(const float* image, int32_t n, const TurnMatrix& t, RayInterpolation how, int32_t x, int32_t y) {
   const bool nearest = how == RayInterpolation::kNearest;
   const int32_t round = nearest ? 512 : 16;
   const int32_t fx = FixedPoint(t.m[1] * y + t.m[2]) + round + FixedPoint(t.m[0] * x);
@@ -52,13 +52,13 @@ OCTAVO_HD inline float TurnedPixel(const float* image, int32_t n, const TurnMatr
 }
 
 /// What TomoPy adds to every pixel of a row: the residual or the ratio; nothing where the row's sum is zero or the result not finite.
-OCTAVO_HD inline float SpreadTerm(float measured, float sum, bool ratio) {
+OCTAVO_HOST_DEVICE inline float SpreadTerm(float measured, float sum, bool ratio) {
   if (sum == 0.0f) return 0.0f;
   const float u = ratio ? measured / sum : measured - sum;
   return u - u == 0.0f ? u : 0.0f;
 }
 
-OCTAVO_HD inline float SpreadUpdated(float x, float update, float cover, float n, bool ratio) {
+OCTAVO_HOST_DEVICE inline float SpreadUpdated(float x, float update, float cover, float n, bool ratio) {
   const float u = update / cover / n;
   if (cover == 0.0f || !(u - u == 0.0f)) return x;
   return ratio ? x * u : x + u;

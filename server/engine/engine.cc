@@ -11,9 +11,9 @@
 #include "gpu/base/log.h"
 #include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
+#include "server/base/resource_names.h"
 #include "server/engine/engine_impl.h"
-#include "server/engine/names.h"
-#include "server/engine/volume_states.h"
+#include "server/model/volume_states.h"
 
 namespace octavo::engine {
 namespace {
@@ -92,7 +92,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       watches_([this](const std::string& name) { return GetScan(name); },
                [this] {
                  publisher_.Tick();
-                 if (ready_) LookAtDevices();
+                 if (ready_) PollDeviceHealth();
                }) {
   for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
   SetCameraInterfaces(config_.camera_interfaces);

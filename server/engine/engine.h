@@ -11,24 +11,24 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/clock.h"
-#include "gpu/device.h"
-#include "server/engine/buffer_types.h"
-#include "server/engine/camera.h"
-#include "server/engine/client_sessions.h"
-#include "server/engine/deriver.h"
-#include "server/engine/frame.h"
-#include "server/engine/handle.h"
-#include "server/engine/job.h"
-#include "server/engine/lease.h"
-#include "server/engine/measure.h"
-#include "server/engine/pattern/plan.h"
-#include "server/engine/source.h"
-#include "server/engine/stats.h"
-#include "server/engine/status_types.h"
-#include "server/engine/subscription.h"
-#include "server/engine/volume_store.h"
-#include "server/storage/commit_store.h"
-#include "server/storage/spill_folder.h"
+#include "gpu/device/device.h"
+#include "server/base/callback_handle.h"
+#include "server/derive/deriver.h"
+#include "server/engine/device_benchmark.h"
+#include "server/job/job.h"
+#include "server/model/buffer_types.h"
+#include "server/model/frame.h"
+#include "server/model/stats.h"
+#include "server/model/status_types.h"
+#include "server/model/subscription.h"
+#include "server/pattern/plan.h"
+#include "server/session/client_sessions.h"
+#include "server/session/lease.h"
+#include "server/source/camera.h"
+#include "server/source/source.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/storage/spill/spill_folder.h"
+#include "server/volume/volume_store.h"
 
 namespace octavo::handoff {
 class FdSocket;  // server/handoff/fd_socket.h
@@ -197,14 +197,14 @@ class Engine {
   /// Calls `callback` at once with how the devices are, and from an engine thread when one of them is lost.
   virtual std::unique_ptr<Handle> WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) = 0;
   /// Measures a device, figure by figure; the one call that takes seconds: from a thread that may wait. FailedPrecondition
-  /// (SCANS_RUNNING, MEASURING), Aborted (MEASUREMENT_DISTURBED) once a scan is submitted, Unavailable when draining; see measure.h.
+  /// (SCANS_RUNNING, MEASURING), Aborted (MEASUREMENT_DISTURBED) once a scan is submitted, Unavailable when draining; see device_benchmark.h.
   virtual absl::Status Measure(MeasureSpec spec, const TellMeasured& tell) = 0;
   virtual MemoryStatus GetMemory() = 0;
   /// What the engine's housekeeping thread does a few times a second: what time and clients' ends bring about. For tests whose clock
   /// stands still otherwise.
   virtual void Housekeep() = 0;
   virtual const std::vector<std::string>& storage_roots() const = 0;
-  /// What lies in the quarantine of each storage root (server/storage/quarantine.h).
+  /// What lies in the quarantine of each storage root (server/storage/commit/quarantine.h).
   virtual std::map<std::string, storage::QuarantineUse> Quarantines() = 0;
   virtual Stats Snapshot() = 0;
   /// A stream to a client was ended by whoever serves it.

@@ -50,15 +50,15 @@ void EngineImpl::Housekeep() {
     ForgetOldScans();
   }
   const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
-  for (const VolumeStatus& volume : due.warned) TellExpiring(volume);
+  for (const VolumeStatus& volume : due.warned) NotifyExpiring(volume);
   for (const VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});
-  for (const VolumeStatus& volume : due.orphans) TakeCareOf(volume);
+  for (const VolumeStatus& volume : due.orphans) ApplyOrphanPolicy(volume);
   if (buffers_ == nullptr || !buffers_->exports().enabled()) return;
   buffers_->feeds().Tick();
-  for (const ExportStore::Overdue& what : buffers_->exports().TakeOverdue()) MoveAway(what);
+  for (const ExportStore::Overdue& what : buffers_->exports().TakeOverdue()) RelocateOverdue(what);
 }
 
-void EngineImpl::MoveAway(const ExportStore::Overdue& what) {
+void EngineImpl::RelocateOverdue(const ExportStore::Overdue& what) {
   const auto done = [this, what](const absl::Status& status) {
     buffers_->exports().Moved(what, status);
     Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
@@ -91,11 +91,11 @@ std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> s
   return sessions;
 }
 
-void EngineImpl::TellExpiring(const VolumeStatus& volume) {
+void EngineImpl::NotifyExpiring(const VolumeStatus& volume) {
   const std::string text = absl::StrFormat("volume EXPIRING in %.0f s", volume.expires_seconds);
   Log(LogLevel::kInfo, "volume will expire", {{"volume", volume.name}, {"seconds", volume.expires_seconds}});
   ScanEvent event{.kind = EventKind::kExpiring, .text = text, .volume_index = volume.index, .time = clock_->Now()};
-  if (const auto session = Find(volume.scan); session.ok()) (*session)->Note(event);
+  if (const auto session = Find(volume.scan); session.ok()) (*session)->RecordEvent(event);
   PublishEvent(volume, std::move(event));
 }
 
@@ -106,7 +106,7 @@ void EngineImpl::CancelJobsOf(const std::set<std::string>& sessions) {
   }
 }
 
-void EngineImpl::TakeCareOf(const VolumeStatus& volume) {
+void EngineImpl::ApplyOrphanPolicy(const VolumeStatus& volume) {
   Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
   if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
   const absl::Status done = DoOrphanPolicy(volume, retention);

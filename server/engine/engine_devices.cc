@@ -7,9 +7,9 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/engine/device_choice.h"
+#include "server/base/resource_names.h"
 #include "server/engine/engine_impl.h"
-#include "server/engine/names.h"
+#include "server/memory/device_placement.h"
 
 namespace octavo::engine {
 namespace {
@@ -43,7 +43,7 @@ std::vector<DeviceStatus> EngineImpl::ListDevices() {
     status.buffer_bytes = use.buffers;
     status.used_bytes = use.reserved + use.held + use.buffers;
     status.cached_bytes = use.cached;
-    status.limbo_bytes = use.limbo;
+    status.detached_bytes = use.detached;
     status.free_bytes = use.free();
     status.peak_bytes = use.peak;
     for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->state());
@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(ResolvedScan& scan) {
   return chosen;
 }
 
-void EngineImpl::LookAtDevices() {
+void EngineImpl::PollDeviceHealth() {
   for (size_t d = 0; d < devices_.size(); ++d) {
     const absl::Status health = devices_[d]->Health();
     if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;

@@ -10,23 +10,23 @@
 #include <vector>
 
 #include "gpu/base/mutex.h"
-#include "server/engine/buffer_store.h"
-#include "server/engine/committer.h"
-#include "server/engine/device_watch.h"
+#include "server/base/request_ids.h"
+#include "server/base/worker_pool.h"
+#include "server/buffer/buffer_store.h"
+#include "server/engine/device_health.h"
 #include "server/engine/engine.h"
 #include "server/engine/job_kinds.h"
-#include "server/engine/job_queue.h"
-#include "server/engine/ledger.h"
-#include "server/engine/projection_port.h"
-#include "server/engine/publisher.h"
-#include "server/engine/request_ids.h"
-#include "server/engine/scan_queue.h"
-#include "server/engine/scan_session.h"
 #include "server/engine/scan_watch.h"
-#include "server/engine/spiller.h"
-#include "server/engine/volume_store.h"
-#include "server/engine/volume_waits.h"
-#include "server/engine/worker_pool.h"
+#include "server/job/job_queue.h"
+#include "server/memory/ledger.h"
+#include "server/publish/publisher.h"
+#include "server/scan/scan_queue.h"
+#include "server/scan/scan_session.h"
+#include "server/source/push_projections.h"
+#include "server/volume/committer.h"
+#include "server/volume/spiller.h"
+#include "server/volume/volume_store.h"
+#include "server/volume/volume_waiters.h"
 
 // The one Engine. Its methods stand with those of their concern: engine_scans.cc, engine_volumes.cc, engine_jobs.cc,
 // engine_clients.cc, engine_devices.cc, engine_stats.cc; engine.cc puts it together and takes it apart.
@@ -157,21 +157,21 @@ class EngineImpl final : public Engine {
 
   // -- engine_clients.cc
   std::vector<SessionStatus> WithHoldings(std::vector<SessionStatus> sessions);
-  void TellExpiring(const VolumeStatus& volume);
+  void NotifyExpiring(const VolumeStatus& volume);
   // Into other memory, if it is still wanted: a process keeps what it has beyond its time.
-  void MoveAway(const ExportStore::Overdue& what);
+  void RelocateOverdue(const ExportStore::Overdue& what);
   // Those whose JobSpec.orphan says that they are scratch.
   void CancelJobsOf(const std::set<std::string>& sessions);
   absl::StatusOr<JobStatus> CancelJobOf(const JobStatus& job);
   // A held volume whose client is gone.
-  void TakeCareOf(const VolumeStatus& volume);
+  void ApplyOrphanPolicy(const VolumeStatus& volume);
   absl::Status DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention);
 
   // -- engine_devices.cc
   // The devices that a scan would run on now, home first.
   absl::StatusOr<std::vector<int>> DevicesFor(ResolvedScan& scan);
   // Devices that were lost since the last look: their scans end, whoever watches is told.
-  void LookAtDevices();
+  void PollDeviceHealth();
 
   // -- engine_stats.cc
   static void AddSession(ScanSession& session, const ScanStatus& scan, Stats* stats);
@@ -185,12 +185,12 @@ class EngineImpl final : public Engine {
   const std::vector<Stream> read_streams_;
   std::vector<std::shared_ptr<FramePool>> frames_;
   std::atomic<bool> ready_{false};  // all members are there
-  DeviceWatch device_watch_;
+  DeviceHealthWatch device_watch_;
   Ledger ledger_;
   SlotCache slot_cache_;  // before the volumes: their slots go there
   LeaseTable leases_;
   ClientSessions sessions_of_clients_;
-  VolumeWaits volume_waits_;
+  VolumeWaiters volume_waits_;
   Mutex chained_mutex_;
   std::set<std::string> chained_ ABSL_GUARDED_BY(chained_mutex_);  // volumes whose chains are made or under way
   std::unique_ptr<BufferStore> buffers_;

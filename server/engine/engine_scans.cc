@@ -7,13 +7,13 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/engine/admission.h"
+#include "server/base/resource_names.h"
 #include "server/engine/engine_impl.h"
-#include "server/engine/names.h"
-#include "server/engine/ring_grant.h"
-#include "server/engine/scan_session_parts.h"
-#include "server/engine/stored_form.h"
-#include "server/engine/volume_operation.h"
+#include "server/model/volume_operation.h"
+#include "server/processing/stored_form.h"
+#include "server/scan/admission.h"
+#include "server/scan/internal.h"
+#include "server/source/ring_grant.h"
 
 namespace octavo::engine {
 namespace {}  // namespace

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "server/base/resource_names.h"
 #include "server/engine/engine_impl.h"
-#include "server/engine/names.h"
 
 namespace octavo::engine {
 

@@ -7,15 +7,15 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
+#include "server/base/resource_names.h"
 #include "server/engine/engine_impl.h"
-#include "server/engine/names.h"
-#include "server/engine/plane_frame.h"
-#include "server/engine/provenance.h"
-#include "server/engine/scan_session_parts.h"
-#include "server/engine/stripes.h"
-#include "server/engine/volume_reader.h"
-#include "server/engine/volume_states.h"
-#include "server/engine/without_throwing.h"
+#include "server/memory/stripe_layout.h"
+#include "server/model/volume_states.h"
+#include "server/publish/plane_frame.h"
+#include "server/scan/internal.h"
+#include "server/volume/volume_metadata.h"
+#include "server/volume/volume_reader.h"
 
 namespace octavo::engine {
 namespace {
@@ -175,8 +175,8 @@ void EngineImpl::MakeChains(const VolumeStatus& volume) {
     if (!chained_.insert(volume.name).second) return;  // held again, after a commit or from another tier
   }
   const auto session = Find(volume.scan);
-  const std::shared_ptr<ChainMemory> memory = session.ok() ? (*session)->chain_memory() : nullptr;
-  for (const VolumeChain& chain : volume.origin->spec.chains->chains) {
+  const std::shared_ptr<ChainState> memory = session.ok() ? (*session)->chain_memory() : nullptr;
+  for (const DerivedVolumeRecipe& chain : volume.origin->spec.chains->chains) {
     const auto skipped = [name = volume.name, chain = chain.name](const absl::Status& status) {
       if (!status.ok())
         Log(LogLevel::kWarning, "volume without its chain", {{"volume", name}, {"chain", chain}, {"error", std::string(status.message())}});
@@ -214,7 +214,7 @@ void EngineImpl::PublishEvent(const VolumeStatus& volume, ScanEvent what) {
 
 void EngineImpl::LoadFrame(const FramePtr& header, std::function<void(absl::StatusOr<FramePtr>)> done) {
   workers_.Post([this, header, done = std::move(done)] {
-    auto frame = WithoutThrowing([&]() -> absl::StatusOr<FramePtr> {
+    auto frame = ExceptionToStatus([&]() -> absl::StatusOr<FramePtr> {
       auto loaded = std::make_shared<Frame>(*header);
       OCTAVO_ASSIGN_OR_RETURN(loaded->payload, PayloadOf(*header));
       return loaded;

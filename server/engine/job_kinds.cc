@@ -1,8 +1,8 @@
 #include "server/engine/job_kinds.h"
 
 #include "gpu/base/status.h"
-#include "server/engine/raw_jobs.h"
-#include "server/engine/tomography_job.h"
+#include "server/raw_jobs/raw_jobs.h"
+#include "server/tomography/tomography_job.h"
 
 namespace octavo::engine {
 namespace {

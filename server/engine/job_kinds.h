@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "gpu/device.h"
-#include "server/engine/job.h"
-#include "server/engine/volume_store.h"
+#include "gpu/device/device.h"
+#include "server/job/job.h"
+#include "server/volume/volume_store.h"
 
 namespace octavo::engine {
 

@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/mutex.h"
-#include "server/engine/handle.h"
-#include "server/engine/job.h"
-#include "server/engine/status_types.h"
+#include "server/base/callback_handle.h"
+#include "server/job/job.h"
+#include "server/model/status_types.h"
 
 namespace octavo::engine {
 

@@ -16,7 +16,7 @@
 #include "prometheus/metric_family.h"
 
 #include "gpu/base/unique_fd.h"
-#include "server/engine/buffer_store.h"
+#include "server/buffer/buffer_store.h"
 #include "server/metrics/label_values.h"
 #include "server/metrics/process_metrics.h"
 
@@ -213,7 +213,7 @@ class Page final : public prometheus::Collectable {
             std::pair{"revoked", exports.revoked}, std::pair{"overdue", exports.overdue}}) {
         value(now, {{"state", state}}, static_cast<double>(count));
       }
-      one("octavo_export_limbo_bytes", "Memory that only exports keep", kGauge, static_cast<double>(exports.limbo_bytes));
+      one("octavo_export_limbo_bytes", "Memory that only exports keep", kGauge, static_cast<double>(exports.detached_bytes));
       one("octavo_exports_granted_total", "Exports granted", kCounter, static_cast<double>(exports.granted));
       one("octavo_export_descriptors_sent_total", "Descriptors handed over; the other exports used a mapping that the client had", kCounter,
           static_cast<double>(exports.descriptors_sent));
@@ -234,7 +234,7 @@ class Page final : public prometheus::Collectable {
         for (const auto& [kind, bytes] :
              {std::pair{"total", d.total_bytes}, std::pair{"budget", d.budget_bytes}, std::pair{"reserved", d.reserved_bytes},
               std::pair{"used", d.used_bytes}, std::pair{"held", d.held_bytes}, std::pair{"cached", d.cached_bytes},
-              std::pair{"limbo", d.limbo_bytes}, std::pair{"buffers", d.buffer_bytes}, std::pair{"peak", d.peak_bytes}}) {
+              std::pair{"detached", d.detached_bytes}, std::pair{"buffers", d.buffer_bytes}, std::pair{"peak", d.peak_bytes}}) {
           value(memory, {{"device", d.name}, {"kind", kind}}, static_cast<double>(bytes));
         }
       }

@@ -8,16 +8,16 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
-#include "server/engine/buffer_store.h"
-#include "server/rpc/convert.h"
-#include "server/rpc/convert_buffer.h"
+#include "server/buffer/buffer_store.h"
+#include "server/rpc/convert/buffer.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/local_peer.h"
 #include "server/rpc/paging.h"
-#include "server/rpc/payload.h"
-#include "server/rpc/piece_stream.h"
 #include "server/rpc/services.h"
-#include "server/rpc/utf8.h"
+#include "server/rpc/transport/local_peer.h"
+#include "server/rpc/transport/payload.h"
+#include "server/rpc/transport/piece_stream.h"
 
 namespace octavo::rpc {
 namespace {
@@ -121,7 +121,7 @@ class BufferServiceImpl final : public BufferBase {
   explicit BufferServiceImpl(engine::Engine* engine) : buffers_(&engine->buffers()) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context, const v1::CreateBufferRequest* request, v1::Buffer* response) override {
-    return Later(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
+    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferSpec spec, DecodeCreate(*request));
       const engine::Caller caller = CallerOf(*context);
       if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
@@ -131,13 +131,13 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* SyncReplicas(CallbackServerContext* context, const v1::SyncReplicasRequest* request, v1::Buffer* response) override {
-    return Later(context, request, response, [this, request, context] {
+    return Defer(context, request, response, [this, request, context] {
       return buffers_->Sync(request->name(), request->source(), {request->targets().begin(), request->targets().end()}, request->lease_token(),
                             CallerOf(*context));
     });
   }
   ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request, v1::Buffer* response) override {
-    return Later(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
+    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferApplySpec spec, DecodeApply(*request));
       return buffers_->Apply(spec, CallerOf(*context));
     });
@@ -200,7 +200,7 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
       return buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
         reply->Complete([&] {
           if (buffer.ok()) EncodeBuffer(*buffer, response);
@@ -281,7 +281,7 @@ class BufferServiceImpl final : public BufferBase {
   }
   /// Answers from a worker: memory may have to be had first.
   template <class Request, class F>
-  ServerUnaryReactor* Later(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {
+  ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {
     return ReplyOn(buffers_, context, request, response, [response, call = std::move(call)]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::BufferStatus buffer, call());
       PassPoint(MethodOf<Request>(), ".answer");
@@ -302,7 +302,7 @@ class BufferServiceImpl final : public BufferBase {
     const int64_t total_bytes = reader->total_bytes();
     header->set_total_bytes(static_cast<uint64_t>(total_bytes));
     const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
-      buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(engine::WithoutThrowing([&] { return reader->Next(chunk_bytes); })); });
+      buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(engine::ExceptionToStatus([&] { return reader->Next(chunk_bytes); })); });
     };
     std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
     return absl::OkStatus();

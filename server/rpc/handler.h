@@ -5,13 +5,13 @@
 //   Reply        a unary call that is answered at once, on gRPC's thread
 //   ReplyOn      one that is answered by a worker
 //   ReplyInTurn  the same for what takes long: of a few workers, with a bounded queue before them
-//   ReplyLater   one whose answer comes from the engine, some time (LateReply)
+//   ReplyLater   one whose answer comes from the engine, some time (DeferredUnaryReactor)
 //   Stream, RawStream   a server stream (QueuedWriter)
 //   Received     a message of a client's stream (PushStreamBase, WriteStream)
 //
 // Handle turns what is thrown into the status of the call, so that neither gRPC's threads nor the engine's end the process, and every
 // call gets an answer. What a handler has taken by then (memory, a request id, a place in a queue, a descriptor) belongs to objects that
-// give it back as the exception passes them. What runs later for a call (a task, a callback of the engine) runs in LateReply::Complete or
+// give it back as the exception passes them. What runs later for a call (a task, a callback of the engine) runs in DeferredUnaryReactor::Complete or
 // QueuedWriter::Feed, which do the same.
 //
 // A unary answer that its peer does not take is bounded and timed (PendingAnswer), as the messages of a stream are.
@@ -30,13 +30,13 @@
 #include "grpcpp/support/server_callback.h"
 
 #include "gpu/base/status.h"
-#include "server/engine/status_types.h"
-#include "server/engine/without_throwing.h"
-#include "server/engine/worker_pool.h"
-#include "server/rpc/bounds.h"
-#include "server/rpc/payload.h"
-#include "server/rpc/reactor.h"
-#include "server/rpc/status.h"
+#include "server/base/exception_to_status.h"
+#include "server/base/worker_pool.h"
+#include "server/model/status_types.h"
+#include "server/rpc/convert/bounds.h"
+#include "server/rpc/convert/status.h"
+#include "server/rpc/transport/payload.h"
+#include "server/rpc/transport/reactor.h"
 
 namespace octavo::rpc {
 
@@ -122,9 +122,9 @@ grpc::ServerUnaryReactor* ReplyInTurn(engine::WorkerPool* pool, int most, grpc::
 /// `begin(reply)` begins the work and sees to it that reply->Complete is called; where it does not return OK that is the answer.
 template <class Request, class Response, class Begin>
 grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request, const Response* response, Begin begin) {
-  std::shared_ptr<LateReply> reply;
+  std::shared_ptr<DeferredUnaryReactor> reply;
   absl::Status status = Guarded([&] {
-    reply = LateReply::Make(MethodOf<Request>(), context, response);
+    reply = DeferredUnaryReactor::Make(MethodOf<Request>(), context, response);
     return absl::OkStatus();
   });
   if (reply == nullptr) {

@@ -13,10 +13,10 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
-#include "server/rpc/bounds.h"
-#include "server/rpc/grpc_log.h"
-#include "server/rpc/listener.h"
-#include "server/rpc/stall_watch.h"
+#include "server/rpc/convert/bounds.h"
+#include "server/rpc/transport/grpc_log.h"
+#include "server/rpc/transport/listener.h"
+#include "server/rpc/transport/stall_watch.h"
 
 namespace octavo::rpc {
 namespace {
@@ -128,7 +128,7 @@ class RpcServerImpl final : public RpcServer {
 
  private:
   engine::WorkerPool workers_;
-  engine::WorkerPool copy_workers_{"oct-copy", 2};
+  engine::WorkerPool copy_workers_{"oct-rpc-read", 2};
   SlowWork slow_;
   engine::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;

@@ -1,12 +1,12 @@
 #include "octavo/v1/scan.grpc.pb.h"
 
 #include "gpu/base/status.h"
-#include "server/rpc/convert.h"
+#include "server/picture/plot.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
-#include "server/rpc/pattern_plot.h"
 #include "server/rpc/services.h"
-#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {

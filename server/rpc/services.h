@@ -7,9 +7,9 @@
 
 #include "grpcpp/impl/codegen/service_type.h"
 
-#include "gpu/device.h"
+#include "gpu/device/device.h"
+#include "server/base/worker_pool.h"
 #include "server/engine/engine.h"
-#include "server/engine/worker_pool.h"
 
 namespace octavo::rpc {
 

@@ -4,9 +4,9 @@
 #include "octavo/v1/session.grpc.pb.h"
 
 #include "gpu/base/status.h"
-#include "server/engine/buffer_store.h"
-#include "server/rpc/convert.h"
-#include "server/rpc/convert_buffer.h"
+#include "server/buffer/buffer_store.h"
+#include "server/rpc/convert/buffer.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
 
@@ -80,7 +80,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
   ServerUnaryReactor* AcquireLease(CallbackServerContext* context, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::LeaseRequest decoded, DecodeAcquire(*request));
       // It may stand in a queue: a client that goes away leaves it.
       const uint64_t place = engine_->AcquireLease(decoded, CallerOf(*context), [this, reply, response](const absl::StatusOr<engine::Lease>& lease) {

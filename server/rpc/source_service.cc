@@ -8,15 +8,15 @@
 #include "octavo/v1/source.grpc.pb.h"
 
 #include "gpu/base/status.h"
-#include "server/engine/projection_port.h"
-#include "server/engine/push_port.h"
-#include "server/rpc/convert.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/local_peer.h"
-#include "server/rpc/payload.h"
-#include "server/rpc/push_stream.h"
 #include "server/rpc/services.h"
-#include "server/rpc/utf8.h"
+#include "server/rpc/transport/local_peer.h"
+#include "server/rpc/transport/payload.h"
+#include "server/rpc/transport/push_stream.h"
+#include "server/source/push_projections.h"
+#include "server/source/push_records.h"
 
 namespace octavo::rpc {
 namespace {

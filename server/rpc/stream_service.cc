@@ -5,12 +5,12 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/status.h"
-#include "server/engine/checksum.h"
-#include "server/rpc/convert.h"
+#include "server/model/checksum.h"
+#include "server/picture/image.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/image.h"
-#include "server/rpc/payload.h"
 #include "server/rpc/services.h"
+#include "server/rpc/transport/payload.h"
 
 namespace octavo::rpc {
 namespace {

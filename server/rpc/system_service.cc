@@ -5,10 +5,10 @@
 #include "octavo/v1/system.grpc.pb.h"
 
 #include "gpu/base/memory_limit.h"
-#include "server/rpc/convert.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
-#include "server/rpc/utf8.h"
 
 namespace octavo::rpc {
 namespace {

@@ -3,13 +3,13 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "gpu/base/status.h"
-#include "server/engine/buffer_store.h"
-#include "server/rpc/convert.h"
+#include "server/buffer/buffer_store.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
-#include "server/rpc/payload.h"
-#include "server/rpc/piece_stream.h"
 #include "server/rpc/services.h"
+#include "server/rpc/transport/payload.h"
+#include "server/rpc/transport/piece_stream.h"
 
 namespace octavo::rpc {
 namespace {
@@ -86,7 +86,7 @@ class VolumeServiceImpl final : public Base {
   }
 
   ServerUnaryReactor* SpillVolume(CallbackServerContext* context, const v1::SpillVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
       const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
       if (tier != v1::HOST && tier != v1::DISK) {
         return InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
@@ -96,21 +96,21 @@ class VolumeServiceImpl final : public Base {
     });
   }
   ServerUnaryReactor* RestoreVolume(CallbackServerContext* context, const v1::RestoreVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
       engine_->RestoreVolume(request->name(), Tell(reply, response));
       return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) -> absl::Status {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const engine::DeriveSpec spec, DecodeDerive(*request));
       return engine_->DeriveVolume(spec, Tell(reply, response));
     });
   }
 
   ServerUnaryReactor* WaitVolume(CallbackServerContext* context, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<LateReply>& reply) {
+    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
       return engine_->WaitVolume(request->name(), Tell(reply, response), [reply] { return reply->over(); });
     });
   }
@@ -169,7 +169,7 @@ class VolumeServiceImpl final : public Base {
 
  private:
   /// Answers a call when the volume is as it was asked to be.
-  static std::function<void(absl::StatusOr<engine::VolumeStatus>)> Tell(const std::shared_ptr<LateReply>& reply, v1::Volume* response) {
+  static std::function<void(absl::StatusOr<engine::VolumeStatus>)> Tell(const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
     return [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
       reply->Complete([&] {
         if (volume.ok()) EncodeVolume(*volume, response);

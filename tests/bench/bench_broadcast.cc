@@ -7,16 +7,16 @@
 #include <memory>
 
 #include "gpu/base/clock.h"
-#include "server/engine/buffer_store.h"
-#include "server/engine/forwarder.h"
+#include "server/buffer/buffer_store.h"
+#include "server/buffer/replica_broadcast.h"
 #include "tests/bench/bench_support.h"
 
 namespace octavo::bench {
 namespace {
 
 using engine::BufferStore;
-using engine::DeviceOrder;
-using engine::Forwarder;
+using engine::StreamOrdering;
+using engine::ReplicaBroadcast;
 
 const engine::Caller kCaller{.client = "bench", .key = ""};
 
@@ -100,10 +100,10 @@ struct Broadcast {
   }
 
   void Forwarded(size_t n, int64_t piece) {
-    DeviceOrder order(devices);
-    std::vector<Forwarder::Stop> stops;
+    StreamOrdering order(devices);
+    std::vector<ReplicaBroadcast::Stop> stops;
     for (size_t i = 0; i < n; ++i) stops.push_back({.device = static_cast<int>(i), .stream = streams[i].ref(), .memory = arrays[i].as<char>()});
-    Forwarder forwarder = Take(Forwarder::Create(&order, std::move(stops), piece));
+    ReplicaBroadcast forwarder = Take(ReplicaBroadcast::Create(&order, std::move(stops), piece));
     Timed("forwarded", n, piece, [&] {
       (void)Take(forwarder.Upload(from.data(), 0, bytes));
       Wait(n);
@@ -172,14 +172,14 @@ struct Broadcast {
       Ok(store.Drain());
     });
     check();
-    Line("store: a write to all", n, Forwarder::kPieceBytes, once);
+    Line("store: a write to all", n, ReplicaBroadcast::kPieceBytes, once);
     Refresh();
     const double each = MedianSeconds(seconds, [&] {
       for (uint32_t i = 0; i < n; ++i) write(false, i);
       Ok(store.Drain());
     });
     check();
-    Line("store: a write to each", n, Forwarder::kPieceBytes, each);
+    Line("store: a write to each", n, ReplicaBroadcast::kPieceBytes, each);
   }
 };
 

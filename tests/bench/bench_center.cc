@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "gpu/tomo_axis.h"
+#include "gpu/tomography/axis.h"
 #include "tests/bench/bench_basics.h"
-#include "tests/gpu/tomo_phantoms.h"
+#include "tests/gpu/tomography/phantoms.h"
 
 namespace octavo {
 namespace {

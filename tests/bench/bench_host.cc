@@ -15,12 +15,12 @@
 
 #include "tbb/global_control.h"
 
-#include "gpu/device.h"
-#include "gpu/spectral.h"
-#include "gpu/spectral_design.h"
+#include "gpu/device/device.h"
+#include "gpu/spectral/spectral.h"
+#include "gpu/spectral/spectral_design.h"
 #include "tests/bench/bench_support.h"
 #include "tests/bench/fftw_chain.h"
-#include "tests/gpu/spectral_model.h"
+#include "tests/gpu/spectral/spectral_model.h"
 
 namespace octavo {
 namespace {

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import numpy as np  # noqa: E402
 from harness import Daemon, octavo  # noqa: E402
 from octavo.v1 import job_pb2  # noqa: E402
-from tomography_test import psnr, shepp_logan  # noqa: E402
+from tomography.tomography_test import psnr, shepp_logan  # noqa: E402
 
 FLAT, DARK = 60000, 100
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu/tomo_center.h"
-#include "gpu/tomo_prepare.h"
+#include "gpu/tomography/center.h"
+#include "gpu/tomography/preprocess.h"
 #include "tests/bench/bench_basics.h"
 
 namespace octavo {

@@ -18,8 +18,8 @@
 #include <emmintrin.h>
 #endif
 
-#include "client/cpp/octavo_ring.h"
-#include "server/engine/ring_port.h"
+#include "client/cpp/include/octavo/octavo_ring.h"
+#include "server/source/ring_port.h"
 #include "tests/bench/bench_support.h"
 
 namespace octavo::bench {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
-#include "gpu/spectral.h"
-#include "gpu/spectral_design.h"
+#include "gpu/device/device.h"
+#include "gpu/spectral/spectral.h"
+#include "gpu/spectral/spectral_design.h"
 #include "tests/bench/bench_basics.h"
-#include "tests/gpu/spectral_model.h"
+#include "tests/gpu/spectral/spectral_model.h"
 
 namespace octavo::bench {
 

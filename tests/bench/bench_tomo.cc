@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/tomography.h"
-#include "gpu/tomography_plan.h"
+#include "gpu/tomography/reconstruct.h"
+#include "gpu/tomography/reconstruct_plan.h"
 #include "tests/bench/bench_basics.h"
-#include "tests/gpu/tomography_model.h"
+#include "tests/gpu/tomography/reconstruct_model.h"
 
 namespace octavo {
 namespace {

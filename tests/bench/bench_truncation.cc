@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "gpu/tomo_truncation.h"
-#include "gpu/tomography.h"
-#include "gpu/tomography_plan.h"
+#include "gpu/tomography/reconstruct.h"
+#include "gpu/tomography/reconstruct_plan.h"
+#include "gpu/tomography/truncation.h"
 #include "tests/bench/bench_basics.h"
-#include "tests/gpu/wide_phantoms.h"
+#include "tests/gpu/tomography/wide_phantoms.h"
 
 namespace octavo {
 namespace {

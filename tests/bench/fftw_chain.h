@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/spectral.h"
+#include "gpu/spectral/spectral.h"
 
 namespace octavo::bench {
 

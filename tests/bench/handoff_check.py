@@ -74,7 +74,7 @@ def to_host(mapped):
 
 
 def digest(array):
-    """sum64 (gpu/digest.h) of an array's bytes."""
+    """sum64 (gpu/device/digest.h) of an array's bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     words = np.zeros(-(-data.size // 8) * 8, np.uint8)
     words[:data.size] = data
@@ -302,14 +302,14 @@ def killed_client(server):
     process, total = child(server.ask("export " + volume["name"]))
     refused = server.ask("discard " + volume["name"])
     server.ask(f"discard {volume['name']} detach")
-    limbo = server.ask("memory")["limbo"]
+    detached = server.ask("memory")["detached"]
     others = server.scan(1)  # the other slot; there is no third
     none = server.ask("scan 1").get("code") == "RESOURCE_EXHAUSTED"
     same = again(process) == total
     process.kill()
     process.wait()
-    back = server.until(lambda m: m["limbo"] == 0 and m["exports"] == 0)
-    tell("SIGKILL of the client", refused.get("reason") == "EXPORTED" and limbo > 0 and same and none and back and server.ask("memory")["slots"] == 1, limbo_bytes=limbo)
+    back = server.until(lambda m: m["detached"] == 0 and m["exports"] == 0)
+    tell("SIGKILL of the client", refused.get("reason") == "EXPORTED" and detached > 0 and same and none and back and server.ask("memory")["slots"] == 1, detached_bytes=detached)
     server.ask("discard " + others[0]["name"])
 
 

@@ -9,7 +9,7 @@
 //   revoke NAME                          → {"exports"}
 //   discard NAME [detach]                → {}
 //   commit NAME PATH                     → {"path"}
-//   memory                               → {"held", "limbo", "exports", "descriptors", "slots"}
+//   memory                               → {"held", "detached", "exports", "descriptors", "slots"}
 // Errors: {"code", "reason", "message"}.
 
 #include <atomic>
@@ -29,13 +29,13 @@
 #include "nlohmann/json.hpp"
 
 #include "gpu/base/status.h"
-#include "gpu/shareable.h"
-#include "server/engine/committer.h"
-#include "server/engine/export_store.h"
-#include "server/engine/names.h"
-#include "server/engine/volume_feed.h"
-#include "server/engine/volume_store.h"
-#include "server/storage/commit_store.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/base/resource_names.h"
+#include "server/exports/export_feed.h"
+#include "server/exports/export_store.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/volume/committer.h"
+#include "server/volume/volume_store.h"
 
 namespace octavo::engine {
 namespace {
@@ -110,7 +110,7 @@ class Server {
     if (what == "memory") {
       const auto use = ledger_.UseOf(0);
       const auto fds = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
-      return json{{"held", use.held}, {"limbo", use.limbo}, {"exports", exports_.Count().exports}, {"descriptors", fds}, {"slots", pool_->Free()}};
+      return json{{"held", use.held}, {"detached", use.detached}, {"exports", exports_.Count().exports}, {"descriptors", fds}, {"slots", pool_->Free()}};
     }
     in >> name >> word;
     if (what == "export") {
@@ -218,7 +218,7 @@ class Server {
                        }};
   Committer committer_;
   ExportStore exports_;
-  VolumeFeeds feeds_;
+  ExportFeeds feeds_;
   std::atomic<bool> ended_{false};
   const std::unique_ptr<handoff::FdSocket> socket_;
   std::shared_ptr<SlotPool> pool_;
@@ -229,7 +229,7 @@ class Server {
 
 int Run(const std::string& backend, const std::string& folder, double grace_seconds) {
   OpenedDevices opened = Value(OpenDevices(backend));
-  ClientMemory::MakeShareable(true);
+  ClientMemory::MakeExportable(true);
   const json ready = {{"ready", opened.devices[0]->info().backend}, {"model", opened.devices[0]->info().model}, {"pid", ::getpid()}};
   Server server(std::move(opened.devices[0]), folder, grace_seconds);
   std::cout << ready.dump() << std::endl;

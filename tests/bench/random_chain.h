@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
-#include "gpu/spectral.h"
+#include "gpu/device/device.h"
+#include "gpu/spectral/spectral.h"
 
 // Spectral chains drawn at random, with the scans that feed them, and their check against double precision.
 namespace octavo::bench {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "gpu/spectral_design.h"
+#include "gpu/spectral/spectral_design.h"
 #include "tests/bench/random_chain.h"
 
 namespace octavo::bench {

@@ -9,7 +9,7 @@
 #include "tbb/parallel_for.h"
 
 #include "tests/bench/random_chain.h"
-#include "tests/gpu/spectral_model.h"
+#include "tests/gpu/spectral/spectral_model.h"
 
 namespace octavo::bench {
 

@@ -14,7 +14,7 @@ export OCTAVO_DEVICE_BACKEND=${OCTAVO_DEVICE_BACKEND:-cuda} OCTAVO_SOAK_SECONDS=
 table="" failed=0
 for test in "${tests[@]}"; do
   begun=$(date +%s)
-  timeout 300 python3 "$here/tests/integration/${test}_test.py" -v >"$logs/$test.log" 2>&1
+  PYTHONPATH="$here/tests/integration" timeout 300 python3 "$here"/tests/integration/*/"${test}_test.py" -v >"$logs/$test.log" 2>&1
   code=$?
   seconds=$(($(date +%s) - begun))
   # What unittest says last: "OK (skipped=2)", "FAILED (failures=1)".

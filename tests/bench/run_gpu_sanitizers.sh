@@ -24,10 +24,10 @@ for tool in memcheck racecheck initcheck synccheck; do
   printf '%s\n' "$tool tomography_test *Tomo*/cuda-*SirtIsAsGood*:*CglsIs*:*Subsets*:*AxisOff*"
   random='*MatchesTheModel/cuda'
   [ $tool = racecheck ] && random=none
-  printf '%s\n' "$tool tomo_prepare_test $random:*Phase*/cuda:*MoreRows*/cuda:*Keeps*/cuda:*RingsTest*Model/cuda:*Stitching*/cuda:*BothLay*/cuda:*Overlaps*/cuda"
+  printf '%s\n' "$tool preprocess_test $random:*Phase*/cuda:*MoreRows*/cuda:*Keeps*/cuda:*RingsTest*Model/cuda:*Stitching*/cuda:*BothLay*/cuda:*Overlaps*/cuda"
   [ $tool = racecheck ] || printf '%s\n' "$tool gpu_test *Ops*/cuda"
   # The engine around the kernels: what it copies, and whether it reads what was not written.
   case $tool in memcheck | initcheck)
-    printf '%s\n' "$tool engine_test *StreamSession*/cuda" "$tool job_test *Tomography*/cuda:*Reprocess*/cuda" "$tool spread_test */cuda" "$tool random_chains 100" ;;
+    printf '%s\n' "$tool scan_test *StreamSession*/cuda:*SpreadSession*/cuda" "$tool tomography_job_test *Tomography*/cuda" "$tool processing_test *Reprocess*/cuda" "$tool random_chains 100" ;;
   esac
 done | xargs -P 4 -L 1 bash -c 'one "$@"' one "$bundle" "$logs"

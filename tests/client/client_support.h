@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 
-#include "client/cpp/liboctavo/octavo.h"
+#include "client/cpp/include/octavo/octavo.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/daemon.h"

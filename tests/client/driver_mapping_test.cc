@@ -8,8 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "client/cpp/liboctavo/handoff.h"
-#include "client/cpp/liboctavo/octavo.h"
+#include "client/cpp/include/octavo/octavo.h"
+#include "client/cpp/lib/handoff.h"
 #include "gpu/base/status.h"
 #include "server/handoff/fd_socket.h"
 #include "tests/client/client_support.h"

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "client/cpp/liboctavo/octavo.h"
+#include "client/cpp/include/octavo/octavo.h"
 #include "tests/client/client_support.h"
 
 namespace octavo::client {

@@ -13,11 +13,11 @@
 #include "octavo/v1/buffer.grpc.pb.h"
 #include "octavo/v1/session.grpc.pb.h"
 
-#include "client/cpp/liboctavo/handoff.h"
-#include "client/cpp/liboctavo/octavo.h"
+#include "client/cpp/include/octavo/octavo.h"
+#include "client/cpp/lib/handoff.h"
 #include "gpu/base/status.h"
 #include "tests/client/client_support.h"
-#include "tests/support/backend_param.h"
+#include "tests/support/device/backend_param.h"
 
 namespace octavo::client {
 namespace {

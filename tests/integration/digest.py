@@ -4,7 +4,7 @@ import numpy as np
 
 
 def sum64(array):
-    """gpu/digest.h: sum64:<16 hex digits> of the bytes of an array."""
+    """gpu/device/digest.h: sum64:<16 hex digits> of the bytes of an array."""
     data = array.tobytes()
     words = np.frombuffer(data + b"\0" * (-len(data) % 8), "<u8")
     with np.errstate(over="ignore"):

@@ -67,7 +67,7 @@ def maps_of(daemon):
 
 
 class HandoffCase(harness.DaemonTest):
-    """After each test everything is given back, and nothing is in limbo."""
+    """After each test everything is given back, and nothing is detached."""
 
     flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20))
 
@@ -80,7 +80,7 @@ class HandoffCase(harness.DaemonTest):
         super().tearDown()
         for buffer in self.client.buffers.list():
             self.client.buffers.destroy(buffer.name)
-        until(lambda: self.limbo() == 0)
+        until(lambda: self.detached() == 0)
         self.assertEqual(self.metric("octavo_volume_feeds"), 0)
 
     def submit(self, volumes=1, fast=True, **fields):
@@ -90,7 +90,7 @@ class HandoffCase(harness.DaemonTest):
     def ticket(self, name, **fields):
         return self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=name, **fields))
 
-    def limbo(self):
+    def detached(self):
         return self.client.memory().devices[0].limbo_bytes
 
     def page(self):

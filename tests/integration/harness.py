@@ -1,4 +1,5 @@
-"""Runs a real octavod of the build for tests: port 0, own directories, no waiting by sleeping."""
+"""Runs a real octavod of the build for tests: port 0, own directories, no waiting by sleeping. ctest puts this folder on PYTHONPATH; by hand:
+  OCTAVO_BUILD_DIR=build/default PYTHONPATH=tests/integration tests/integration/scan/main_path_test.py"""
 
 import json
 import os

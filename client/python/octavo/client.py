@@ -193,7 +193,7 @@ class Client(VolumeCalls, JobCalls):
 
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
         """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
-        or octavo_ring_open of client/cpp/octavo_ring.h. Good once."""
+        or octavo_ring_open of client/cpp/include/octavo/octavo_ring.h. Good once."""
         errors.check_kind("scan", scan, "scans")
         return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
 

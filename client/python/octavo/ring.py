@@ -1,5 +1,5 @@
 """A producer's ring: this process writes raw records into memory that it shares with the server, which uploads them from there. The same as
-client/cpp/octavo_ring.h, which says how the memory looks; no gRPC is needed once there is a ticket."""
+client/cpp/include/octavo/octavo_ring.h, which says how the memory looks; no gRPC is needed once there is a ticket."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Words:
 
 
 _U32 = ctypes.c_uint32
-# The words of both pages (client/cpp/octavo_ring.h).
+# The words of both pages (client/cpp/include/octavo/octavo_ring.h).
 _RELEASED, _BELL, _STATE, _WAITS, _ERROR_CODE, _ATTACHMENT, _NEXT, _RECORDS, _LOST, _ERROR = (
     PAGE + offset for offset in (0, 8, 12, 16, 20, 24, 32, 40, 48, 256))
 _PUBLISHED, _MY_BELL, _MY_STATE, _MY_WAITS, _MY_NEXT, _OVERRUNS, _OVERRUN_RECORDS, _MY_ERROR = (

@@ -69,7 +69,7 @@ def push(*, credit_blocks: int = 0, idle_timeout_s: float = 0.0) -> scan_pb2.Pus
 
 @builder()
 def ring(*, slots: int = 0, idle_timeout_s: float = 0.0, restart_grace_s: float = 0.0, producer_waits: bool = False) -> scan_pb2.Ring:
-    """Records that a process on the server's host writes into shared memory (Client.open_ring, client/cpp/octavo_ring.h). The scan needs
+    """Records that a process on the server's host writes into shared memory (Client.open_ring, client/cpp/include/octavo/octavo_ring.h). The scan needs
     `samples`, and `raw_type` unless that is u16. producer_waits: it waits while the ring is full, instead of losing records."""
     return message(scan_pb2.Ring, dict(slots=slots, idle_timeout_s=idle_timeout_s, restart_grace_s=restart_grace_s, producer_waits=producer_waits))
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "server/engine/buffer_store.h"
+#include "server/buffer/buffer_store.h"
 #include "tests/server/engine/memory_fixture.h"
 #include "tests/support/seed.h"
 

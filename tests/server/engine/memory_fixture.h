@@ -16,10 +16,10 @@
 
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/failpoint.h"
-#include "gpu/device.h"
-#include "gpu/digest.h"
+#include "gpu/device/device.h"
+#include "gpu/device/digest.h"
 #include "server/engine/engine.h"
-#include "server/storage/commit_store.h"
+#include "server/storage/commit/commit_store.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"

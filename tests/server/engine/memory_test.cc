@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include "gpu/shareable.h"
-#include "server/engine/buffer_store.h"
-#include "server/engine/export_store.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/buffer/buffer_store.h"
+#include "server/exports/export_store.h"
 #include "server/handoff/fd_socket.h"
 #include "tests/server/engine/memory_fixture.h"
 
@@ -243,7 +243,7 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
 TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   Stop();
   disk_quota_ = 100;
-  ClientMemory::MakeShareable(true);
+  ClientMemory::MakeExportable(true);
   ASSERT_OK_AND_ASSIGN(const auto socket, handoff::FdSocket::Open({.path = temp_ / "handoff.sock", .group = ""}, &clock_));
   Start();
   ExportStore& exports = engine_->buffers().exports();
@@ -272,7 +272,7 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   EXPECT_THAT(engine_->DiscardVolume(volumes[0].name), IsOk());
   socket->Stop();
   Stop();
-  ClientMemory::MakeShareable(false);
+  ClientMemory::MakeExportable(false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest, ::testing::Values(Orphan::kKeep, Orphan::kSpillDisk, Orphan::kCommitDefault, Orphan::kDiscard));

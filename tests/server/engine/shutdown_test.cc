@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include "server/engine/volume_operation.h"
+#include "server/model/volume_operation.h"
 #include "tests/server/engine/memory_fixture.h"
 
 namespace octavo::engine {
@@ -18,8 +18,8 @@ using ShutdownTest = MemoryTest;
 // What becomes of a volume is told on a thread of its scan, which looks for that scan to make the volume's chains.
 TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
   ScanSpec spec = Spec(0, {.mode = RetentionMode::kCapture, .hold_slots = 2});
-  auto chains = std::make_shared<VolumeChains>();
-  chains->chains.push_back({.name = "front", .operations = {ArrayOperation{SlabOp{}}}});
+  auto chains = std::make_shared<DerivedVolumeRecipes>();
+  chains->chains.push_back({.name = "front", .operations = {OpSpec{SlabOp{}}}});
   spec.chains = chains;
   struct Gate {
     std::promise<void> reached, open;

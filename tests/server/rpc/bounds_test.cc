@@ -1,6 +1,6 @@
 // The table of bounds is complete (against the descriptors of all services), and each of its lines holds, in the table and over the wire.
 
-#include "server/rpc/bounds.h"
+#include "server/rpc/convert/bounds.h"
 
 #include <filesystem>
 #include <functional>
@@ -20,7 +20,7 @@
 #include "octavo/v1/types.pb.h"
 
 #include "gpu/base/status.h"
-#include "gpu/device.h"
+#include "gpu/device/device.h"
 #include "server/engine/engine.h"
 #include "server/rpc/rpc_server.h"
 #include "tests/support/status_matchers.h"
@@ -161,7 +161,7 @@ TEST(BoundsTest, EveryFieldOfEveryRequestHasALine) {
       const FieldDescriptor* field = path.back();
       const Bound* bound = Find(NameOf(field));
       reached.insert(NameOf(field));
-      ASSERT_NE(bound, nullptr) << NameOf(field) << " has no line in server/rpc/bounds.cc: how much of it makes sense?";
+      ASSERT_NE(bound, nullptr) << NameOf(field) << " has no line in server/rpc/convert/bounds.cc: how much of it makes sense?";
       EXPECT_EQ(bound->count > 0, field->is_repeated()) << NameOf(field);
       EXPECT_EQ(bound->bytes > 0, field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) << NameOf(field);
     });

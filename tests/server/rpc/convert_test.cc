@@ -1,4 +1,4 @@
-#include "server/rpc/convert.h"
+#include "server/rpc/convert/convert.h"
 
 #include <map>
 #include <random>
@@ -6,9 +6,9 @@
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
 
+#include "server/rpc/convert/status.h"
 #include "server/rpc/paging.h"
-#include "server/rpc/payload.h"
-#include "server/rpc/status.h"
+#include "server/rpc/transport/payload.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::rpc {

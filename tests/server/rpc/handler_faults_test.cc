@@ -28,8 +28,8 @@
 #include "octavo/v1/volume.pb.h"
 
 #include "gpu/base/failpoint.h"
-#include "gpu/shareable.h"
-#include "server/engine/buffer_store.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/buffer/buffer_store.h"
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
 #include "server/rpc/rpc_server.h"
@@ -56,8 +56,8 @@ struct Case {
 
 class HandlerFaultsTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { ClientMemory::MakeShareable(true); }
-  static void TearDownTestSuite() { ClientMemory::MakeShareable(false); }
+  static void SetUpTestSuite() { ClientMemory::MakeExportable(true); }
+  static void TearDownTestSuite() { ClientMemory::MakeExportable(false); }
 
   void SetUp() override {
     std::vector<std::string> report;
@@ -394,7 +394,7 @@ class HandlerFaultsTest : public ::testing::Test {
   Taken Now() {
     Taken taken;
     const engine::MemoryStatus memory = engine_->GetMemory();
-    for (const auto& d : memory.devices) taken.memory += d.reserved_bytes + d.held_bytes + d.buffer_bytes + d.limbo_bytes;
+    for (const auto& d : memory.devices) taken.memory += d.reserved_bytes + d.held_bytes + d.buffer_bytes + d.detached_bytes;
     for (const auto& tier : memory.tiers) taken.host_tier += tier.used_bytes;
     taken.leases = std::ssize(engine_->leases().List());
     taken.exports = std::ssize(engine_->buffers().exports().List());

@@ -1,4 +1,4 @@
-#include "server/rpc/image.h"
+#include "server/picture/image.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "server/rpc/convert.h"
+#include "server/rpc/convert/convert.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::rpc {

@@ -1,4 +1,4 @@
-#include "server/rpc/local_peer.h"
+#include "server/rpc/transport/local_peer.h"
 
 #include <arpa/inet.h>
 #include <cstring>
@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/unique_fd.h"
-#include "server/rpc/tcp_user.h"
+#include "server/rpc/transport/tcp_user.h"
 
 namespace octavo::rpc {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/rpc/payload.h"
+#include "server/rpc/transport/payload.h"
 
 #include <random>
 #include <string>

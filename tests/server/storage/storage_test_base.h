@@ -11,9 +11,9 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/failpoint.h"
-#include "gpu/digest.h"
-#include "server/storage/commit_store.h"
-#include "server/storage/files.h"
+#include "gpu/device/digest.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/storage/io/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::storage::testing {

@@ -1,0 +1,104 @@
+#pragma once
+
+// Private to bench_*.cc: octavo bench.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+#include "octavo/v1/scan.grpc.pb.h"
+#include "octavo/v1/system.grpc.pb.h"
+#include "octavo/v1/volume.grpc.pb.h"
+
+#include "client/cpp/cli/commands.h"
+
+namespace octavo::cli {
+
+/// What is asked for.
+struct BenchFlags {
+  std::vector<std::string> what;  // empty = all
+  std::string backend = "auto", directory;
+  double seconds = 0.5;
+  uint32_t samples = 1024, ascans = 512, bscans = 512;
+  double rate_hz = 0;  // latency: A-scans per second; 0 = half of what the machine can stream
+  bool Wants(const std::string& name) const;
+};
+
+/// One figure and what it is beside.
+struct Figure {
+  std::string name, included, unit, ceiling_name, verified;
+  double value = 0, ceiling = 0;
+  nlohmann::json more = nlohmann::json::object();  // --json only
+};
+
+/// Collects figures: a line of JSON each as they come, or a table at the end. Takes none whose output was not verified.
+class BenchReport {
+ public:
+  explicit BenchReport(Session& session) : session_(session) {}
+  /// A figure that does not say how its output was verified is refused: said on standard error, exit code 1.
+  void Add(const Figure& figure);
+  /// Says why a figure is not told; exit code 1.
+  void Refuse(const std::string& name, const std::string& why);
+  /// Text between the table's rows; not with --json.
+  void Note(const std::string& text);
+  /// Writes the table.
+  void Finish(const std::string& title);
+  double ValueOf(const std::string& name) const;  // 0 = not measured
+
+ private:
+  Session& session_;
+  std::vector<Figure> figures_;
+  std::string notes_;
+};
+
+/// A daemon of this program's own: the octavod beside it, on a free port, with a directory that goes with it.
+class BenchDaemon {
+ public:
+  /// Null and a text on standard error if it does not start.
+  static std::unique_ptr<BenchDaemon> Start(const BenchFlags& flags);
+  BenchDaemon(const BenchDaemon&) = delete;
+  BenchDaemon& operator=(const BenchDaemon&) = delete;
+  ~BenchDaemon();  // ends it and removes its directory
+  const std::string& address() const { return address_; }
+
+ private:
+  BenchDaemon() = default;
+  pid_t pid_ = -1;
+  std::string address_, directory_;
+};
+
+/// A simulated scan that costs its source nothing: `volumes` volumes of the pattern, each made of the same block of records, so that
+/// all are alike. rate_hz 0: as fast as possible. Rolling background, k from the source, dispersion, dB, u8.
+v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, uint32_t volumes, double rate_hz);
+
+/// A volume of such a scan, held, and its voxels.
+struct HeldVolume {
+  v1::Volume volume;
+  std::string voxels;
+};
+/// Runs `spec` (of one volume) to its end and reads the volume. Nothing (and an error said) if a call fails.
+std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool read = true);
+void Discard(Session& session, const std::string& volume);
+/// Waits for the end of a scan; nothing if the call fails.
+std::optional<v1::Scan> WaitForScan(Session& session, const std::string& scan);
+/// Empty, or what of it was not as it should be: all volumes done, nothing missing or dropped.
+std::string ProblemOf(const v1::Scan& scan, uint32_t volumes);
+
+int64_t MonotonicNs();
+/// Whether the server's monotonic clock is this process' own: both on one host, since one boot.
+bool SameHost(const v1::Time& of_server);
+double Percentile(std::vector<double> values, double percent);
+/// A sink for `bytes` through a TCP connection of this host, in GB/s: what a socket gives here.
+double SocketRate(int64_t bytes);
+
+void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report);
+void BenchLatency(Session& session, const BenchFlags& flags, BenchReport& report);
+void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& report);
+void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report);
+
+}  // namespace octavo::cli

@@ -1,0 +1,207 @@
+// octavo bench: the chain (measured by the server), volumes to a subscriber, commits.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include "octavo/v1/stream.grpc.pb.h"
+#include "octavo/v1/volume.grpc.pb.h"
+
+#include "client/cpp/bench/bench.h"
+
+namespace octavo::cli {
+namespace {
+
+// A file as bytes; empty if it cannot be read.
+std::string FileBytes(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// Whether an .npy holds just these voxels behind its header.
+bool NpyHolds(const std::string& path, const std::string& voxels) {
+  const std::string bytes = FileBytes(path);
+  return bytes.size() > voxels.size() && bytes.compare(0, 6, "\x93NUMPY") == 0 &&
+         std::equal(voxels.begin(), voxels.end(), bytes.end() - std::ssize(voxels));
+}
+
+// MB/s of one plain write of `bytes` and fsync.
+double PlainWrite(const std::string& path, const std::string& bytes) {
+  const int64_t began = MonotonicNs();
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool fine = fd >= 0;
+  for (size_t done = 0; fine && done < bytes.size();) {
+    const ssize_t n = ::write(fd, bytes.data() + done, std::min<size_t>(bytes.size() - done, 1 << 20));
+    fine = n > 0;
+    done += fine ? static_cast<size_t>(n) : 0;
+  }
+  fine = fine && ::fsync(fd) == 0;
+  if (fd >= 0) ::close(fd);
+  const double seconds = static_cast<double>(MonotonicNs() - began) * 1e-9;
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+  return fine ? static_cast<double>(bytes.size()) / seconds * 1e-6 : 0;
+}
+
+std::optional<v1::CommitResult> Commit(Session& session, const std::string& volume, const std::string& destination, v1::Format format) {
+  v1::CommitVolumeRequest request;
+  request.set_name(volume);
+  request.mutable_options()->set_destination(destination);
+  request.mutable_options()->set_format(format);
+  request.mutable_options()->set_uncompressed(true);
+  grpc::ClientContext context;
+  auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
+  v1::CommitProgress progress, last;
+  while (reader->Read(&progress)) last = progress;
+  if (!Check(session, reader->Finish())) return std::nullopt;
+  return last.result();
+}
+
+void RemoveCommitted(const std::string& uri) {
+  std::error_code ignored;
+  std::filesystem::remove_all(uri, ignored);
+  std::filesystem::remove(uri + ".json", ignored);
+}
+
+}  // namespace
+
+void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) {
+  v1::MeasureRequest request;
+  request.set_samples(flags.samples);
+  request.set_seconds(flags.seconds);
+  grpc::ClientContext context;
+  auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
+  for (v1::Measurement m; reader->Read(&m);) {
+    Figure figure{.name = m.name(),
+                  .included = m.included(),
+                  .unit = m.unit(),
+                  .ceiling_name = m.ceiling_name(),
+                  .verified = m.verified(),
+                  .value = m.value(),
+                  .ceiling = m.ceiling()};
+    if (m.samples() > 0) figure.included += "; " + std::to_string(m.samples()) + " samples, blocks of " + std::to_string(m.records_per_block());
+    figure.more = {{"device", m.device()},
+                   {"backend", m.backend()},
+                   {"model", m.model()},
+                   {"samples", m.samples()},
+                   {"records_per_block", m.records_per_block()},
+                   {"rounds", m.rounds()},
+                   {"seconds_per_round", m.seconds_per_round()}};
+    if (m.unit() == "A-scans/s") figure.more["ns_per_ascan"] = 1e9 / m.value();
+    report.Add(figure);
+  }
+  const grpc::Status status = reader->Finish();
+  if (!Check(session, status)) report.Refuse("what follows of the chain", status.error_message());
+}
+
+// Volumes whose making costs little beside their size: 64 samples in, 32 depths of f32 out.
+void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& report) {
+  static constexpr const char kName[] = "subscribe to volumes";
+  const auto volumes = static_cast<uint32_t>(std::clamp(flags.seconds * 80, 10.0, 500.0));
+  v1::ScanSpec spec = RepeatedScan(1024, 256, 64, volumes, 0);
+  spec.mutable_processing()->set_value(v1::MAGNITUDE);
+  spec.mutable_processing()->set_dtype(v1::F32);
+  spec.mutable_processing()->clear_levels();
+  const auto reference = MakeVolume(session, spec);
+  if (!reference.has_value()) return report.Refuse(kName, "there is no volume to compare with");
+  Discard(session, reference->volume.name());
+  spec.mutable_retention()->set_disposition(v1::AUTO_DISCARD);
+  spec.mutable_retention()->set_hold_slots(4);
+  v1::SubmitScanRequest submit;
+  *submit.mutable_spec() = spec;
+  v1::Scan scan;
+  const auto channel = session.channel();
+  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit, &scan))) return;
+  v1::SubscribeRequest subscribe;
+  subscribe.set_scan(scan.name());
+  subscribe.add_products(v1::VOLUME);
+  subscribe.set_delivery(v1::DROP_OLDEST);
+  subscribe.set_queue_length(4);
+  grpc::ClientContext context;
+  auto reader = v1::StreamService::NewStub(channel)->Subscribe(&context, subscribe);
+  int64_t received = 0, frames = 0, began = 0, ended = 0;
+  bool same = true;
+  const std::string& voxels = reference->voxels;
+  for (v1::Frame part; reader->Read(&part);) {
+    if (began == 0) {
+      began = MonotonicNs();  // the first message is not counted: its way lies before
+    } else {
+      received += std::ssize(part.data());
+    }
+    ended = MonotonicNs();
+    frames += part.offset() == 0;
+    same &= part.total_bytes() == voxels.size() && part.offset() + part.data().size() <= voxels.size() &&
+            std::memcmp(voxels.data() + part.offset(), part.data().data(), part.data().size()) == 0;
+  }
+  if (!Check(session, reader->Finish())) return report.Refuse(kName, "the subscription ended early");
+  const auto done = WaitForScan(session, scan.name());
+  if (!done.has_value()) return;
+  if (const std::string problem = ProblemOf(*done, volumes); !problem.empty()) return report.Refuse(kName, problem);
+  if (!same || frames < 2) return report.Refuse(kName, same ? "too few volumes came" : "a volume came that is not what the server holds");
+  report.Add({.name = kName,
+              .included = "volumes of " + Bytes(static_cast<double>(voxels.size())) + " as they are made, " + std::to_string(frames) + " of " +
+                          std::to_string(volumes) + " (others left out), through gRPC to this process, compared on the way",
+              .unit = "GB/s",
+              .ceiling_name = "a plain TCP socket",
+              .verified = "every byte compared with the held volume",
+              .value = static_cast<double>(received) / static_cast<double>(ended - began),
+              .ceiling = SocketRate(int64_t{512} << 20),
+              .more = {{"frames", frames}, {"volumes", volumes}}});
+}
+
+void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report) {
+  struct Kind {
+    const char *name, *ending;
+    v1::Format format;
+  };
+  for (const Kind& kind : {Kind{"commit .npy", ".npy", v1::NPY}, Kind{"commit OME-Zarr", ".ome.zarr", v1::OME_ZARR_05}}) {
+    std::vector<double> rates, ceilings;
+    std::string problem;
+    int64_t bytes = 0;
+    for (int round = 0; round < 3 && problem.empty(); ++round) {
+      const auto held = MakeVolume(session, RepeatedScan(flags.ascans, std::max(1u, flags.bscans / 2), flags.samples, 1, 0));
+      if (!held.has_value()) return report.Refuse(kind.name, "there is no volume");
+      const std::string destination = "octavo-bench-" + std::to_string(::getpid()) + "-" + std::to_string(round) + kind.ending;
+      const int64_t began = MonotonicNs();
+      const auto result = Commit(session, held->volume.name(), destination, kind.format);
+      const double seconds = static_cast<double>(MonotonicNs() - began) * 1e-9;
+      if (!result.has_value()) {
+        Discard(session, held->volume.name());
+        return report.Refuse(kind.name, "the commit failed");
+      }
+      bytes = std::ssize(held->voxels);
+      rates.push_back(static_cast<double>(bytes) / seconds * 1e-6);
+      const std::string& uri = result->uri();
+      if (!std::filesystem::exists(uri)) {
+        problem = "the server's storage (" + uri + ") is not to be seen from here";
+      } else if (kind.format == v1::NPY) {
+        if (!NpyHolds(uri, held->voxels)) problem = uri + " does not hold the volume's voxels";
+      } else {
+        const std::string plain = uri + ".check.npy";
+        const std::string failure = ConvertTo(uri, plain);
+        if (!failure.empty() || !NpyHolds(plain, held->voxels))
+          problem = uri + " does not hold the volume's voxels" + (failure.empty() ? "" : ": " + failure);
+        RemoveCommitted(plain);
+      }
+      if (problem.empty()) ceilings.push_back(PlainWrite(uri + ".plain", held->voxels));
+      RemoveCommitted(uri);
+    }
+    if (!problem.empty()) {
+      report.Refuse(kind.name, problem);
+      continue;
+    }
+    report.Add({.name = kind.name,
+                .included = Bytes(static_cast<double>(bytes)) + " of a held volume, uncompressed, checksummed, on disk (fsync) and named",
+                .unit = "MB/s",
+                .ceiling_name = "one plain write and fsync",
+                .verified = "read back: every voxel",
+                .value = Percentile(rates, 50),
+                .ceiling = Percentile(ceilings, 50)});
+  }
+}
+
+}  // namespace octavo::cli

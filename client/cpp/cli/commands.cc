@@ -1,0 +1,151 @@
+#include "client/cpp/cli/commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+
+#include "octavo/v1/types.pb.h"
+
+#include "client/cpp/cli/field_flags.h"
+
+namespace octavo::cli {
+
+namespace {
+
+// What is wrong with an address; empty if nothing is.
+std::string ProblemOf(const std::string& address) {
+  constexpr char kAllowed[] = "allowed are host:port (octavod listens on 50051) and unix:/path";
+  const size_t scheme = address.find("://");
+  if (scheme != std::string::npos && !absl::StartsWith(address, "dns://") && !absl::StartsWith(address, "unix://")) {
+    return absl::StrCat("is '", address, "'; ", kAllowed, ", without ", address.substr(0, scheme + 3));
+  }
+  if (!absl::StrContains(address, ':')) return absl::StrCat("is '", address, "' without a port; ", kAllowed);
+  return "";
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> Session::channel() const {
+  if (const std::string problem = ProblemOf(address); !problem.empty()) throw CLI::ValidationError(address_from, problem);
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::unique_ptr<grpc::ClientContext> Session::Context() const {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+  return context;
+}
+
+std::string ReasonOf(const grpc::Status& status) {
+  v1::RpcStatus rich;
+  rich.ParseFromString(status.error_details());
+  v1::ErrorDetail detail;
+  for (const auto& any : rich.details()) any.UnpackTo(&detail);
+  return detail.reason();
+}
+
+bool Check(Session& session, const grpc::Status& status) {
+  if (status.ok()) return true;
+  session.exit_code = status.error_code() == grpc::StatusCode::UNAVAILABLE ? kUnavailable : kFailed;
+  v1::RpcStatus rich;
+  rich.ParseFromString(status.error_details());
+  v1::ErrorDetail detail;
+  v1::AdmissionReport report;
+  bool has_report = false;
+  for (const auto& any : rich.details()) {
+    any.UnpackTo(&detail);
+    has_report |= any.UnpackTo(&report);
+  }
+  if (session.json) {
+    v1::RpcStatus out = rich;
+    out.set_code(status.error_code());
+    out.set_message(status.error_message());
+    PrintJson(out);
+  }
+  std::cerr << "octavo: " << status.error_message();
+  if (!detail.reason().empty()) std::cerr << " [" << detail.reason() << "]";
+  std::cerr << FlagsFor(session.app, detail.field(), status.error_message());
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && rich.details().empty()) {
+    std::cerr << "\n  is octavod running, and at " << session.address << "? (--address, OCTAVO_ADDRESS)";
+  }
+  std::cerr << "\n";
+  if (has_report && !report.admitted()) {
+    PrintVerdict(std::cerr, report);
+    PrintHolders(std::cerr, report);
+  }
+  return false;
+}
+
+std::string WithFlags(const Session& session, const std::string& warning) { return warning + FlagsFor(session.app, "", warning); }
+
+void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report) {
+  out << (report.admitted() ? "fits " : "does NOT fit ") << report.device() << ": wants " << Bytes(static_cast<double>(report.wanted_bytes()))
+      << ", free " << Bytes(static_cast<double>(report.free_bytes())) << " of " << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
+}
+
+void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
+  constexpr int kMost = 10;
+  if (report.holders().empty()) return;
+  out << "held by:\n";
+  int64_t rest = 0;
+  for (int i = 0; i < report.holders_size(); ++i) {
+    const auto& holder = report.holders(i);
+    if (i >= kMost) {
+      rest += holder.bytes();
+      continue;
+    }
+    out << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title() << "\n";
+  }
+  if (rest > 0) out << "  " << Bytes(static_cast<double>(rest)) << "  in " << report.holders_size() - kMost << " more (octavo memory)\n";
+}
+
+void PrintJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) std::cout << text << "\n" << std::flush;
+}
+
+std::string Bytes(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text;
+}
+
+std::string Count(double number) {
+  static constexpr const char* kUnits[] = {"", " k", " M", " G"};
+  int unit = 0;
+  for (; number >= 1000 && unit < 3; ++unit) number /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g%s", number, kUnits[unit]);
+  return text;
+}
+
+std::string Clipped(int64_t voxels, int64_t of) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g %% clipped", 100 * static_cast<double>(voxels) / static_cast<double>(std::max<int64_t>(of, 1)));
+  return text;
+}
+
+std::string Seconds(double seconds) {
+  char text[48];
+  if (seconds < 60) {
+    std::snprintf(text, sizeof text, "%.1f s", seconds);
+  } else {
+    std::snprintf(text, sizeof text, "%.0f min %02.0f s", static_cast<double>(static_cast<int64_t>(seconds / 60)),
+                  seconds - 60 * static_cast<double>(static_cast<int64_t>(seconds / 60)));
+  }
+  return text;
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,224 @@
+#include "client/cpp/cli/field_flags.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace octavo::cli {
+namespace {
+
+struct FieldFlag {
+  const char* field;  // the end of its path, or a part of it
+  const char* flag;
+};
+
+constexpr FieldFlag kFields[] = {
+    // Scans.
+    {"acquisition.samples_per_record", "--samples"},
+    {"acquisition.raw_type", "--raw-type"},
+    {"acquisition.adc_bits", "--adc-bits"},
+    {"acquisition.channels", "--channels"},
+    {"acquisition.channel", "--channel"},
+    {"acquisition.record_average", "--record-average"},
+    {"acquisition.record_rate_hz", "--rate"},
+    {"acquisition.records_per_block", "--block"},
+    {"replay.rate_hz", "--rate"},
+    {"simulated.seed", "--seed"},
+    {"replay.path", "--path"},
+    {"replay.loops", "--loops"},
+    {"replay.header_bytes", "--header-bytes"},
+    {"replay.allow_partial", "--allow-partial"},
+    {"camera.id", "--camera"},
+    {"camera.pixel_format", "--pixel-format"},
+    {"camera.exposure_us", "--exposure"},
+    {"camera.frame_rate_hz", "--frame-rate"},
+    {"ascans_per_bscan", "--ascans"},
+    {"bscans_per_volume", "--bscans"},
+    {"ascans_per_ring", "--ascans"},
+    {"spiral.rings", "--bscans"},
+    {"ascans_per_row", "--ascans"},
+    {"lissajous.rows", "--bscans"},
+    {"raster.volumes", "--volumes"},
+    {"radial.volumes", "--volumes"},
+    {"spiral.volumes", "--volumes"},
+    {"lissajous.volumes", "--volumes"},
+    {"freeform.volumes", "--volumes"},
+    {"volume_flyback_records", "--volume-flyback"},
+    {"flyback_records", "--flyback"},
+    {"pattern.flyback", "--flyback-policy"},
+    {"extent_x_mm", "--extent-x"},
+    {"extent_y_mm", "--extent-y"},
+    {"radius_begin_mm", "--radius"},
+    {"radius_end_mm", "--radius"},
+    {"inner_radius_mm", "--radius"},
+    {"outer_radius_mm", "--radius"},
+    {"angle_begin_deg", "--angle"},
+    {"angle_end_deg", "--angle"},
+    {"repeat.count", "--repeats"},
+    {"repeat.period", "--repeat-period"},
+    {"cycles_x", "--cycles"},
+    {"cycles_y", "--cycles"},
+    {"phase_x_deg", "--phase"},
+    {"phase_y_deg", "--phase"},
+    {"freeform.x_mm", "--points"},
+    {"freeform.y_mm", "--points"},
+    {"offset_x_mm", "--offset"},
+    {"offset_y_mm", "--offset"},
+    {"rotation_deg", "--rotation"},
+    {"angular_warp.factor", "--warp-factor"},
+    {"galvo_lens_spacing_mm", "--lens-spacing"},
+    {"scanner.x.velocity", "--max-velocity"},
+    {"scanner.y.velocity", "--max-velocity"},
+    {"scanner.x.acceleration", "--max-acceleration"},
+    {"scanner.y.acceleration", "--max-acceleration"},
+    {"camera.height", "--height"},
+    {"processing.dispersion", "--a2, --a3"},
+    {"dispersion.a2", "--a2"},
+    {"dispersion.a3", "--a3"},
+    {"processing.window", "--window"},
+    {"device", "--device"},
+    {"title", "--title"},
+    {"processing.dtype", "--dtype"},
+    {"processing.value", "--value"},
+    {"processing.levels", "--levels"},
+    {"processing.depth", "--depth"},
+    {"processing.fft_length", "--fft-length"},
+    {"processing.k_linearisation", "--k"},
+    {"background.group_records", "--group-records"},
+    {"background.window_records", "--window-records"},
+    {"retention.hold_slots", "--hold-slots"},
+    {"retention.hold_raw", "--hold-raw"},
+    {"retention.keep_last", "--keep-last"},
+    {"retention.ttl_seconds", "--ttl"},
+    {"retention.on_full", "--on-full"},
+    {"retention.on_tier_full", "--on-tier-full"},
+    {"auto_commit.destination", "--destination"},
+    {"products.angiography", "--angiography"},
+    {"queue.name", "--queue"},
+    {"spread.count", "--spread"},
+    {"spread.striped", "--striped"},
+    // Tomography.
+    {"tomography.file.flats", "--flats"},
+    {"tomography.file.darks", "--darks"},
+    {"tomography.file.projections", "--data"},
+    {"tomography.file.angles", "--angles-file"},
+    {"tomography.file.angle_unit", "--degrees, --radians"},
+    {"tomography.angles_rad", "--angles"},
+    {"tomography.rows", "--rows"},
+    {"tomography.columns", "--columns"},
+    {"tomography.projections", "--projections"},
+    {"tomography.center", "--center"},
+    {"center.pixels", "--center"},
+    {"center.method", "--center"},
+    {"center.on_doubt", "--center-doubt"},
+    {"tomography.center.row", "--center-row"},
+    {"try_centers", "--try-centers"},
+    {"preparation.ignore_fields", "--transmissions"},
+    {"preparation.already_sinograms", "--sinograms"},
+    {"preparation.no_logarithm", "--no-log"},
+    {"preparation.flat_median", "--median"},
+    {"preparation.flats_in_time", "--flats-in-time"},
+    {"preparation.outliers", "--outliers"},
+    {"preparation.bin_rows", "--bin"},
+    {"preparation.bin_columns", "--bin"},
+    {"preparation.phase", "--phase"},
+    {"preparation.stitching", "--stitch-left, --stitch-right"},
+    {"stitching.overlap", "--overlap"},
+    {"stitching.axis_right", "--stitch-right"},
+    {"reconstruction.image_size", "--size"},
+    {"reconstruction.iterations", "--iterations"},
+    {"reconstruction.relaxation", "--relaxation"},
+    {"reconstruction.subsets", "--subsets"},
+    {"reconstruction.mask_ratio", "--mask"},
+    {"reconstruction.min_value", "--min"},
+    {"reconstruction.max_value", "--max"},
+    {"reconstruction.stop_change", "--stop-change"},
+    {"reconstruction.stop_residual", "--stop-residual"},
+    {"reconstruction.padding", "--padding"},
+    {"tomography.slices_per_batch", "--batch"},
+    {"tomography.place", "--on-disk"},
+    {"tomography.pixel_size_um", "--pixel-um"},
+    // How volumes are written.
+    {"options.destination", "--output"},
+    {"options.format", "--format"},
+    {"options.chunk", "--chunk"},
+    {"options.shard", "--shard"},
+    {"options.codec", "--codec"},
+    {"options.zstd_level", "--zstd"},
+    {"options.level", "--level"},
+    {"options.shuffle", "--shuffle"},
+    {"options.pyramid_levels", "--pyramid"},
+    {"options.nifti_version", "--nifti-version"},
+    {"options.tiff_plane", "--tiff-plane"},
+    {"options.tiff_stack", "--tiff-stack"},
+    {"options.uncompressed", "--raw"},
+    {"lease_token", "--lease"},
+};
+
+// What answers call in words.
+constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"}};
+
+bool Has(const CLI::App* command, const char* flags) {
+  const std::string first(flags, std::strcspn(flags, ","));
+  return command->get_option_no_throw(first) != nullptr;
+}
+
+// As the text of an answer has it: the last part of the path, where that says enough.
+std::string ShortName(const std::string& field) {
+  const std::string last = field.substr(field.rfind('.') + 1);
+  return absl::StrContains(last, '_') ? last : field;
+}
+
+// Whether `text` names it, by its short name or its path, as a word of its own; one word without an underscore might be anything.
+bool Names(const std::string& text, const std::string& field) {
+  const std::string name = ShortName(field);
+  if (!absl::StrContains(name, '_') && (!absl::StrContains(name, '.') || absl::StartsWith(name, "tomography."))) return false;
+  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at > 0 && part(text[at - 1])) || (end < text.size() && part(text[end]))) continue;
+    if (at == 0 || text[at - 1] != '.' || absl::EndsWith(text.substr(0, end), field)) return true;  // else another message's field
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string FlagsFor(const CLI::App* app, const std::string& field, const std::string& text) {
+  if (app == nullptr) return "";
+  const CLI::App* command = app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::vector<std::pair<std::string, std::string>> found;  // what the text calls it, and the flag
+  const auto add = [&](const std::string& name, const char* flag) {
+    if (!Has(command, flag)) return;
+    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.second == flag; });
+    if (!known) found.emplace_back(name, flag);
+  };
+  const FieldFlag* best = nullptr;
+  for (const FieldFlag& one : kFields) {
+    const bool is = absl::StrContains(absl::StrCat(".", field, "."), absl::StrCat(".", one.field, "."));
+    if (is && Has(command, one.flag) && (best == nullptr || std::strlen(one.field) > std::strlen(best->field))) best = &one;
+  }
+  if (best != nullptr) add(ShortName(best->field), best->flag);
+  for (const FieldFlag& one : kFields) {
+    if (Names(text, one.field)) add(ShortName(one.field), one.flag);
+  }
+  for (const FieldFlag& one : kWords) {
+    if (absl::StrContains(text, one.field)) add("", one.flag);
+  }
+  if (found.empty()) return "";
+  if (found.size() == 1) return absl::StrCat(" (", found.front().second, ")");
+  return absl::StrCat(
+      " (",
+      absl::StrJoin(found, ", ",
+                    [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, one.first.empty() ? "" : ": ", one.second); }),
+      ")");
+}
+
+}  // namespace octavo::cli

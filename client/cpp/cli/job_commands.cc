@@ -1,0 +1,98 @@
+#include "octavo/v1/job.grpc.pb.h"
+
+#include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/job_flags.h"
+
+namespace octavo::cli {
+void AddJobCommands(CLI::App& app, Session& session) {
+  auto* job = app.add_subcommand("job", "long computations on held volumes")->require_subcommand(1);
+  auto name = std::make_shared<std::string>();
+
+  auto* list = job->add_subcommand("list", "jobs, newest first");
+  auto open = std::make_shared<bool>(false);
+  list->add_flag("--open", *open, "only those that have not ended");
+  list->callback([&session, open] {
+    auto stub = v1::JobService::NewStub(session.channel());
+    v1::ListJobsRequest request;
+    if (*open) {
+      for (const auto state : {v1::JOB_QUEUED, v1::JOB_RUNNING, v1::JOB_CANCELLING}) request.add_states(state);
+    }
+    do {
+      v1::ListJobsResponse answer;
+      if (!Check(session, stub->ListJobs(session.Context().get(), request, &answer))) return;
+      for (const auto& one : answer.jobs()) PrintJob(session, one);
+      request.set_page_token(answer.next_page_token());
+    } while (!request.page_token().empty());
+  });
+
+  auto* show = job->add_subcommand("show", "one job");
+  show->add_option("job", *name, "jobs/...")->required()->check(JobName());
+  show->callback([&session, name] {
+    v1::GetJobRequest request;
+    request.set_name(*name);
+    v1::Job answer;
+    if (Check(session, v1::JobService::NewStub(session.channel())->GetJob(session.Context().get(), request, &answer))) PrintJob(session, answer);
+  });
+
+  auto* watch = job->add_subcommand("watch", "follow a job to its end");
+  watch->add_option("job", *name, "jobs/...")->required()->check(JobName());
+  watch->callback([&session, name] { (void)WatchJob(session, *name, {.alone = true}); });
+
+  auto* cancel = job->add_subcommand("cancel", "end a job; its memory is free again");
+  cancel->add_option("job", *name, "jobs/...")->required()->check(JobName());
+  cancel->callback([&session, name] {
+    v1::CancelJobRequest request;
+    request.set_name(*name);
+    v1::Job answer;
+    if (Check(session, v1::JobService::NewStub(session.channel())->CancelJob(session.Context().get(), request, &answer))) PrintJob(session, answer);
+  });
+
+  auto flags = std::make_shared<JobFlags>();
+  auto* submit = job->add_subcommand("submit", "a job of any kind, as JSON");
+  flags->AddTo(submit);
+  submit->get_option("--json-spec")->required();
+  submit->callback([&session, flags] { (void)flags->Submit(session, flags->Spec()); });
+
+  auto* reprocess = job->add_subcommand("reprocess", "the spectral chain again over held raw spectra; processing as in --json-spec");
+  reprocess->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
+  flags->AddTo(reprocess);
+  reprocess->callback([&session, flags, name] {
+    v1::JobSpec spec = flags->Spec();
+    spec.mutable_reprocess()->set_volume(*name);
+    (void)flags->Submit(session, spec);
+  });
+
+  auto* autofocus = job->add_subcommand("autofocus", "find the dispersion that makes held raw spectra sharpest");
+  auto only_a2 = std::make_shared<bool>(false);
+  auto make = std::make_shared<bool>(false);
+  autofocus->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
+  autofocus->add_flag("--only-a2", *only_a2, "a3 stays 0");
+  autofocus->add_flag("--reprocess", *make, "also make the volume with what was found");
+  flags->AddTo(autofocus);
+  autofocus->callback([&session, flags, name, only_a2, make] {
+    v1::JobSpec spec = flags->Spec();
+    auto* work = spec.mutable_dispersion_autofocus();
+    work->set_volume(*name);
+    if (*only_a2) work->set_only_a2(true);
+    if (*make) work->set_reprocess(true);
+    (void)flags->Submit(session, spec);
+  });
+
+  auto* calibrate = job->add_subcommand("calibrate", "find the k-linearisation from held raw spectra of a mirror");
+  auto record = std::make_shared<uint32_t>(0);
+  auto records = std::make_shared<uint32_t>(0);
+  calibrate->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
+  calibrate->add_option("--record", *record, "the first record that is looked at");
+  calibrate->add_option("--records", *records, "how many; 0 = 1");
+  flags->AddTo(calibrate);
+  calibrate->callback([&session, flags, name, record, records] {
+    v1::JobSpec spec = flags->Spec();
+    auto* work = spec.mutable_k_calibration();
+    work->set_volume(*name);
+    if (*record > 0) work->set_first_record(*record);
+    if (*records > 0) work->set_records(*records);
+    (void)flags->Submit(session, spec);
+  });
+}
+
+}  // namespace octavo::cli

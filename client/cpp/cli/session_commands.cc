@@ -1,0 +1,131 @@
+#include <iostream>
+#include <memory>
+
+#include "octavo/v1/session.grpc.pb.h"
+#include "octavo/v1/system.grpc.pb.h"
+
+#include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/host_memory_text.h"
+
+namespace octavo::cli {
+namespace {
+
+void Memory(Session& session) {
+  v1::Memory memory;
+  if (!Check(session, v1::SystemService::NewStub(session.channel())->GetMemory(session.Context().get(), {}, &memory))) return;
+  if (session.json) {
+    PrintJson(memory);
+    return;
+  }
+  const auto bytes = [](int64_t n) { return Bytes(static_cast<double>(n)); };
+  std::cout << HostMemoryText(memory.host()) << "\n";
+  for (const auto& device : memory.devices()) {
+    std::cout << device.name() << "  budget " << bytes(device.budget_bytes()) << ": reserved " << bytes(device.reserved_bytes()) << ", held "
+              << bytes(device.held_bytes()) << ", buffers " << bytes(device.buffer_bytes()) << ", cached " << bytes(device.cached_bytes())
+              << ", detached " << bytes(device.limbo_bytes()) << ", free " << bytes(device.free_bytes()) << " (most ever " << bytes(device.peak_bytes())
+              << ")\n";
+    for (const auto& holder : memory.holders()) {
+      if (holder.device() != device.name()) continue;
+      std::cout << "  " << bytes(holder.bytes()) << "  " << holder.what() << (holder.name().empty() ? "" : "  " + holder.name())
+                << (holder.title().empty() ? "" : "  " + holder.title()) << (holder.session().empty() ? "" : "  " + holder.session()) << "\n";
+    }
+  }
+  for (const auto& tier : memory.tiers()) {
+    std::cout << "tier " << v1::Tier_Name(tier.tier()) << ": ";
+    if (tier.quota_bytes() == 0) {
+      std::cout << "off\n";
+      continue;
+    }
+    std::cout << tier.volumes() << " volumes, " << bytes(tier.used_bytes()) << " of " << bytes(tier.quota_bytes()) << "; "
+              << bytes(tier.spilled_bytes()) << " spilled, " << bytes(tier.restored_bytes()) << " restored, " << tier.failures() << " failures"
+              << (tier.path().empty() ? "" : "; " + tier.path() + ", " + bytes(tier.disk_free_bytes()) + " free") << "\n";
+  }
+}
+
+void PrintSession(Session& session, const v1::ClientSession& one) {
+  if (session.json) {
+    PrintJson(one);
+    return;
+  }
+  std::cout << one.name() << "  " << (one.client().empty() ? "-" : one.client()) << "  "
+            << (one.alive() ? "alive, expires in " + Seconds(one.expires_seconds()) : "EXPIRED") << "  " << one.volumes() << " volumes, "
+            << one.leases() << " leases, " << Bytes(static_cast<double>(one.bytes())) << "\n";
+}
+
+void PrintLease(Session& session, const v1::LeaseGrant& lease) {
+  if (session.json) {
+    PrintJson(lease);
+    return;
+  }
+  std::cout << lease.resource() << "  " << (lease.mode() == v1::LEASE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence " << lease.fence() << "  "
+            << (lease.holder().empty() ? lease.session() : lease.holder())
+            << (lease.expires_seconds() > 0 ? "  for " + Seconds(lease.expires_seconds()) : "")
+            << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";
+}
+
+}  // namespace
+
+void AddSessionCommands(CLI::App& app, Session& session) {
+  app.add_subcommand("memory", "who holds the memory of the devices, and what was spilled")->callback([&session] { Memory(session); });
+  app.add_subcommand("sessions", "clients that the server notices the end of")->callback([&session] {
+    v1::ListSessionsResponse answer;
+    if (!Check(session, v1::SessionService::NewStub(session.channel())->ListSessions(session.Context().get(), {}, &answer))) return;
+    for (const auto& one : answer.sessions()) PrintSession(session, one);
+  });
+
+  auto* lease = app.add_subcommand("lease", "leases of volumes and buffers")->require_subcommand(1);
+  auto resource = std::make_shared<std::string>();
+  auto token = std::make_shared<std::string>();
+  auto holder = std::make_shared<std::string>("octavo");
+  auto seconds = std::make_shared<double>(60);
+  auto wait = std::make_shared<double>(0);
+  auto exclusive = std::make_shared<bool>(false);
+  auto* list = lease->add_subcommand("list", "all leases, or those of a resource");
+  list->add_option("resource", *resource, "volumes/... or buffers/...");
+  list->callback([&session, resource] {
+    v1::ListLeasesRequest request;
+    request.set_resource(*resource);
+    v1::ListLeasesResponse answer;
+    if (!Check(session, v1::SessionService::NewStub(session.channel())->ListLeases(session.Context().get(), request, &answer))) return;
+    for (const auto& one : answer.leases()) PrintLease(session, one);
+  });
+  auto* acquire = lease->add_subcommand("acquire", "take one; prints its token");
+  acquire->add_option("resource", *resource, "volumes/... or buffers/...")->required();
+  acquire->add_flag("--exclusive", *exclusive, "alone (buffers only)");
+  acquire->add_option("--seconds", *seconds, "until it expires (default 60)");
+  acquire->add_option("--wait", *wait, "seconds to stand in the queue; 0 = try");
+  acquire->add_option("--holder", *holder, "for people");
+  acquire->callback([&session, resource, exclusive, seconds, wait, holder] {
+    v1::AcquireLeaseRequest request;
+    request.set_resource(*resource);
+    request.set_mode(*exclusive ? v1::LEASE_EXCLUSIVE : v1::LEASE_SHARED);
+    request.set_seconds(*seconds);
+    request.set_wait_seconds(*wait);
+    request.set_holder(*holder);
+    v1::LeaseGrant answer;
+    grpc::ClientContext context;  // as long as it waits
+    if (Check(session, v1::SessionService::NewStub(session.channel())->AcquireLease(&context, request, &answer))) PrintLease(session, answer);
+  });
+  auto* renew = lease->add_subcommand("renew", "keep it for longer");
+  renew->add_option("token", *token, "of `lease acquire`")->required();
+  renew->add_option("--seconds", *seconds, "from now (default 60)");
+  renew->callback([&session, token, seconds] {
+    v1::RenewLeaseRequest request;
+    request.set_token(*token);
+    request.set_seconds(*seconds);
+    v1::LeaseGrant answer;
+    if (Check(session, v1::SessionService::NewStub(session.channel())->RenewLease(session.Context().get(), request, &answer))) {
+      PrintLease(session, answer);
+    }
+  });
+  auto* release = lease->add_subcommand("release", "give it back");
+  release->add_option("token", *token, "of `lease acquire`")->required();
+  release->callback([&session, token] {
+    v1::ReleaseLeaseRequest request;
+    request.set_token(*token);
+    v1::ReleaseLeaseResponse answer;
+    Check(session, v1::SessionService::NewStub(session.channel())->ReleaseLease(session.Context().get(), request, &answer));
+  });
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,433 @@
+#pragma once
+
+// liboctavo: Octavo from C++, with nothing but the standard library in its header.
+//
+//   octavo::client::Client client("127.0.0.1:50051");
+//   auto scan = client.SubmitScan({.source = Simulated{.seed = 1}, .pattern = {.ascans_per_bscan = 512, .bscans_per_volume = 256, .volumes = 4}});
+//   for (const Frame& frame : client.Subscribe({.scan = scan.name})) Show(frame);       // until the scan ends
+//   Volume volume = client.ListVolumes(scan.name).front();
+//   Array voxels = client.Read(volume.name);                                             // [y, x, z]
+//   Mapped mapped = client.Map(volume.name);                                             // the same without a copy, on the same host
+//   client.Commit(volume.name, {.destination = "mouse_{index:05}"});
+//
+// Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres. A call that fails throws Error. One Client
+// may be used from many threads; a FrameStream is read by one thread, and Cancel may come from any.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace octavo::client {
+
+class Handoff;  // how memory comes; for the library
+
+/// gRPC's status codes.
+enum class Code {
+  kCancelled = 1,
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+  kDataLoss = 15,
+  kUnauthenticated = 16
+};
+
+/// A call failed; what() is the server's message.
+class Error : public std::runtime_error {
+ public:
+  Error(Code of, const std::string& message) : std::runtime_error(message), code(of) {}
+  Code code;
+  std::string reason;                          // stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
+  std::string field;                           // the request field at fault, dotted; empty if none
+  std::map<std::string, std::string> numbers;  // values the message speaks of
+};
+
+// Values as in octavo.v1.
+enum class DType { kU8 = 1, kI8 = 2, kU16 = 3, kI16 = 4, kF16 = 5, kF32 = 6, kF64 = 7, kC64 = 8 };
+enum class RawType { kDefault = 0, kU8 = 1, kU16 = 2, kI16 = 3, kF32 = 4 };
+enum class Value { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3 };
+enum class Product { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5 };
+enum class Axis { kDefault = 0, kX = 1, kY = 2, kZ = 3 };
+enum class Delivery { kDefault = 0, kLatest = 1, kDropOldest = 2, kLossless = 3 };
+enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3 };
+enum class ColourMap { kGray = 1, kGrayInverted = 2, kViridis = 3, kMagma = 4, kInferno = 5, kPlasma = 6, kHot = 7 };
+enum class RetentionMode { kDefault = 0, kLive = 1, kCapture = 2 };
+enum class Disposition { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
+enum class Format { kOmeZarr05 = 1, kNpy = 2, kNrrd = 3, kNifti = 4, kOmeTiff = 5, kMatlab = 6, kHdf5 = 7, kBin = 8 };
+enum class ScanState { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
+enum class VolumeState { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
+
+struct Levels {
+  float lo = 0, hi = 0;
+};
+
+/// A spectrometer looking at a phantom.
+struct Simulated {
+  uint64_t seed = 0;
+  bool as_fast_as_possible = false;  // ignores record_rate_hz
+};
+/// Raw records of a file under one of the server's replay roots.
+struct Replay {
+  std::string path;
+  double rate_hz = 0;          // 0 = as fast as possible
+  uint32_t loops = 1;          // 0 = until the scan has its volumes
+  uint64_t header_bytes = 0;   // of a raw file, before its first record
+  bool allow_partial = false;  // the last record of a file that was cut off is left out, with a warning
+};
+/// A process on the server's host feeds the scan: client/cpp/include/octavo/octavo_ring.h, with a ticket of Client::OpenRing.
+struct Ring {
+  uint32_t slots = 0;           // 0 = chosen
+  double idle_timeout_s = 0;    // 0 = 60; negative = never
+  double restart_grace_s = 0;   // 0 = idle_timeout_s; negative: the scan ends with its producer
+  bool producer_waits = false;  // while the ring is full; else it loses records
+};
+struct RingTicket {
+  std::string socket, ticket;  // for octavo_ring_open; good once
+  double expires_seconds = 0;
+};
+struct Raster {
+  uint32_t ascans_per_bscan = 0, bscans_per_volume = 0;  // x, y
+  uint32_t volumes = 0;                                  // 0 = until stopped
+  bool bidirectional = false;
+  uint32_t flyback_records = 0;
+  double extent_x_mm = 0, extent_y_mm = 0;  // 0 = 1 um a step
+};
+/// The spectral chain. What is not set keeps the server's default.
+struct Processing {
+  std::vector<float> background;                // [S], subtracted; empty = mean of each B-scan with its flyback
+  std::vector<double> wavelength_nm;            // [S], strictly monotonic; excludes k_index
+  std::vector<float> k_index;                   // [N], source position of each output sample
+  double dispersion_a2 = 0, dispersion_a3 = 0;  // rad per sample^2, ^3
+  uint32_t fft_length = 0, depth = 0;           // 0 = chosen
+  Value value = Value::kDefault;
+  std::optional<Levels> levels;
+  std::optional<DType> dtype;
+  std::string json;  // an octavo.v1.Processing in protobuf's JSON form: any other field of the contract; the fields above win
+};
+struct CommitOptions {
+  std::string destination;  // relative to the first storage root; may hold {scan} {index} {index:05} {title} {date}
+  std::optional<Format> format;  // not given: what the destination's ending says (".nii", ".h5", ...), else OME-Zarr
+  std::string json;              // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
+};
+struct ScanSpec {
+  std::variant<std::monostate, Simulated, Replay, Ring> source;  // monostate: as `json` says
+  Raster pattern;                                                // all zero: as `json` says
+  uint32_t samples_per_record = 0;                               // 0 = from the file or the default
+  RawType raw_type = RawType::kDefault;
+  double record_rate_hz = 0;
+  Processing processing;
+  bool aip = false;  // the mean projection too
+  RetentionMode retention = RetentionMode::kDefault;
+  Disposition disposition = Disposition::kDefault;
+  uint32_t hold_slots = 0;
+  std::optional<CommitOptions> auto_commit;
+  std::string title;
+  std::map<std::string, std::string> labels;
+  std::string request_id;  // a retry with the same id and body returns the first answer
+  std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the contract; the fields above win
+};
+
+struct Scan {
+  std::string name;  // scans/<id>
+  ScanState state = ScanState::kQueued;
+  std::string reason, reason_code, device, plan;
+  int64_t records = 0, volumes_done = 0, volumes_held = 0, volumes_dropped = 0, blocks_dropped = 0, missing_ascans = 0;
+  double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0;
+  int64_t current_volume = -1;  // being acquired; -1 = none
+  double current_fraction = 0;
+  std::vector<std::string> volumes;  // in device memory, oldest first
+  std::string json;                  // the whole octavo.v1.Scan
+};
+inline bool IsFinal(ScanState state) { return state >= ScanState::kDone; }
+
+/// What a scan would need (bytes) and whether it would be admitted.
+struct Admission {
+  bool admitted = false, retryable = false;
+  std::string device, advice, plan;
+  int64_t wanted_bytes = 0, free_bytes = 0, budget_bytes = 0, volume_bytes = 0;
+};
+
+struct Volume {
+  std::string name, scan, title, reason, last_error, digest;
+  int64_t index = 0;
+  VolumeState state = VolumeState::kAcquiring;
+  std::vector<int64_t> shape;     // along axes
+  std::vector<std::string> axes;  // slowest first: "y", "x", "z"; tomograms "z", "y", "x"
+  DType dtype = DType::kU8;
+  std::vector<double> spacing_um;
+  bool complete = false;
+  int64_t missing_ascans = 0, bytes = 0;
+  std::map<std::string, std::string> labels;
+  std::string committed_to;  // absolute path, if COMMITTED
+  std::string json;          // the whole octavo.v1.Volume
+};
+
+/// Elements in C order.
+struct Array {
+  DType dtype = DType::kU8;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> data;
+
+  /// The elements as T, which must have the size of dtype (std::logic_error otherwise).
+  template <class T>
+  std::span<const T> as() const& {
+    if (sizeof(T) != ItemSize(dtype)) throw std::logic_error("Array::as: the type has another size than the array's elements");
+    return {reinterpret_cast<const T*>(data.data()), data.size() / sizeof(T)};
+  }
+  template <class T>
+  std::span<const T> as() && = delete;  // the elements would be gone with the temporary
+  static size_t ItemSize(DType dtype);
+};
+
+struct CommitProgress {
+  int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
+  double seconds = 0;
+  std::string stage;  // "preparing", "writing", "syncing", "done"
+};
+struct CommitResult {
+  std::string uri, checksum;
+  int64_t bytes = 0, raw_bytes = 0;
+  double seconds = 0;
+};
+
+/// How PNG and JPEG are made; as octavo.v1.ImageOptions. RAW images are only turned and shrunk.
+struct ImageOptions {
+  ColourMap colour_map = ColourMap::kGray;
+  std::optional<Levels> levels;       // stored units
+  std::optional<Levels> percentiles;  // 0 ... 100
+  uint32_t max_width = 0, max_height = 0;
+  bool square_pixels = false, depth_down = false, scale_bar = false;
+  uint32_t jpeg_quality = 0;  // JPEG only; 0 = 85
+};
+struct SubscribeOptions {
+  std::string scan;                           // empty = all, now and later
+  std::map<std::string, std::string> labels;  // only scans that carry all of these
+  std::vector<Product> products = {Product::kMip};
+  Axis axis = Axis::kDefault;
+  std::optional<int64_t> index;  // B-scan number; none = the middle
+  Encoding encoding = Encoding::kRaw;
+  std::optional<ImageOptions> image;
+  Delivery delivery = Delivery::kDefault;
+  uint32_t queue_length = 0;
+  double max_rate_hz = 0;
+  std::optional<uint64_t> from_sequence;  // resume
+  bool no_preview = false;
+};
+
+struct Frame {
+  std::string scan, volume;
+  int64_t volume_index = -1;
+  Product product = Product::kMip;
+  Axis axis = Axis::kZ;
+  uint64_t sequence = 0, dropped_before = 0;
+  bool complete = false;
+  Encoding encoding = Encoding::kRaw;
+  Array array;  // RAW: the array. PNG, JPEG: `data` is the file, `shape` its rows and columns. Events: empty
+  std::vector<std::string> axes;
+  std::vector<double> spacing_um;
+  Levels display;
+  double scale_bar_um = 0;
+  int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
+  std::string event;
+};
+
+/// Frames as they come. Reads ahead by one frame at most: what a slow reader misses, the server counts.
+class FrameStream {
+ public:
+  FrameStream(FrameStream&&) noexcept;
+  FrameStream& operator=(FrameStream&&) noexcept;
+  ~FrameStream();  // cancels
+
+  /// Waits for the next frame; false at the end (scan over, or cancelled). Throws Error if the stream broke off.
+  bool Next(Frame* frame);
+  /// Ends the stream; Next returns false soon. Any thread.
+  void Cancel();
+
+  /// for (Frame& frame : client.Subscribe(...)): one pass.
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Frame;
+    using difference_type = std::ptrdiff_t;
+    Iterator() = default;
+    explicit Iterator(FrameStream* stream) : stream_(stream) { ++*this; }
+    Frame& operator*() const { return *frame_; }
+    Frame* operator->() const { return frame_.get(); }
+    Iterator& operator++() {
+      if (!stream_->Next(frame_.get())) stream_ = nullptr;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(const Iterator& other) const { return stream_ == other.stream_; }
+
+   private:
+    FrameStream* stream_ = nullptr;
+    std::shared_ptr<Frame> frame_ = std::make_shared<Frame>();
+  };
+  Iterator begin() { return Iterator(this); }
+  Iterator end() { return {}; }
+
+ private:
+  friend class Client;
+  class Impl;
+  explicit FrameStream(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where memory that is handed over lies; values as octavo.v1.ExportKind.
+enum class MemoryKind { kHostMemfd = 1, kCudaVmm = 2 };
+
+struct MappedInfo {
+  MemoryKind kind = MemoryKind::kHostMemfd;
+  std::string name, of;        // exports/<id>; volumes/... or buffers/...
+  std::string memory;          // id of the memory behind it
+  uint64_t generation = 0;     // counts what was in it
+  uint64_t version = 0;        // the server's, of a buffer
+  std::string digest;          // of a volume
+  std::string scalar;          // "u8" ... "c128"
+  uint32_t lanes = 1;          // scalars an element
+  std::vector<int64_t> shape;  // C order, without lanes
+  int64_t bytes = 0;           // of the array
+  int64_t offset = 0;          // of the array in the memory
+  std::string device_uuid;     // of a GPU
+};
+
+/// A volume or buffer of the server in this process, without a copy (Client::Map). Its memory is the owner's to read until Release or the
+/// end of this object, which gives it back; the server uses it for nothing else meanwhile. Stays readable after the death of the server
+/// or of the Client. Release from one thread, the rest from any.
+class Mapped {
+ public:
+  Mapped(Mapped&&) noexcept;
+  Mapped& operator=(Mapped&&) noexcept;
+  ~Mapped();
+
+  const MappedInfo& info() const;
+  /// The array: an address of the host, or (kCudaVmm) of the device, in its primary context, which the CUDA runtime uses. To read only; the
+  /// server has waited for the last write, so there is no stream to wait for.
+  const void* data() const;
+  int device() const;  // kCudaVmm: the GPU's ordinal in this process; -1 = host
+  /// Host memory as T, which must have the size of a scalar (std::logic_error otherwise, and for memory of a GPU).
+  template <class T>
+  std::span<const T> as() const& {
+    const std::span<const std::byte> all = HostBytes();
+    int64_t elements = info().lanes;
+    for (const int64_t extent : info().shape) elements *= extent;
+    if (static_cast<size_t>(elements) * sizeof(T) != all.size()) {
+      throw std::logic_error("Mapped::as: the type has another size than the array's scalars");
+    }
+    return {reinterpret_cast<const T*>(all.data()), static_cast<size_t>(elements)};
+  }
+  template <class T>
+  std::span<const T> as() && = delete;  // it would be given back with the temporary
+
+  /// What is there now, in host memory of the caller's own; of memory of a GPU, too. Synchronises. Throws Error (RELEASED; CUDA).
+  std::vector<std::byte> Copy() const;
+  /// Gives it back now, after the work enqueued so far on its device; nobody may read it any more. Twice does no harm.
+  void Release();
+  /// If the server wants it back: within how many seconds. Who keeps it longer gets nothing more.
+  std::optional<double> Revoked();
+  /// The same, waiting for it; none if the time was over first. Throws Error (SERVER_GONE).
+  std::optional<double> WaitRevoked(std::chrono::milliseconds at_most);
+  /// Throws Error if it was given back (RELEASED) or is wanted back (EXPORT_REVOKED), or the server has gone (SERVER_GONE).
+  void Check();
+
+ private:
+  friend class Handoff;
+  class Impl;
+  explicit Mapped(std::shared_ptr<Impl> impl);
+  std::span<const std::byte> HostBytes() const;
+  std::shared_ptr<Impl> impl_;
+};
+struct MapOptions {
+  uint32_t replica = 0;            // of a buffer
+  std::string lease_token;         // buffers: of an exclusive lease
+  uint64_t lease_fence = 0;        // 0 = unchecked
+  std::vector<MemoryKind> accept;  // what the caller can use; empty = whatever it is (EXPORT_KIND otherwise)
+};
+
+/// A connection to octavod.
+class Client {
+ public:
+  /// `address`: "host:port" or "unix:/path"; empty = $OCTAVO_ADDRESS or 127.0.0.1:50051. `timeout` is for short calls. Connects
+  /// with the first call. The first Client of a process sets GRPC_EXPERIMENTS (faster reads) unless it is set.
+  explicit Client(std::string address = "", std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const std::string& address() const;
+
+  // -- scans
+  Scan SubmitScan(const ScanSpec& spec);
+  /// What SubmitScan would need and answer; starts nothing.
+  Admission PlanScan(const ScanSpec& spec);
+  Scan GetScan(const std::string& name);
+  std::vector<Scan> ListScans();  // newest first
+  /// Calls back with the scan now, at every change and twice a second, until its final state or until `each` returns false.
+  /// Returns the scan as it was told last.
+  Scan WatchScan(const std::string& name, const std::function<bool(const Scan&)>& each);
+  /// Waits for the end of a scan.
+  Scan WaitScan(const std::string& name);
+  /// Other processing from the next volume on.
+  Scan UpdateScan(const std::string& name, const Processing& processing);
+  Scan StopScan(const std::string& name);    // after the current volume
+  Scan CancelScan(const std::string& name);  // at once
+  /// For a scan with source Ring: how a process on the server's host gets at it.
+  RingTicket OpenRing(const std::string& scan);
+
+  // -- volumes
+  Volume GetVolume(const std::string& name);
+  /// Volumes the server holds in any tier, oldest first; of one scan if named.
+  std::vector<Volume> ListVolumes(const std::string& scan = "");
+  /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
+  Array Read(const std::string& name, const std::vector<int64_t>& start = {}, const std::vector<int64_t>& count = {});
+  Volume HoldVolume(const std::string& name);
+  /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit is cancelled (Error, CANCELLED)
+  /// and the volume stays held.
+  CommitResult Commit(const std::string& name, const CommitOptions& options, const std::function<bool(const CommitProgress&)>& progress = nullptr,
+                      const std::string& request_id = "");
+  Volume DiscardVolume(const std::string& name);
+
+  // -- memory of the server in this process
+  /// The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a copy. The server must be on this host and
+  /// have a hand-over socket (handoff.unix). The first use of a piece of memory brings a descriptor, which is mapped; a later volume in
+  /// memory that is mapped already is one message. GPU: needs libcuda.so.1 when it runs, not when it is linked. Throws Error: what
+  /// BufferService.Export and the socket refuse with, SERVER_GONE, CUDA.
+  Mapped Map(const std::string& name, const MapOptions& options = {});
+  /// Unmaps memory that is kept for later volumes and that nothing uses now.
+  void ForgetMappings();
+
+  // -- live products
+  FrameStream Subscribe(const SubscribeOptions& options);
+  /// Calls back with each frame until the scan ends or `each` returns false.
+  void Subscribe(const SubscribeOptions& options, const std::function<bool(const Frame&)>& each);
+
+  // -- the server
+  std::string InfoJson();  // octavo.v1.Info in protobuf's JSON form
+  bool Health();           // grpc.health.v1: whether the server serves
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace octavo::client

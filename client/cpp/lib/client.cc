@@ -1,0 +1,336 @@
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+
+#include "octavo/v1/buffer.grpc.pb.h"
+#include "octavo/v1/scan.grpc.pb.h"
+#include "octavo/v1/source.grpc.pb.h"
+#include "octavo/v1/stream.grpc.pb.h"
+#include "octavo/v1/system.grpc.pb.h"
+#include "octavo/v1/volume.grpc.pb.h"
+
+#include "client/cpp/include/octavo/octavo.h"
+#include "client/cpp/lib/convert.h"
+#include "client/cpp/lib/frame_stream.h"
+#include "client/cpp/lib/handoff.h"
+
+namespace octavo::client {
+
+class Client::Impl {
+ public:
+  Impl(std::string address, std::chrono::milliseconds timeout) : address_(std::move(address)), timeout_(timeout) {
+    // Larger reads: about a third more throughput for volumes. Must be set before gRPC starts.
+    static std::once_flag once;
+    std::call_once(once, [] { ::setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0); });
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(64 << 20);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own: two clients are not one
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
+    channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
+    scans_ = v1::ScanService::NewStub(channel_);
+    volumes_ = v1::VolumeService::NewStub(channel_);
+    buffers_ = v1::BufferService::NewStub(channel_);
+    sources_ = v1::SourceService::NewStub(channel_);
+    streams_ = v1::StreamService::NewStub(channel_);
+    system_ = v1::SystemService::NewStub(channel_);
+  }
+
+  /// A short call: with the deadline, throwing what fails.
+  template <class Response, class Stub, class Method, class Request>
+  Response Call(Stub& stub, Method method, const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    Response response;
+    Check((stub.*method)(&context, request, &response));
+    return response;
+  }
+  template <class Request>
+  static Request Named(const std::string& name) {
+    Request request;
+    request.set_name(name);
+    return request;
+  }
+  std::chrono::system_clock::time_point Deadline() const { return std::chrono::system_clock::now() + timeout_; }
+
+  const std::string address_;
+  const std::chrono::milliseconds timeout_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::ScanService::Stub> scans_;
+  std::unique_ptr<v1::VolumeService::Stub> volumes_;
+  std::unique_ptr<v1::BufferService::Stub> buffers_;
+  std::unique_ptr<v1::SourceService::Stub> sources_;
+  std::unique_ptr<v1::StreamService::Stub> streams_;
+  std::unique_ptr<v1::SystemService::Stub> system_;
+
+  std::shared_ptr<Handoff> handoff() {
+    const std::lock_guard lock(handoff_mutex_);
+    return handoff_ != nullptr && handoff_->alive() ? handoff_ : nullptr;
+  }
+  /// The connection to this socket, made if it is not there.
+  std::shared_ptr<Handoff> ConnectTo(const std::string& path) {
+    const std::lock_guard lock(handoff_mutex_);
+    if (handoff_ == nullptr || !handoff_->alive() || handoff_->path() != path) handoff_ = Handoff::Connect(path, timeout_);
+    return handoff_;
+  }
+
+ private:
+  std::mutex handoff_mutex_;
+  std::shared_ptr<Handoff> handoff_;  // guarded by handoff_mutex_; null = not needed yet
+};
+
+size_t Array::ItemSize(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+    case DType::kI8: return 1;
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kF16: return 2;
+    case DType::kF32: return 4;
+    case DType::kF64:
+    case DType::kC64: return 8;
+  }
+  return 0;
+}
+
+Client::Client(std::string address, std::chrono::milliseconds timeout) {
+  if (const char* given = std::getenv("OCTAVO_ADDRESS"); address.empty() && given != nullptr) address = given;
+  impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address), timeout);
+}
+Client::~Client() = default;
+
+const std::string& Client::address() const { return impl_->address_; }
+
+// -- scans
+
+Scan Client::SubmitScan(const ScanSpec& spec) {
+  v1::SubmitScanRequest request;
+  Encode(spec, request.mutable_spec());
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::SubmitScan, request));
+}
+
+Admission Client::PlanScan(const ScanSpec& spec) {
+  v1::PlanScanRequest request;
+  Encode(spec, request.mutable_spec());
+  const auto answer = impl_->Call<v1::PlanScanResponse>(*impl_->scans_, &v1::ScanService::Stub::PlanScan, request);
+  const v1::AdmissionReport& report = answer.report();
+  return {.admitted = report.admitted(),
+          .retryable = report.retryable(),
+          .device = report.device(),
+          .advice = report.advice(),
+          .plan = answer.plan(),
+          .wanted_bytes = report.wanted_bytes(),
+          .free_bytes = report.free_bytes(),
+          .budget_bytes = report.budget_bytes(),
+          .volume_bytes = report.volume_bytes()};
+}
+
+Scan Client::GetScan(const std::string& name) {
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::GetScan, Impl::Named<v1::GetScanRequest>(name)));
+}
+
+std::vector<Scan> Client::ListScans() {
+  std::vector<Scan> list;
+  v1::ListScansRequest request;
+  request.set_page_size(1000);
+  do {
+    const auto page = impl_->Call<v1::ListScansResponse>(*impl_->scans_, &v1::ScanService::Stub::ListScans, request);
+    for (const auto& scan : page.scans()) list.push_back(Decode(scan));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return list;
+}
+
+Scan Client::WatchScan(const std::string& name, const std::function<bool(const Scan&)>& each) {
+  grpc::ClientContext context;
+  auto reader = impl_->scans_->WatchScan(&context, Impl::Named<v1::WatchScanRequest>(name));
+  Scan last;
+  bool enough = false;
+  v1::Scan message;
+  while (reader->Read(&message)) {
+    if (enough) continue;  // drains what was on its way when the call was cancelled
+    last = Decode(message);
+    enough = !each(last);
+    if (enough) context.TryCancel();
+  }
+  const grpc::Status status = reader->Finish();
+  if (!enough) Check(status);
+  return last;
+}
+
+Scan Client::WaitScan(const std::string& name) {
+  return WatchScan(name, [](const Scan&) { return true; });
+}
+
+Scan Client::UpdateScan(const std::string& name, const Processing& processing) {
+  v1::UpdateScanRequest request;
+  request.set_name(name);
+  Encode(processing, request.mutable_processing());
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::UpdateScan, request));
+}
+
+RingTicket Client::OpenRing(const std::string& scan) {
+  v1::OpenRingRequest request;
+  request.set_scan(scan);
+  const auto answer = impl_->Call<v1::OpenRingResponse>(*impl_->sources_, &v1::SourceService::Stub::OpenRing, request);
+  return {.socket = answer.socket(), .ticket = answer.ticket(), .expires_seconds = answer.expires_seconds()};
+}
+
+Scan Client::StopScan(const std::string& name) {
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::StopScan, Impl::Named<v1::StopScanRequest>(name)));
+}
+
+Scan Client::CancelScan(const std::string& name) {
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::CancelScan, Impl::Named<v1::CancelScanRequest>(name)));
+}
+
+// -- volumes
+
+Volume Client::GetVolume(const std::string& name) {
+  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::GetVolume, Impl::Named<v1::GetVolumeRequest>(name)));
+}
+
+std::vector<Volume> Client::ListVolumes(const std::string& scan) {
+  std::vector<Volume> list;
+  v1::ListVolumesRequest request;
+  request.set_scan(scan);
+  request.set_page_size(1000);
+  do {
+    const auto page = impl_->Call<v1::ListVolumesResponse>(*impl_->volumes_, &v1::VolumeService::Stub::ListVolumes, request);
+    for (const auto& volume : page.volumes()) list.push_back(Decode(volume));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return list;
+}
+
+Array Client::Read(const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
+  grpc::ClientContext context;
+  auto request = Impl::Named<v1::ReadVolumeRequest>(name);
+  request.mutable_start()->Assign(start.begin(), start.end());
+  request.mutable_count()->Assign(count.begin(), count.end());
+  auto reader = impl_->volumes_->ReadVolume(&context, request);
+  Array array;
+  size_t done = 0;
+  v1::ReadVolumeResponse part;
+  while (reader->Read(&part)) {
+    if (part.has_volume()) {
+      array.dtype = static_cast<DType>(part.volume().dtype());
+      array.shape.assign(part.shape().begin(), part.shape().end());
+      array.data.resize(part.total_bytes());
+    }
+    if (part.data().empty() || part.offset() + part.data().size() > array.data.size()) continue;
+    std::memcpy(array.data.data() + part.offset(), part.data().data(), part.data().size());
+    done += part.data().size();
+  }
+  Check(reader->Finish());
+  if (done != array.data.size() || array.shape.empty()) throw Error(Code::kDataLoss, "got " + std::to_string(done) + " bytes of " + name);
+  return array;
+}
+
+Volume Client::HoldVolume(const std::string& name) {
+  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::HoldVolume, Impl::Named<v1::HoldVolumeRequest>(name)));
+}
+
+CommitResult Client::Commit(const std::string& name, const CommitOptions& options, const std::function<bool(const CommitProgress&)>& progress,
+                            const std::string& request_id) {
+  grpc::ClientContext context;
+  auto request = Impl::Named<v1::CommitVolumeRequest>(name);
+  Encode(options, request.mutable_options());
+  request.set_request_id(request_id);
+  auto reader = impl_->volumes_->CommitVolume(&context, request);
+  CommitResult result;
+  bool wanted = true;
+  v1::CommitProgress step;
+  while (reader->Read(&step)) {
+    if (step.has_result()) {
+      const auto& r = step.result();
+      result = {.uri = r.uri(), .checksum = r.checksum(), .bytes = r.bytes(), .raw_bytes = r.raw_bytes(), .seconds = r.seconds()};
+    }
+    if (!wanted || !progress) continue;
+    wanted = progress({.done_bytes = step.done_bytes(),
+                       .total_bytes = step.total_bytes(),
+                       .disk_bytes = step.disk_bytes(),
+                       .seconds = step.seconds(),
+                       .stage = step.stage()});
+    if (!wanted) context.TryCancel();
+  }
+  Check(reader->Finish());
+  return result;
+}
+
+Volume Client::DiscardVolume(const std::string& name) {
+  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::DiscardVolume, Impl::Named<v1::DiscardVolumeRequest>(name)));
+}
+
+// -- memory
+
+Mapped Client::Map(const std::string& name, const MapOptions& options) {
+  const std::shared_ptr<Handoff> known = impl_->handoff();
+  if (name.rfind("volumes/", 0) == 0 && options.replica == 0 && options.accept.empty() && known != nullptr && known->presented()) {
+    try {
+      return known->Take(name);  // one message; a ticket was presented before
+    } catch (const Error& error) {
+      if (error.reason != "SERVER_GONE" && error.reason != "NO_GRANT") throw;
+    }
+  }
+  v1::ExportRequest request;
+  request.set_name(name);
+  request.set_replica(options.replica);
+  request.set_lease_token(options.lease_token);
+  request.set_lease_fence(options.lease_fence);
+  for (const MemoryKind kind : options.accept) request.add_accept(static_cast<v1::ExportKind>(kind));
+  const auto ticket = impl_->Call<v1::ExportTicket>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
+  return impl_->ConnectTo(ticket.socket_path())->Present(ticket.nonce());
+}
+
+void Client::ForgetMappings() {
+  if (const auto known = impl_->handoff(); known != nullptr) known->Forget();
+}
+
+// -- live products
+
+FrameStream Client::Subscribe(const SubscribeOptions& options) {
+  v1::SubscribeRequest request;
+  Encode(options, &request);
+  return FrameStream(std::make_unique<FrameStream::Impl>(impl_->streams_.get(), std::move(request)));
+}
+
+void Client::Subscribe(const SubscribeOptions& options, const std::function<bool(const Frame&)>& each) {
+  FrameStream stream = Subscribe(options);
+  Frame frame;
+  while (stream.Next(&frame)) {
+    if (!each(frame)) return;
+  }
+}
+
+// -- the server
+
+std::string Client::InfoJson() { return ToJson(impl_->Call<v1::Info>(*impl_->system_, &v1::SystemService::Stub::GetInfo, v1::GetInfoRequest())); }
+
+// grpc.health.v1.Health/Check; its proto comes with no Debian package. An empty request asks for the whole server; the
+// answer's field 1 is 1 when it serves.
+bool Client::Health() {
+  grpc::GenericStub stub(impl_->channel_);
+  const grpc::Slice empty("");
+  grpc::ByteBuffer request(&empty, 1), response;
+  grpc::ClientContext context;
+  context.set_deadline(impl_->Deadline());
+  grpc::CompletionQueue queue;
+  grpc::Status status;
+  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  Check(status);
+  std::vector<grpc::Slice> slices;
+  response.Dump(&slices);
+  std::string bytes;
+  for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes == std::string("\x08\x01", 2);
+}
+
+}  // namespace octavo::client

@@ -1,0 +1,235 @@
+#include "client/cpp/lib/convert.h"
+
+#include <memory>
+
+#include "google/protobuf/util/json_util.h"
+
+#include "octavo/v1/types.pb.h"
+
+namespace octavo::client {
+namespace {
+
+// What the caller left alone is left to the server.
+template <class T, class Set>
+void IfGiven(const T& value, Set set) {
+  if (value != T{}) set(value);
+}
+
+void Encode(const Levels& in, v1::Levels* out) {
+  out->set_lo(in.lo);
+  out->set_hi(in.hi);
+}
+
+template <class Repeated>
+auto ListOf(const Repeated& in) {
+  return std::vector<typename Repeated::value_type>(in.begin(), in.end());
+}
+
+}  // namespace
+
+Error ErrorOf(const grpc::Status& status) {
+  Error error(static_cast<Code>(status.error_code()), status.error_message());
+  v1::RpcStatus rich;
+  rich.ParseFromString(status.error_details());
+  v1::ErrorDetail detail;
+  for (const auto& any : rich.details()) {
+    if (!any.UnpackTo(&detail)) continue;
+    error.reason = detail.reason();
+    error.field = detail.field();
+    error.numbers = {detail.numbers().begin(), detail.numbers().end()};
+  }
+  return error;
+}
+
+void Check(const grpc::Status& status) {
+  if (!status.ok()) throw ErrorOf(status);
+}
+
+void FromJson(const std::string& json, google::protobuf::Message* message) {
+  if (json.empty()) return;
+  const std::unique_ptr<google::protobuf::Message> parsed(message->New());
+  const auto status = google::protobuf::util::JsonStringToMessage(json, parsed.get());
+  if (status.ok()) {
+    message->MergeFrom(*parsed);
+    return;
+  }
+  Error error(Code::kInvalidArgument, "json is no " + message->GetDescriptor()->full_name() + ": " + std::string(status.message()));
+  error.reason = "BAD_FIELD";
+  error.field = "json";
+  throw error;
+}
+
+std::string ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  (void)google::protobuf::util::MessageToJsonString(message, &text, options);  // fails for messages with wrong Any only
+  return text;
+}
+
+void Encode(const Processing& in, v1::Processing* out) {
+  FromJson(in.json, out);
+  if (!in.background.empty()) {
+    out->mutable_background()->set_mode(v1::Processing::Background::STATIC);
+    out->mutable_background()->mutable_spectrum()->Assign(in.background.begin(), in.background.end());
+  }
+  if (!in.wavelength_nm.empty()) {
+    out->mutable_k_linearisation()->mutable_wavelength_nm()->mutable_values()->Assign(in.wavelength_nm.begin(), in.wavelength_nm.end());
+  }
+  if (!in.k_index.empty()) out->mutable_k_linearisation()->mutable_index()->mutable_values()->Assign(in.k_index.begin(), in.k_index.end());
+  IfGiven(in.dispersion_a2, [&](double v) { out->mutable_dispersion()->set_a2(v); });
+  IfGiven(in.dispersion_a3, [&](double v) { out->mutable_dispersion()->set_a3(v); });
+  IfGiven(in.fft_length, [&](uint32_t v) { out->set_fft_length(v); });
+  IfGiven(in.depth, [&](uint32_t v) { out->set_depth(v); });
+  IfGiven(in.value, [&](Value v) { out->set_value(static_cast<v1::Value>(v)); });
+  if (in.levels) Encode(*in.levels, out->mutable_levels());
+  if (in.dtype) out->set_dtype(static_cast<v1::DType>(*in.dtype));
+}
+
+void Encode(const CommitOptions& in, v1::CommitOptions* out) {
+  FromJson(in.json, out);
+  IfGiven(in.destination, [&](const std::string& v) { out->set_destination(v); });
+  if (in.format) out->set_format(static_cast<v1::Format>(*in.format));
+}
+
+void Encode(const ScanSpec& in, v1::ScanSpec* out) {
+  FromJson(in.json, out);
+  if (const auto* simulated = std::get_if<Simulated>(&in.source)) {
+    out->mutable_simulated()->set_seed(simulated->seed);
+    out->mutable_simulated()->set_as_fast_as_possible(simulated->as_fast_as_possible);
+  } else if (const auto* ring = std::get_if<Ring>(&in.source)) {
+    out->mutable_ring()->set_slots(ring->slots);
+    out->mutable_ring()->set_idle_timeout_s(ring->idle_timeout_s);
+    out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
+    out->mutable_ring()->set_producer_waits(ring->producer_waits);
+  } else if (const auto* replay = std::get_if<Replay>(&in.source)) {
+    out->mutable_replay()->set_path(replay->path);
+    out->mutable_replay()->set_rate_hz(replay->rate_hz);
+    out->mutable_replay()->set_loops(replay->loops);
+    out->mutable_replay()->set_header_bytes(replay->header_bytes);
+    out->mutable_replay()->set_allow_partial(replay->allow_partial);
+  }
+  if (const Raster& raster = in.pattern; raster.ascans_per_bscan != 0 || raster.bscans_per_volume != 0) {
+    auto* to = out->mutable_pattern()->mutable_raster();
+    to->set_ascans_per_bscan(raster.ascans_per_bscan);
+    to->set_bscans_per_volume(raster.bscans_per_volume);
+    to->set_volumes(raster.volumes);
+    to->set_bidirectional(raster.bidirectional);
+    to->set_flyback_records(raster.flyback_records);
+    to->set_extent_x_mm(raster.extent_x_mm);
+    to->set_extent_y_mm(raster.extent_y_mm);
+  }
+  IfGiven(in.samples_per_record, [&](uint32_t v) { out->mutable_acquisition()->set_samples_per_record(v); });
+  IfGiven(in.raw_type, [&](RawType v) { out->mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(v)); });
+  IfGiven(in.record_rate_hz, [&](double v) { out->mutable_acquisition()->set_record_rate_hz(v); });
+  Encode(in.processing, out->mutable_processing());
+  if (in.aip) out->mutable_products()->set_aip(true);
+  IfGiven(in.retention, [&](RetentionMode v) { out->mutable_retention()->set_mode(static_cast<v1::RetentionMode>(v)); });
+  IfGiven(in.disposition, [&](Disposition v) { out->mutable_retention()->set_disposition(static_cast<v1::Disposition>(v)); });
+  IfGiven(in.hold_slots, [&](uint32_t v) { out->mutable_retention()->set_hold_slots(v); });
+  if (in.auto_commit) Encode(*in.auto_commit, out->mutable_retention()->mutable_auto_commit());
+  IfGiven(in.title, [&](const std::string& v) { out->set_title(v); });
+  IfGiven(in.request_id, [&](const std::string& v) { out->set_request_id(v); });
+  for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
+}
+
+void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
+  out->set_scan(in.scan);
+  for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
+  for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
+  out->set_axis(static_cast<v1::Axis>(in.axis));
+  if (in.index) {
+    out->set_index(*in.index);
+    out->set_index_set(true);
+  }
+  out->set_encoding(static_cast<v1::Encoding>(in.encoding));
+  if (in.image) {
+    const ImageOptions& options = *in.image;
+    auto* image = out->mutable_image();
+    if (options.colour_map != ColourMap::kGray) image->set_colour_map(static_cast<v1::ColourMap>(options.colour_map));
+    if (options.levels) Encode(*options.levels, image->mutable_levels());
+    if (options.percentiles) Encode(*options.percentiles, image->mutable_percentiles());
+    image->set_max_width(options.max_width);
+    image->set_max_height(options.max_height);
+    image->set_square_pixels(options.square_pixels);
+    image->set_depth_down(options.depth_down);
+    image->set_scale_bar(options.scale_bar);
+    image->set_jpeg_quality(options.jpeg_quality);
+  }
+  out->set_delivery(static_cast<v1::Delivery>(in.delivery));
+  out->set_queue_length(in.queue_length);
+  out->set_max_rate_hz(in.max_rate_hz);
+  if (in.from_sequence) {
+    out->set_resume(true);
+    out->set_from_sequence(*in.from_sequence);
+  }
+  out->set_no_preview(in.no_preview);
+}
+
+Scan Decode(const v1::Scan& in) {
+  return {.name = in.name(),
+          .state = static_cast<ScanState>(in.state()),
+          .reason = in.reason(),
+          .reason_code = in.reason_code(),
+          .device = in.device(),
+          .plan = in.plan(),
+          .records = in.records(),
+          .volumes_done = in.volumes_done(),
+          .volumes_held = in.volumes_held(),
+          .volumes_dropped = in.volumes_dropped(),
+          .blocks_dropped = in.blocks_dropped(),
+          .missing_ascans = in.missing_ascans(),
+          .records_per_second = in.records_per_second(),
+          .volumes_per_second = in.volumes_per_second(),
+          .bytes_per_second = in.bytes_per_second(),
+          .current_volume = in.current_volume(),
+          .current_fraction = in.current_fraction(),
+          .volumes = ListOf(in.volumes()),
+          .json = ToJson(in)};
+}
+
+Volume Decode(const v1::Volume& in) {
+  return {.name = in.name(),
+          .scan = in.scan(),
+          .title = in.title(),
+          .reason = in.reason(),
+          .last_error = in.last_error(),
+          .digest = in.digest(),
+          .index = in.index(),
+          .state = static_cast<VolumeState>(in.state()),
+          .shape = ListOf(in.shape()),
+          .axes = ListOf(in.axes()),
+          .dtype = static_cast<DType>(in.dtype()),
+          .spacing_um = ListOf(in.spacing_um()),
+          .complete = in.complete(),
+          .missing_ascans = in.missing_ascans(),
+          .bytes = in.bytes(),
+          .labels = {in.labels().begin(), in.labels().end()},
+          .committed_to = in.commit().uri(),
+          .json = ToJson(in)};
+}
+
+Frame Decode(const v1::Frame& in) {
+  Frame out{.scan = in.scan(),
+            .volume = in.volume(),
+            .volume_index = in.volume_index(),
+            .product = static_cast<Product>(in.product()),
+            .axis = static_cast<Axis>(in.axis()),
+            .sequence = in.sequence(),
+            .dropped_before = in.dropped_before(),
+            .complete = in.complete(),
+            .encoding = static_cast<Encoding>(in.encoding()),
+            .array = {},
+            .axes = ListOf(in.axes()),
+            .spacing_um = ListOf(in.spacing_um()),
+            .display = {in.display().lo(), in.display().hi()},
+            .scale_bar_um = in.scale_bar_um(),
+            .acquired_ns = in.acquired().monotonic_ns(),
+            .published_ns = in.published().monotonic_ns(),
+            .event = in.event()};
+  out.array.dtype = static_cast<DType>(in.dtype());
+  out.array.shape = ListOf(in.shape());
+  return out;
+}
+
+}  // namespace octavo::client

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "grpcpp/grpcpp.h"
+
+#include "octavo/v1/stream.grpc.pb.h"
+
+#include "client/cpp/include/octavo/octavo.h"
+
+namespace octavo::client {
+
+/// Reads by gRPC's callbacks, so that the server's keepalive is answered while the caller is busy with a frame; not by calls
+/// that poll only while they wait.
+class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
+ public:
+  Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request);
+  /// Cancels and waits until gRPC is done with it: never destroyed from gRPC's own thread, with the channel perhaps.
+  ~Impl() override;
+
+  bool Next(Frame* frame);
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  void Add(const v1::Frame& part);
+
+  grpc::ClientContext context_;
+  const v1::SubscribeRequest request_;
+  v1::Frame part_;    // of the read that is under way
+  Frame assembling_;  // touched by the read callbacks only
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Frame> ready_;         // guarded by mutex_; no read is under way while it is set
+  std::optional<grpc::Status> ended_;  // guarded by mutex_; set when gRPC is done
+};
+
+}  // namespace octavo::client

@@ -1,0 +1,124 @@
+#include "gpu/array/array_ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "gpu/array/internal.h"
+#include "gpu/base/status.h"
+
+namespace octavo {
+
+int64_t ArrayType::numbers() const {
+  int64_t n = lanes;
+  for (const int64_t d : dims) n *= d;
+  return n;
+}
+
+std::string ArrayType::Text() const {
+  return absl::StrCat(octavo::NameOf(scalar), "[", absl::StrJoin(dims, ", "), "]", lanes == 1 ? "" : absl::StrCat(" x ", lanes));
+}
+
+const char* NameOf(const Op& op) {
+  constexpr const char* kNames[] = {"copy",       "fill",      "crop", "scale",  "combine", "reduce",   "slab",
+                                    "percentile", "histogram", "fft",  "resize", "flip",    "transpose"};
+  static_assert(std::size(kNames) == std::variant_size_v<Op>);
+  return kNames[op.index()];
+}
+
+namespace {
+
+struct Room {
+  int64_t between = 0, work = 0;
+};
+
+absl::StatusOr<Room> RoomOf(const ArrayChain& chain, Device& device) {
+  Room room;
+  size_t last = 0;  // the last step that does not work in place writes the output
+  for (size_t i = 0; i < chain.steps.size(); ++i) {
+    if (!std::holds_alternative<FftSpec>(chain.steps[i].spec)) last = i;
+  }
+  for (size_t i = 0; i < chain.steps.size(); ++i) {
+    if (i < last) room.between = std::max(room.between, chain.steps[i].out_bytes);
+    if (const auto* reduce = std::get_if<ReduceSpec>(&chain.steps[i].spec); reduce != nullptr && reduce->parts > 1) {
+      room.work = std::max(room.work, reduce->parts * reduce->axes.results() * static_cast<int64_t>(sizeof(math::Accumulator)));
+    }
+    if (const auto* fft = std::get_if<FftSpec>(&chain.steps[i].spec)) {
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device.arrays().PrepareFft(*fft));
+      room.work = std::max(room.work, bytes);
+    }
+  }
+  return room;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(chain, device));
+  return 2 * AlignedBytes(room.between) + AlignedBytes(room.work) + AlignedBytes(static_cast<int64_t>(chain.tables.size()));
+}
+
+absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(const std::shared_ptr<const ArrayChain>& chain, Device& device) {
+  std::unique_ptr<ChainRun> run(new ChainRun(chain, device));
+  OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, device));
+  run->between_bytes_ = AlignedBytes(room.between);
+  run->work_offset_ = 2 * run->between_bytes_;
+  run->tables_offset_ = run->work_offset_ + AlignedBytes(room.work);
+  const auto tables = static_cast<int64_t>(chain->tables.size());
+  if (const int64_t bytes = run->tables_offset_ + AlignedBytes(tables); bytes > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(run->scratch_, device.Allocate(bytes));
+  }
+  if (tables > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(run->tables_, device.AllocatePinned(tables));
+    std::memcpy(run->tables_.data(), chain->tables.data(), chain->tables.size());
+  }
+  return run;
+}
+
+absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<const void*>& others, void* out) {
+  char* const scratch = scratch_.as<char>();
+  char* const tables = scratch + tables_offset_;
+  if (tables_) OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, tables, tables_.data(), tables_.bytes()));
+  ArrayOps& ops = device_.arrays();
+  size_t last = 0;
+  for (size_t i = 0; i < chain_->steps.size(); ++i) {
+    if (!std::holds_alternative<FftSpec>(chain_->steps[i].spec)) last = i;
+  }
+  const void* from = in;
+  void* to = nullptr;
+  int turn = 0;
+  for (size_t i = 0; i < chain_->steps.size(); ++i) {
+    const auto& spec = chain_->steps[i].spec;
+    void* const work = scratch + work_offset_;
+    if (const auto* fft = std::get_if<FftSpec>(&spec)) {
+      OCTAVO_RETURN_IF_ERROR(ops.Fft(stream, *fft, to, work));
+      continue;
+    }
+    to = i == last ? out : scratch + (turn++ % 2) * between_bytes_;
+    absl::Status status;
+    if (const auto* gather = std::get_if<GatherSpec>(&spec)) {
+      status = ops.Gather(stream, *gather, from, to);
+    } else if (const auto* map = std::get_if<MapSpec>(&spec)) {
+      status = ops.Map(stream, *map, from, map->combination == Combination::kNone ? nullptr : others[map->other_index], to);
+    } else if (const auto* reduce = std::get_if<ReduceSpec>(&spec)) {
+      status = ops.Reduce(stream, *reduce, from, to, work);
+    } else if (const auto* select = std::get_if<SelectSpec>(&spec)) {
+      status = ops.Select(stream, *select, from, to);
+    } else if (const auto* histogram = std::get_if<HistogramSpec>(&spec)) {
+      status = ops.Histogram(stream, *histogram, from, static_cast<uint64_t*>(to));
+    } else {
+      const auto& taps = std::get<TapsSpec>(spec);
+      status = ops.Taps(stream, taps, from, reinterpret_cast<const int32_t*>(tables + taps.index_offset),
+                        reinterpret_cast<const double*>(tables + taps.weight_offset), to);
+    }
+    OCTAVO_RETURN_IF_ERROR(status);
+    from = to;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace octavo

@@ -1,0 +1,336 @@
+#include <algorithm>
+#include <cmath>
+#include <list>
+#include <mutex>
+
+#include "gpu/array/array_ops.h"
+#include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_stream.h"
+#include "gpu/device/cuda/cufft_library.h"
+#include "gpu/device/cuda/kernels.h"
+
+namespace octavo::cuda {
+namespace {
+
+using math::Accumulator;
+using math::Number;
+
+constexpr int kThreads = 256;
+unsigned Blocks(int64_t items) { return static_cast<unsigned>(std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, 1 << 20)); }
+__device__ inline int64_t FirstItem() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t ItemStep() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+// Index is 32 bits where it can be: divisions of 64 bits take several times as long.
+template <typename T, typename Index>
+__global__ void GatherKernel(GatherSpec s, const T* in, T* out) {
+  const Index count = static_cast<Index>(s.out[0] * s.out[1] * s.out[2] * s.out[3]);
+  const auto n1 = static_cast<Index>(s.out[1]), n2 = static_cast<Index>(s.out[2]), n3 = static_cast<Index>(s.out[3]);
+  for (int64_t at = FirstItem(); at < static_cast<int64_t>(count); at += ItemStep()) {
+    const auto i = static_cast<Index>(at);
+    const Index r = i / n3, i3 = i - r * n3, q = r / n2, i2 = r - q * n2, i0 = q / n1, i1 = q - i0 * n1;
+    out[i] = in[s.offset + static_cast<int64_t>(i0) * s.stride[0] + static_cast<int64_t>(i1) * s.stride[1] + static_cast<int64_t>(i2) * s.stride[2] +
+                static_cast<int64_t>(i3) * s.stride[3]];
+  }
+}
+
+__global__ void MapKernel(MapSpec s, const void* in, const void* other, void* out) {
+  for (int64_t i = FirstItem(); i < s.count; i += ItemStep()) math::Store(s.out, out, i, Mapped(s, in, other, i));
+}
+
+__device__ inline Number Element(const ReduceSpec& s, const void* in, int64_t at) { return math::PartOf(s.part, math::Load(s.in, in, at)); }
+
+__device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, double shift, const Accumulator& sum, void* out, Accumulator* parts) {
+  if (s.parts == 1) {
+    math::Store(s.out, out, k, math::Finish(s.kind, shift, s.skip_nan, sum));
+  } else {
+    parts[k * s.parts + part] = sum;
+  }
+}
+
+// One thread a part of a result: neighbouring threads have neighbouring results.
+__global__ void ReduceByThread(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
+  const int64_t results = s.axes.results(), length = s.axes.length(), part_length = (length + s.parts - 1) / s.parts;
+  for (int64_t item = FirstItem(); item < results * s.parts; item += ItemStep()) {
+    const int64_t part = item / results, k = item % results, start = s.axes.First(k);
+    const double shift = math::ShiftOf(s.kind, Element(s, in, start));
+    const int64_t begin = part * part_length, end = min(length, begin + part_length);
+    Accumulator sum;
+    for (int64_t r = begin, r0 = begin / s.axes.run[1], r1 = begin % s.axes.run[1]; r < end; ++r) {
+      math::Include(s.kind, shift, Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]), &sum);
+      if (++r1 == s.axes.run[1]) r1 = 0, ++r0;
+    }
+    Keep(s, k, part, shift, sum, out, parts);
+  }
+}
+
+// One warp a part of a result: neighbouring threads have neighbouring elements of it.
+__global__ void ReduceByWarp(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
+  const int64_t results = s.axes.results(), length = s.axes.length(), part_length = (length + s.parts - 1) / s.parts;
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  for (int64_t item = FirstItem() / 32; item < results * s.parts; item += ItemStep() / 32) {
+    const int64_t part = item / results, k = item % results, start = s.axes.First(k);
+    const double shift = math::ShiftOf(s.kind, Element(s, in, start));
+    const int64_t begin = part * part_length, end = min(length, begin + part_length);
+    Accumulator sum;
+    int64_t r0 = (begin + lane) / s.axes.run[1], r1 = (begin + lane) % s.axes.run[1];
+    for (int64_t r = begin + lane; r < end; r += 32) {
+      math::Include(s.kind, shift, Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]), &sum);
+      for (r1 += 32; r1 >= s.axes.run[1]; r1 -= s.axes.run[1]) ++r0;
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+      Accumulator other;
+      other.re = __shfl_down_sync(0xFFFFFFFFu, sum.re, offset);
+      other.im = __shfl_down_sync(0xFFFFFFFFu, sum.im, offset);
+      other.square = __shfl_down_sync(0xFFFFFFFFu, sum.square, offset);
+      other.extreme = __shfl_down_sync(0xFFFFFFFFu, sum.extreme, offset);
+      other.count = __shfl_down_sync(0xFFFFFFFFu, sum.count, offset);
+      other.nan = __shfl_down_sync(0xFFFFFFFFu, sum.nan, offset);
+      math::Join(s.kind, other, &sum);
+    }
+    if (lane == 0) Keep(s, k, part, shift, sum, out, parts);
+  }
+}
+
+__global__ void JoinParts(ReduceSpec s, const void* in, const Accumulator* parts, void* out) {
+  for (int64_t k = FirstItem(); k < s.axes.results(); k += ItemStep()) {
+    Accumulator sum;
+    for (int64_t p = 0; p < s.parts; ++p) math::Join(s.kind, parts[k * s.parts + p], &sum);
+    math::Store(s.out, out, k, math::Finish(s.kind, math::ShiftOf(s.kind, Element(s, in, s.axes.First(k))), s.skip_nan, sum));
+  }
+}
+
+// One block a result: order statistics by radix selection on keys, a byte at a time from the highest.
+__global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
+  __shared__ unsigned bins[256];
+  __shared__ uint64_t prefix;
+  __shared__ unsigned rank, total;
+  const int64_t results = s.axes.results(), length = s.axes.length();
+  for (int64_t k = blockIdx.x; k < results; k += gridDim.x) {
+    const int64_t start = s.axes.First(k);
+    for (int p = 0; p < s.percentiles; ++p) {
+      double below = 0, result = NAN, fraction = 0;
+      for (int above = 0; above < 2; ++above) {
+        uint64_t mask = 0;
+        for (int d = 0; d < s.digits; ++d) {
+          const int shift = 56 - 8 * d;
+          for (unsigned b = threadIdx.x; b < 256; b += blockDim.x) bins[b] = 0;
+          if (d == 0 && threadIdx.x == 0) prefix = 0;
+          __syncthreads();
+          int64_t r0 = threadIdx.x / s.axes.run[1], r1 = threadIdx.x % s.axes.run[1];
+          for (int64_t r = threadIdx.x; r < length; r += blockDim.x) {
+            const double v = math::Load(s.in, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]).re;
+            for (r1 += blockDim.x; r1 >= s.axes.run[1]; r1 -= s.axes.run[1]) ++r0;
+            if (!(v == v)) continue;
+            const uint64_t key = math::KeyOf(v);
+            if ((key & mask) == prefix) atomicAdd(&bins[key >> shift & 255], 1u);
+          }
+          __syncthreads();
+          if (threadIdx.x == 0) {
+            if (d == 0) {
+              total = 0;
+              for (unsigned b = 0; b < 256; ++b) total += bins[b];
+              rank = total == 0 ? 0 : static_cast<unsigned>(s.percentile[p] / 100 * static_cast<double>(total - 1)) + static_cast<unsigned>(above);
+            }
+            unsigned b = 0;
+            while (b < 255 && rank >= bins[b]) rank -= bins[b++];
+            prefix |= static_cast<uint64_t>(b) << shift;
+          }
+          mask |= uint64_t{255} << shift;
+          __syncthreads();
+        }
+        if (total == 0) break;
+        // Digits that were not looked at are zeros of positive and ones of negative numbers.
+        const double v = math::OfKey(prefix >> 63 != 0 ? prefix : prefix | ~mask);
+        const double exact = s.percentile[p] / 100 * static_cast<double>(total - 1);
+        fraction = exact - floor(exact);
+        if (above == 0) below = result = v;
+        if (above == 1) result = math::Between(below, v, fraction);
+        if (!(fraction > 0)) break;
+        __syncthreads();  // everybody has read prefix and total
+      }
+      if (threadIdx.x == 0) math::Store(s.out, out, p * results + k, {result});
+      __syncthreads();
+    }
+  }
+}
+
+constexpr int64_t kSharedBins = 4096;
+// Counts of a block in shared memory where they fit.
+__global__ void HistogramKernel(HistogramSpec s, const void* in, unsigned long long* counts) {
+  extern __shared__ unsigned own[];
+  const bool shared = s.bins <= kSharedBins;
+  for (int64_t b = threadIdx.x; shared && b < s.bins; b += blockDim.x) own[b] = 0;
+  __syncthreads();
+  for (int64_t i = FirstItem(); i < s.count; i += ItemStep()) {
+    const int64_t bin = math::BinOf(math::Load(s.in, in, i).re, s.lo, s.hi, s.bins);
+    if (bin < 0) continue;
+    if (shared) {
+      atomicAdd(&own[bin], 1u);
+    } else {
+      atomicAdd(&counts[bin], 1ull);
+    }
+  }
+  __syncthreads();
+  for (int64_t b = threadIdx.x; shared && b < s.bins; b += blockDim.x) {
+    if (own[b] != 0) atomicAdd(&counts[b], static_cast<unsigned long long>(own[b]));
+  }
+}
+
+__global__ void TapsKernel(TapsSpec s, const void* in, const int32_t* index, const double* weight, void* out) {
+  const int64_t count = s.outer * s.m * s.inner;
+  for (int64_t at = FirstItem(); at < count; at += ItemStep()) {
+    const int64_t row = at / s.inner, q = at - row * s.inner, o = row / s.m, i = row - o * s.m;
+    Number sum;
+    for (int64_t t = 0; t < s.taps; ++t) {
+      const double w = weight[i * s.taps + t];
+      if (w == 0) continue;
+      const Number v = math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
+      sum.re += w * v.re;
+      sum.im += w * v.im;
+    }
+    math::Store(s.out, out, at, sum);
+  }
+}
+
+class CudaArrayOps final : public ArrayOps {
+ public:
+  CudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  ~CudaArrayOps() override {
+    for (const Plan& plan : plans_) (void)plan.cufft->Destroy(plan.handle);
+  }
+
+  absl::Status Gather(StreamRef stream, const GatherSpec& s, const void* in, void* out) override {
+    const DeviceGuard guard(ordinal_);
+    const int64_t count = s.out[0] * s.out[1] * s.out[2] * s.out[3];
+    const auto launch = [&](auto element) {
+      using T = decltype(element);
+      if (count < int64_t{1} << 31) {
+        GatherKernel<T, uint32_t><<<Blocks(count), kThreads, 0, AsCuda(stream)>>>(s, static_cast<const T*>(in), static_cast<T*>(out));
+      } else {
+        GatherKernel<T, uint64_t><<<Blocks(count), kThreads, 0, AsCuda(stream)>>>(s, static_cast<const T*>(in), static_cast<T*>(out));
+      }
+    };
+    switch (s.bytes) {
+      case 1: launch(uint8_t{}); break;
+      case 2: launch(uint16_t{}); break;
+      case 4: launch(uint32_t{}); break;
+      case 8: launch(uint64_t{}); break;
+      default: launch(double2{}); break;
+    }
+    return Launched();
+  }
+  absl::Status Map(StreamRef stream, const MapSpec& s, const void* in, const void* other, void* out) override {
+    const DeviceGuard guard(ordinal_);
+    MapKernel<<<Blocks(s.count), kThreads, 0, AsCuda(stream)>>>(s, in, other, out);
+    return Launched();
+  }
+  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out, void* workspace) override {
+    const DeviceGuard guard(ordinal_);
+    const int64_t items = s.axes.results() * s.parts;
+    auto* parts = static_cast<Accumulator*>(workspace);
+    if (s.axes.run_stride[1] == 1 || s.axes.results() == 1) {
+      ReduceByWarp<<<Blocks(items * 32), kThreads, 0, AsCuda(stream)>>>(s, in, out, parts);
+    } else {
+      ReduceByThread<<<Blocks(items), kThreads, 0, AsCuda(stream)>>>(s, in, out, parts);
+    }
+    OCTAVO_RETURN_IF_ERROR(Launched());
+    if (s.parts == 1) return absl::OkStatus();
+    JoinParts<<<Blocks(s.axes.results()), kThreads, 0, AsCuda(stream)>>>(s, in, parts, out);
+    return Launched();
+  }
+  absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, void* out) override {
+    const DeviceGuard guard(ordinal_);
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(s.axes.results(), 1 << 20));
+    const unsigned threads = s.axes.length() > 4096 ? 1024 : 128;
+    SelectKernel<<<blocks, threads, 0, AsCuda(stream)>>>(s, in, out);
+    return Launched();
+  }
+  absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in, uint64_t* counts) override {
+    const DeviceGuard guard(ordinal_);
+    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(counts, 0, static_cast<size_t>(s.bins) * 8, AsCuda(stream)));
+    const size_t shared = s.bins <= kSharedBins ? static_cast<size_t>(s.bins) * 4 : 0;
+    const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(s.count / (kThreads * 16), 1, 1056));
+    HistogramKernel<<<blocks, kThreads, shared, AsCuda(stream)>>>(s, in, reinterpret_cast<unsigned long long*>(counts));
+    return Launched();
+  }
+  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index, const double* weight, void* out) override {
+    const DeviceGuard guard(ordinal_);
+    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(s, in, index, weight, out);
+    return Launched();
+  }
+
+  absl::StatusOr<int64_t> PrepareFft(const FftSpec& s) override {
+    const DeviceGuard guard(ordinal_);
+    const std::lock_guard lock(mutex_);
+    OCTAVO_ASSIGN_OR_RETURN(Plan * plan, PlanLocked(s));
+    return static_cast<int64_t>(plan->work_bytes);
+  }
+
+  absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void* workspace) override {
+    const DeviceGuard guard(ordinal_);
+    const std::lock_guard lock(mutex_);  // a plan has one stream and one work area at a time; held while it is enqueued
+    OCTAVO_ASSIGN_OR_RETURN(Plan * plan, PlanLocked(s));
+    OCTAVO_CUDA(health_.get(), plan->cufft->SetStream(plan->handle, AsCuda(stream)));
+    if (plan->work_bytes > 0) OCTAVO_CUDA(health_.get(), plan->cufft->SetWorkArea(plan->handle, workspace));
+    auto* complex = static_cast<cufftComplex*>(data);
+    OCTAVO_CUDA(health_.get(), plan->cufft->ExecC2C(plan->handle, complex, complex, s.inverse ? CUFFT_INVERSE : CUFFT_FORWARD));
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Plan {
+    int64_t n = 0, rows = 0;
+    const CufftLibrary* cufft = nullptr;
+    cufftHandle handle = 0;
+    size_t work_bytes = 0;
+  };
+
+  absl::Status Launched() {
+    OCTAVO_CUDA(health_.get(), cudaGetLastError());
+    return absl::OkStatus();
+  }
+
+  // The newest first. A plan that goes may still be running: destroying it waits for the device, which only happens to somebody
+  // who transforms more than 64 kinds of arrays.
+  absl::StatusOr<Plan*> PlanLocked(const FftSpec& s) {
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if (it->n != s.n || it->rows != s.rows) continue;
+      plans_.splice(plans_.begin(), plans_, it);
+      return &plans_.front();
+    }
+    OCTAVO_ASSIGN_OR_RETURN(const CufftLibrary* cufft, LoadCufft());
+    if (plans_.size() >= 64) {
+      OCTAVO_CUDA(health_.get(), cudaDeviceSynchronize());
+      (void)cufft->Destroy(plans_.back().handle);
+      plans_.pop_back();
+    }
+    Plan plan{.n = s.n, .rows = s.rows, .cufft = cufft};
+    OCTAVO_CUDA(health_.get(), cufft->Create(&plan.handle));
+    long long length = s.n;
+    absl::Status made = [&]() -> absl::Status {
+      OCTAVO_CUDA(health_.get(), cufft->SetAutoAllocation(plan.handle, 0));
+      OCTAVO_CUDA(health_.get(),
+                  cufft->MakePlanMany64(plan.handle, 1, &length, nullptr, 1, length, nullptr, 1, length, CUFFT_C2C, s.rows, &plan.work_bytes));
+      return absl::OkStatus();
+    }();
+    if (!made.ok()) {
+      (void)cufft->Destroy(plan.handle);
+      return made;
+    }
+    plans_.push_front(plan);
+    return &plans_.front();
+  }
+
+  const int ordinal_;
+  const std::shared_ptr<DeviceHealth> health_;
+  std::mutex mutex_;
+  std::list<Plan> plans_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
+  return std::make_unique<CudaArrayOps>(ordinal, std::move(health));
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "gpu/device/device.h"
+#include "gpu/device/dtype.h"
+
+namespace octavo {
+
+/// A-scans of a volume in device memory: [ascan, depth] of dtype, C order.
+struct AscanView {
+  const void* data = nullptr;
+  DType dtype = DType::kU8;  // kU8, kU16, kF32
+  int64_t ascans = 0, depth = 0;
+};
+
+/// What each A-scan of the result is made of: `taps` weighted A-scans.
+struct GatherTable {
+  const int32_t* index = nullptr;  // device [ascans, taps]: source A-scan, or -1 for none
+  const float* weight = nullptr;   // device [ascans, taps]; sum to 1 where the source covers the place
+  int64_t ascans = 0, taps = 0;
+};
+
+/// Operator family of resampling across A-scans.
+class ResampleOps {
+ public:
+  virtual ~ResampleOps() = default;
+  virtual absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) = 0;
+};
+
+/// Each A-scan of out [table.ascans, depth] of in.dtype becomes the weighted mean of its taps (math::Gather): taps without a
+/// source and NaN samples are left out; where less than half of the weight is left, out is NaN (f32) or 0. Integers are rounded half
+/// away from zero. InvalidArgument names what is wrong. Enqueues only; indices must lie below in.ascans.
+absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in, const GatherTable& table, void* out);
+
+}  // namespace octavo

@@ -1,0 +1,46 @@
+#include "gpu/array/gather_ascans.h"
+
+#include <memory>
+#include <type_traits>
+
+#include "tbb/parallel_for.h"
+
+#include "gpu/backend/host/host_device.h"
+#include "gpu/device/dtype_dispatch.h"
+#include "gpu/device/host/host_stream.h"
+#include "gpu/math/gather_ascans.h"
+
+namespace octavo::host {
+namespace {
+
+template <typename T>
+T Store(float v) {
+  if constexpr (std::is_same_v<T, float>) return v;
+  return static_cast<T>(math::Quantise(v, sizeof(T) == 1 ? 255.0f : 65535.0f));
+}
+
+class HostResampleOps final : public ResampleOps {
+ public:
+  absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) override {
+    AsHost(stream).Enqueue(Task([=] {
+      DispatchIntensityType(in.dtype, [&](auto type) {
+        using T = decltype(type);
+        tbb::parallel_for(int64_t{0}, table.ascans, [&](int64_t ascan) {
+          const int32_t* index = table.index + ascan * table.taps;
+          const float* weight = table.weight + ascan * table.taps;
+          T* to = static_cast<T*>(out) + ascan * in.depth;
+          for (int64_t z = 0; z < in.depth; ++z)
+            to[z] = Store<T>(math::Gather(static_cast<const T*>(in.data), in.depth, z, index, weight, table.taps));
+        });
+      });
+      return absl::OkStatus();
+    }));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ResampleOps> MakeHostResampleOps() { return std::make_unique<HostResampleOps>(); }
+
+}  // namespace octavo::host

@@ -1,0 +1,26 @@
+#pragma once
+
+// Private to gpu/array.
+
+#include <cstdint>
+#include <vector>
+
+#include "gpu/array/array_ops.h"
+
+namespace octavo {
+
+/// Where the next of several tables or buffers in one piece of memory may begin.
+constexpr int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// Tables of TapsSpec: [m, taps].
+struct AxisTaps {
+  std::vector<int32_t> index;
+  std::vector<double> weight;
+};
+/// Samples beside each that smoothing before a resize of an axis from n to m samples looks at; 0 = it is not smoothed.
+int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m);
+constexpr int64_t ResizeTaps(int64_t radius) { return 2 * radius + 2; }
+/// Smoothing and sampling in one.
+AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m);
+
+}  // namespace octavo

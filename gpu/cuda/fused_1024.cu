@@ -1,5 +1,0 @@
-#include "gpu/cuda/fused_kernel.cuh"
-
-namespace octavo::cuda {
-const FusedLength kFused1024 = fused::LengthOf<32, 1>();
-}

@@ -1,5 +1,0 @@
-#include "gpu/cuda/fused_kernel.cuh"
-
-namespace octavo::cuda {
-const FusedLength kFused1536 = fused::LengthOf<16, 6>();
-}

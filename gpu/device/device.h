@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/device/buffer.h"
+#include "gpu/device/digest.h"
+#include "gpu/device/stream.h"
+
+namespace octavo {
+
+class SpectralOps;
+class ProjectOps;
+class ResampleOps;
+class RepeatOps;
+class TomographyOps;
+class PrepareOps;
+class SinogramOps;
+class ArrayOps;
+
+struct DeviceInfo {
+  int index = 0;            // n of devices/<n>, over all opened devices
+  std::string backend;      // "host", "cuda"
+  std::string model;        // "AMD EPYC, AVX3 x 2 cores", "NVIDIA H200"
+  std::string uuid;         // stable across runs where the backend has one
+  int64_t total_bytes = 0;  // physical memory
+};
+
+struct DeviceMemory {
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;  // by the driver's (or the kernel's) account, all processes
+};
+
+/// Three-dimensional box of a C-order array.
+struct Box3 {
+  int64_t start[3] = {0, 0, 0};
+  int64_t count[3] = {0, 0, 0};
+};
+
+/// One moment on two clocks, in nanoseconds, as close as the device allows (a few microseconds).
+struct ClockReading {
+  int64_t device_ns = 0;  // the clock that Stamp writes
+  int64_t host_ns = 0;    // the host's monotonic clock
+};
+
+/// One device of one backend: memory, streams, copies, and the operator families. Thread-safe; every enqueueing call
+/// returns before the work is done, on every backend, and never waits for work enqueued before.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual absl::StatusOr<DeviceMemory> Memory() = 0;
+  /// OK, or why the device must not be used any more (a sticky error).
+  virtual absl::Status Health() = 0;
+
+  virtual absl::StatusOr<Stream> NewStream(StreamPriority priority) = 0;
+  virtual absl::StatusOr<Event> NewEvent() = 0;
+
+  /// Device memory, 256-byte aligned, contents undefined. May take milliseconds: never on the block path.
+  /// ResourceExhausted if there is none.
+  virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
+  /// Page-locked host memory, page aligned. May take milliseconds: never on the block path.
+  virtual absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) = 0;
+
+  /// Enqueues a copy; both ranges must live and stay unchanged until `stream` passes this point. Host memory should be pinned.
+  virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  /// Enqueues, on a stream of this device, a copy between its memory and that of another device of the same backend, in either
+  /// direction: directly where the machine has a way between them, else through the host. Does not synchronise; both ranges as above.
+  virtual absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
+  virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
+                                     const Box3& box) = 0;
+  /// Enqueues filling `bytes` at `dst` (4-byte aligned; 2 where both halves of the
+  /// pattern are equal, 1 where all its bytes are) with `pattern` repeated (little endian; a tail takes its first bytes).
+  virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
+  /// Enqueues the sum64 digest (gpu/device/digest.h) of `bytes` at `src` into the device word `out`.
+  virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
+  /// The same of a part of a larger whole: digests of parts add up. InvalidArgument unless the numbers of `place` are multiples of 8.
+  virtual absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) = 0;
+
+  /// Enqueues writing the time at which `stream` comes here to `out` in page-locked host memory: nanoseconds of the device's own
+  /// clock (see ReadClock). A device that has none writes 0. Does not synchronise.
+  virtual absl::Status Stamp(StreamRef stream, int64_t* out) {
+    (void)stream;
+    *out = 0;
+    return absl::OkStatus();
+  }
+  /// What the device's clock shows now. The clocks drift apart by some microseconds a second. Waits for the device (tens of
+  /// microseconds): never on the block path.
+  virtual absl::StatusOr<ClockReading> ReadClock() { return ClockReading{}; }
+
+  // -- so that tests can show what disorder and failure lead to
+  /// Enqueues doing nothing for `ns`, at most 1 s. Does not synchronise.
+  virtual absl::Status Delay(StreamRef stream, int64_t ns) = 0;
+  /// The device is lost from here on, as by a sticky error of its driver: Health, every call and what waits in streams fail with
+  /// Unavailable (DEVICE_LOST). There is no way back.
+  virtual void InjectFault(const std::string& reason) = 0;
+
+  virtual SpectralOps& spectral() = 0;
+  virtual ProjectOps& project() = 0;
+  virtual ResampleOps& resample() = 0;
+  virtual RepeatOps& repeats() = 0;
+  virtual TomographyOps& tomography() = 0;
+  virtual PrepareOps& prepare() = 0;
+  virtual SinogramOps& sinograms() = 0;
+  virtual ArrayOps& arrays() = 0;
+};
+
+/// What was found of a backend and why it was or was not chosen.
+struct BackendReport {
+  std::string name;
+  bool available = false;
+  bool chosen = false;
+  std::string reason;
+  int devices = 0;
+};
+
+struct OpenedDevices {
+  std::vector<std::unique_ptr<Device>> devices;  // never empty
+  std::vector<BackendReport> reports;            // one per backend this program knows
+};
+
+/// Opens the devices of `choice`: "auto" (cuda if a usable GPU is there, else host), "host", "cuda".
+/// The host shows itself as `host_devices` devices (1 ... 16) that share its cores and its memory, as several GPUs would be seen.
+/// FailedPrecondition with the reason if the named backend cannot be used; InvalidArgument for another name or number.
+absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices = 1);
+
+}  // namespace octavo

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <new>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/device/stream.h"
+
+namespace octavo::host {
+
+/// A piece of enqueued work, stored in place so that enqueueing allocates nothing.
+class Task {
+ public:
+  static constexpr size_t kBytes = 320;
+
+  Task() = default;
+  template <class F>
+  explicit Task(F f) {
+    static_assert(sizeof(F) <= kBytes && alignof(F) <= alignof(std::max_align_t), "capture less");
+    new (storage_.data()) F(std::move(f));
+    run_ = [](void* p) -> absl::Status { return (*static_cast<F*>(p))(); };
+    move_ = [](void* from, void* to) {
+      if (to != nullptr) new (to) F(std::move(*static_cast<F*>(from)));
+      static_cast<F*>(from)->~F();
+    };
+  }
+  Task(Task&& other) noexcept { Take(other); }
+  Task& operator=(Task&& other) noexcept {
+    if (this != &other) {
+      Clear();
+      Take(other);
+    }
+    return *this;
+  }
+  ~Task() { Clear(); }
+  absl::Status operator()() { return run_(storage_.data()); }
+
+ private:
+  void Take(Task& other) {
+    run_ = std::exchange(other.run_, nullptr);
+    move_ = std::exchange(other.move_, nullptr);
+    if (move_ != nullptr) move_(other.storage_.data(), storage_.data());
+  }
+  void Clear() {
+    if (move_ != nullptr) move_(storage_.data(), nullptr);
+    move_ = nullptr;
+  }
+  alignas(std::max_align_t) std::array<std::byte, kBytes> storage_;
+  absl::Status (*run_)(void*) = nullptr;
+  void (*move_)(void*, void*) = nullptr;
+};
+
+/// Whether a host device may still be used; shared by everything made on it. The host does not fail by itself: a test says so.
+class HostHealth {
+ public:
+  absl::Status Check() {
+    if (!lost_.load(std::memory_order_acquire)) return absl::OkStatus();
+    MutexLock lock(mutex_);
+    return status_;
+  }
+  /// The first reason stays.
+  void Lose(const absl::Status& status) {
+    MutexLock lock(mutex_);
+    if (status_.ok()) status_ = status;
+    lost_.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> lost_{false};
+  Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Where an event stands: recorded `wanted` times, passed `passed` times.
+class HostEvent final : public EventBase {
+ public:
+  explicit HostEvent(std::shared_ptr<HostHealth> health) : health_(std::move(health)) {}
+  absl::StatusOr<bool> Query() override;
+  absl::Status Synchronize() override;
+
+  struct State {
+    Mutex mutex;
+    CondVar cv;
+    uint64_t recorded ABSL_GUARDED_BY(mutex) = 0, passed ABSL_GUARDED_BY(mutex) = 0;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  };
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  const std::shared_ptr<HostHealth> health_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+/// A FIFO with a thread of its own: the host's counterpart of a CUDA stream, with the same asynchronous meaning. The first
+/// error of a task sticks: later tasks are skipped, and events and Synchronize return it.
+class HostStream final : public StreamBase {
+ public:
+  explicit HostStream(std::shared_ptr<HostHealth> health);
+  ~HostStream() override;
+  absl::Status Record(EventBase& event) override;
+  absl::Status Wait(EventBase& event) override;
+  absl::Status Synchronize() override;
+  /// Returns at once. Allocates only while the queue grows beyond what it ever held.
+  void Enqueue(Task task) { Push({std::move(task), /*always=*/false}); }
+
+ private:
+  struct Entry {
+    Task task;
+    bool always = false;  // also behind an error: events must pass
+  };
+  void Push(Entry entry);
+  void Run();
+  const std::shared_ptr<HostHealth> health_;
+  Mutex mutex_;
+  CondVar cv_;
+  std::vector<Entry> ring_ ABSL_GUARDED_BY(mutex_);
+  size_t head_ ABSL_GUARDED_BY(mutex_) = 0, count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_;  // stream thread only
+  std::jthread thread_;
+};
+
+inline HostStream& AsHost(StreamRef stream) { return static_cast<HostStream&>(*stream.base()); }
+
+}  // namespace octavo::host

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "gpu/device/dtype.h"
+#include "gpu/math/scalar.h"
+
+namespace octavo {
+
+inline constexpr Scalar ScalarOf(DType dtype) { return static_cast<Scalar>(dtype); }
+/// Whether volumes can have such voxels.
+inline constexpr bool IsDType(Scalar scalar) { return static_cast<int>(scalar) <= 8; }
+
+}  // namespace octavo

@@ -1,0 +1,5 @@
+#include "gpu/spectral/cuda/fused_kernel.cuh"
+
+namespace octavo::cuda {
+const FusedLength kFused1024 = fused::LengthOf<32, 1>();
+}

@@ -1,0 +1,194 @@
+// Stockham passes of many transforms at once, one per lane.
+// Included once per SIMD target (Highway): no include guard of the usual kind.
+#if defined(OCTAVO_GPU_HOST_FFT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_GPU_HOST_FFT_INL_H_
+#undef OCTAVO_GPU_HOST_FFT_INL_H_
+#else
+#define OCTAVO_GPU_HOST_FFT_INL_H_
+#endif
+
+#include <cstring>
+#include <utility>
+
+#include "gpu/device/host/fft_plan.h"
+#include "gpu/device/host/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::host::HWY_NAMESPACE {
+
+// The transform of 4, in place.
+HWY_INLINE void Quarter(C& a, C& b, C& c, C& e) {
+  const C s02 = Add(a, c), d02 = Sub(a, c), s13 = Add(b, e), d13 = TimesI(Sub(b, e));
+  a = Add(s02, s13);
+  b = Add(d02, d13);
+  c = Sub(s02, s13);
+  e = Sub(d02, d13);
+}
+
+template <int kRadix>
+HWY_INLINE void Butterfly(C* a) {
+  const D d;
+  if constexpr (kRadix == 2) {
+    const C t = Sub(a[0], a[1]);
+    a[0] = Add(a[0], a[1]);
+    a[1] = t;
+  } else if constexpr (kRadix == 3) {
+    const C sum = Add(a[1], a[2]), diff = TimesI(Scale(Sub(a[1], a[2]), hn::Set(d, 0.86602540378443865f)));
+    const C mid = MulAdd(sum, hn::Set(d, -0.5f), a[0]);
+    a[0] = Add(a[0], sum);
+    a[1] = Add(mid, diff);
+    a[2] = Sub(mid, diff);
+  } else if constexpr (kRadix == 4) {
+    Quarter(a[0], a[1], a[2], a[3]);
+  } else if constexpr (kRadix == 8) {
+    // n = n1 + 2 n2, k = k1 + 4 k2; output k lies at 2 k1 + k2.
+    const V root = hn::Set(d, 0.70710678118654752f);
+    Quarter(a[0], a[2], a[4], a[6]);
+    Quarter(a[1], a[3], a[5], a[7]);
+    a[3] = Scale({hn::Sub(a[3].re, a[3].im), hn::Add(a[3].re, a[3].im)}, root);
+    a[5] = TimesI(a[5]);
+    a[7] = Scale({hn::Neg(hn::Add(a[7].re, a[7].im)), hn::Sub(a[7].re, a[7].im)}, root);
+    for (int k = 0; k < 8; k += 2) {
+      const C t = Sub(a[k], a[k + 1]);
+      a[k] = Add(a[k], a[k + 1]);
+      a[k + 1] = t;
+    }
+  } else if constexpr (kRadix == 16) {
+    // n = n1 + 4 n2, k = k1 + 4 k2; output k lies at 4 k1 + k2.
+    const V root = hn::Set(d, 0.70710678118654752f), c1 = hn::Set(d, 0.92387953251128674f), s1 = hn::Set(d, 0.38268343236508977f);
+    for (int n = 0; n < 4; ++n) Quarter(a[n], a[n + 4], a[n + 8], a[n + 12]);
+    a[5] = Twiddle(a[5], c1, s1);
+    a[9] = Scale({hn::Sub(a[9].re, a[9].im), hn::Add(a[9].re, a[9].im)}, root);
+    a[13] = Twiddle(a[13], s1, c1);
+    a[6] = Scale({hn::Sub(a[6].re, a[6].im), hn::Add(a[6].re, a[6].im)}, root);
+    a[10] = TimesI(a[10]);
+    a[14] = Scale({hn::Neg(hn::Add(a[14].re, a[14].im)), hn::Sub(a[14].re, a[14].im)}, root);
+    a[7] = Twiddle(a[7], s1, c1);
+    a[11] = Scale({hn::Neg(hn::Add(a[11].re, a[11].im)), hn::Sub(a[11].re, a[11].im)}, root);
+    a[15] = Twiddle(a[15], hn::Neg(c1), hn::Neg(s1));
+    for (int k = 0; k < 16; k += 4) Quarter(a[k], a[k + 1], a[k + 2], a[k + 3]);
+  } else {
+    static_assert(kRadix == 5);
+    const V c1 = hn::Set(d, 0.30901699437494742f), c2 = hn::Set(d, -0.80901699437494742f);
+    const V s1 = hn::Set(d, 0.95105651629515357f), s2 = hn::Set(d, 0.58778525229247313f);
+    const C s14 = Add(a[1], a[4]), d14 = Sub(a[1], a[4]), s23 = Add(a[2], a[3]), d23 = Sub(a[2], a[3]);
+    const C m1 = MulAdd(s23, c2, MulAdd(s14, c1, a[0])), m2 = MulAdd(s23, c1, MulAdd(s14, c2, a[0]));
+    const C i1 = TimesI(MulAdd(d23, s2, Scale(d14, s1)));
+    const C i2 = TimesI(MulAdd(d23, hn::Neg(s1), Scale(d14, s2)));
+    a[0] = Add(a[0], Add(s14, s23));
+    a[1] = Add(m1, i1);
+    a[2] = Add(m2, i2);
+    a[3] = Sub(m2, i2);
+    a[4] = Sub(m1, i1);
+  }
+}
+
+// Where output k of Butterfly lies.
+template <int kRadix>
+constexpr int Output(int k) {
+  return kRadix == 16 ? 4 * (k % 4) + k / 4 : kRadix == 8 ? 2 * (k % 4) + k / 4 : k;
+}
+
+struct Rows {
+  float *re, *im;
+};
+
+// Rows of a pass from memory.
+struct FromMemory {
+  const float *HWY_RESTRICT re, *HWY_RESTRICT im;
+  const int64_t lanes;
+  HWY_INLINE C operator()(int64_t row) const {
+    const D d;
+    return {hn::Load(d, re + row * lanes), hn::Load(d, im + row * lanes)};
+  }
+};
+
+// One Stockham pass (Swarztrauber 1984; the transform sorts itself): x[q + s(p + k m)] → y[q + s(r p + k)]. Of the last pass only
+// blocks of outputs that reach into [first, last) are written.
+template <int kRadix, class Fetch>
+void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch fetch, Rows out, int64_t first, int64_t last) {
+  const D d;
+  const int64_t lanes = Lanes(), s = pass.stride, m = pass.length / kRadix;
+  const float* w = twiddles + pass.first_twiddle;
+  float *HWY_RESTRICT yr = out.re, *HWY_RESTRICT yi = out.im;
+  bool wanted[kRadix];
+  for (int k = 0; k < kRadix; ++k) wanted[k] = m > 1 || (s * k < last && s * (k + 1) > first);
+  for (int64_t p = 0; p < m; ++p, w += 2 * (kRadix - 1)) {
+    for (int64_t q = 0; q < s; ++q) {
+      C a[kRadix];
+      for (int k = 0; k < kRadix; ++k) a[k] = fetch(q + s * (p + k * m));
+      Butterfly<kRadix>(a);
+      for (int k = 0; k < kRadix; ++k) {
+        if (!wanted[k]) continue;
+        C b = a[Output<kRadix>(k)];
+        if (k > 0 && p > 0) b = Twiddle(b, hn::Set(d, w[2 * (k - 1)]), hn::Set(d, w[2 * (k - 1) + 1]));
+        const int64_t at = (q + s * (kRadix * p + k)) * lanes;
+        hn::Store(b.re, d, yr + at);
+        hn::Store(b.im, d, yi + at);
+      }
+    }
+  }
+}
+
+// The passes from `begin` on, of rows in `a`; `b` is scratch. Where the result lies: outputs [first, last), perhaps more.
+Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first, int64_t last) {
+  const float* w = plan.twiddles.data();
+  for (size_t i = begin; i < plan.passes.size(); ++i) {
+    const FftPlan::Pass& pass = plan.passes[i];
+    const FromMemory fetch{a.re, a.im, Lanes()};
+    switch (pass.radix) {
+      case 2: Pass<2>(pass, w, fetch, b, first, last); break;
+      case 3: Pass<3>(pass, w, fetch, b, first, last); break;
+      case 4: Pass<4>(pass, w, fetch, b, first, last); break;
+      case 5: Pass<5>(pass, w, fetch, b, first, last); break;
+      case 8: Pass<8>(pass, w, fetch, b, first, last); break;
+      default: Pass<16>(pass, w, fetch, b, first, last); break;
+    }
+    std::swap(a, b);
+  }
+  return a;
+}
+
+// Rows times one complex number each.
+void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+  const D d;
+  const int64_t lanes = Lanes();
+  for (int64_t j = 0; j < rows; ++j) {
+    const C z = Twiddle({hn::Load(d, re + j * lanes), hn::Load(d, im + j * lanes)}, hn::Set(d, c[j]), hn::Set(d, s[j]));
+    hn::Store(z.re, d, re + j * lanes);
+    hn::Store(z.im, d, im + j * lanes);
+  }
+}
+
+// The transform of plan.rows rows of `a`, which a convolution wants times its chirp; `b` is scratch. Where the result lies.
+Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int64_t last) {
+  if (!plan.convolution) return RunPasses(plan, 0, a, b, first, last);
+  const Rows out = RunPasses(plan, 0, a, b, 0, plan.rows);
+  if (out.re != a.re) std::swap(a, b);
+  TurnRows(plan.rows, plan.filter_re.data(), plan.filter_im.data(), a.re, a.im);
+  // With real and imaginary parts exchanged the same passes are the other transform.
+  const Rows back = RunPasses(plan, 0, {a.im, a.re}, {b.im, b.re}, first, last);
+  return {back.im, back.re};
+}
+
+void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
+  const auto count = static_cast<size_t>(plan.n * Lanes()), rows = static_cast<size_t>(plan.rows * Lanes());
+  Rows a{re, im}, b{scratch, scratch + rows};
+  if (plan.convolution) {
+    a = {scratch + 2 * rows, scratch + 3 * rows};
+    std::memset(a.re, 0, 2 * rows * sizeof(float));
+    std::memcpy(a.re, re, count * sizeof(float));
+    std::memcpy(a.im, im, count * sizeof(float));
+    TurnRows(plan.n, plan.chirp_in_re.data(), plan.chirp_in_im.data(), a.re, a.im);
+  }
+  const Rows out = RunTransform(plan, a, b, 0, plan.rows);
+  if (plan.convolution) TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out.re, out.im);
+  if (out.re == re) return;
+  std::memcpy(re, out.re, count * sizeof(float));
+  std::memcpy(im, out.im, count * sizeof(float));
+}
+
+}  // namespace octavo::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

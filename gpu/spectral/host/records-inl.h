@@ -1,0 +1,239 @@
+// Raw records into lanes, less the background; k-linearisation and window × dispersion into the transform.
+// Included once per SIMD target (Highway): no include guard of the usual kind.
+#if defined(OCTAVO_GPU_HOST_RECORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef OCTAVO_GPU_HOST_RECORDS_INL_H_
+#undef OCTAVO_GPU_HOST_RECORDS_INL_H_
+#else
+#define OCTAVO_GPU_HOST_RECORDS_INL_H_
+#endif
+
+#include <cstring>
+#include <type_traits>
+
+#include "gpu/device/host/vectors-inl.h"
+#include "gpu/math/raw.h"
+#include "gpu/spectral/host/fft-inl.h"
+#include "gpu/spectral/host/spectral_kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octavo::host::HWY_NAMESPACE {
+
+// The samples of neighbouring words, which hold one to four of them: `store(j, values)` takes each.
+template <typename T, class F>
+HWY_INLINE void UnpackWord(VI word, int64_t j, F store) {
+  const D d;
+  const DI di;
+  if constexpr (sizeof(T) == 4) {
+    store(j, hn::BitCast(d, word));
+  } else if constexpr (std::is_same_v<T, int16_t>) {
+    store(j, hn::ConvertTo(d, hn::ShiftRight<16>(hn::ShiftLeft<16>(word))));
+    store(j + 1, hn::ConvertTo(d, hn::ShiftRight<16>(word)));
+  } else if constexpr (sizeof(T) == 2) {
+    store(j, hn::ConvertTo(d, hn::And(word, hn::Set(di, 0xFFFF))));
+    store(j + 1, hn::ConvertTo(d, hn::And(hn::ShiftRight<16>(word), hn::Set(di, 0xFFFF))));
+  } else {
+    const auto mask = hn::Set(di, 0xFF);
+    store(j, hn::ConvertTo(d, hn::And(word, mask)));
+    store(j + 1, hn::ConvertTo(d, hn::And(hn::ShiftRight<8>(word), mask)));
+    store(j + 2, hn::ConvertTo(d, hn::And(hn::ShiftRight<16>(word), mask)));
+    store(j + 3, hn::ConvertTo(d, hn::And(hn::ShiftRight<24>(word), mask)));
+  }
+}
+
+// One raw record of each lane, [lane][S][C] of a narrow type, as floats [S][lane]: whole vectors of a record are transposed; what
+// is interleaved, packed, short or left over is gathered in words of 32 bits. `store(j, values)` takes the samples.
+template <typename T, class F>
+HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, int64_t lane_bytes, F store) {
+  const D d;
+  const DI di;
+  const int64_t lanes = Lanes(), samples = t.samples, channels = t.channels;
+  constexpr int64_t kSize = static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = math::PackedBytes(t.packing, samples * channels, kSize);
+  alignas(64) int32_t offsets[16] = {};
+  for (int64_t lane = 0; lane < lanes; ++lane) {  // a short tile repeats its last record; nobody sees the copies
+    offsets[lane] = static_cast<int32_t>((lane < records ? lane : records - 1) * lane_bytes);
+  }
+  const auto lane_offset = hn::Load(di, offsets);
+  const auto gather = [&](int64_t at) HWY_ATTR {
+    return hn::GatherOffset(di, reinterpret_cast<const int32_t*>(raw), hn::Add(lane_offset, hn::Set(di, static_cast<int32_t>(at))));
+  };
+  int64_t j = 0;
+  if (t.packing != math::Packing::kNone) {
+    const auto mask = hn::Set(di, 0xFFF), byte = hn::Set(di, 0xFF0), nibble = hn::Set(di, 0xF);
+    const bool low_first = t.packing == math::Packing::kLowFirst12;
+    const auto even = [&](auto word) HWY_ATTR {  // math::Unpack12 on vectors
+      return low_first ? hn::And(word, mask) : hn::Or(hn::And(hn::ShiftLeft<4>(word), byte), hn::And(hn::ShiftRight<8>(word), nibble));
+    };
+    for (; j < samples; ++j) {
+      const int64_t i = j * channels + t.channel, at = i / 2 * 3;
+      if (at + 4 > bytes) break;
+      const auto word = gather(at);
+      if (i & 1) {
+        store(j, hn::ConvertTo(d, hn::And(hn::ShiftRight<12>(word), mask)));
+        continue;
+      }
+      store(j, hn::ConvertTo(d, even(word)));
+      if (channels == 1 && j + 1 < samples) store(++j, hn::ConvertTo(d, hn::And(hn::ShiftRight<12>(word), mask)));
+    }
+  } else if (channels > 1) {
+    for (; j < samples; ++j) {
+      const int64_t at = (j * channels + t.channel) * kSize;
+      if (at + 4 > bytes) break;
+      const auto word = gather(at);
+      if constexpr (kSize == 4) {
+        store(j, hn::BitCast(d, word));
+      } else if constexpr (std::is_same_v<T, int16_t>) {
+        store(j, hn::ConvertTo(d, hn::ShiftRight<16>(hn::ShiftLeft<16>(word))));
+      } else {
+        store(j, hn::ConvertTo(d, hn::And(word, hn::Set(di, kSize == 2 ? 0xFFFF : 0xFF))));
+      }
+    }
+  } else {
+    constexpr int64_t kPer = 4 / kSize;
+    for (; records == kLanes && lanes == kLanes && j + kPer * kLanes <= samples; j += kPer * kLanes) {
+      VI words[kLanes];
+      for (int64_t lane = 0; lane < kLanes; ++lane)
+        words[lane] = hn::LoadU(di, reinterpret_cast<const int32_t*>(raw + lane * lane_bytes + j * kSize));
+      Transpose(words);
+      for (int64_t i = 0; i < kLanes; ++i) UnpackWord<T>(words[i], j + i * kPer, store);
+    }
+    for (; j + kPer <= samples; j += kPer) UnpackWord<T>(gather(j * kSize), j, store);
+  }
+  alignas(64) float tail[16] = {};
+  for (; j < samples; ++j) {  // where a word would reach beyond the record
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      const uint8_t* record = raw + offsets[lane];
+      const int64_t i = j * channels + t.channel;
+      if (t.packing != math::Packing::kNone) {
+        tail[lane] = static_cast<float>(math::ReadPacked12(t.packing, record, i));
+      } else {
+        T value;
+        std::memcpy(&value, record + i * kSize, sizeof value);
+        tail[lane] = static_cast<float>(value);
+      }
+    }
+    store(j, hn::Load(d, tail));
+  }
+}
+
+// Records → floats [S][lane]: the mean of t.average raw records, less the background.
+template <typename T>
+void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const TileBackground& of, float* HWY_RESTRICT x) {
+  const D d;
+  // The same operation on the same numbers whichever it is: an A-scan does not depend on its neighbours.
+  const float* HWY_RESTRICT const background = of.all;
+  const float* HWY_RESTRICT const own = of.lanes;
+  const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels, static_cast<int64_t>(sizeof(T)));
+  if (t.average == 1) {
+    ReadSamples<T>(t, raw, records, bytes, [&](int64_t j, V v) HWY_ATTR {
+      if (background != nullptr) v = hn::Sub(v, hn::Set(d, background[j]));
+      if (own != nullptr) v = hn::Sub(v, hn::Load(d, own + j * lanes));
+      hn::Store(v, d, x + j * lanes);
+    });
+    return;
+  }
+  const V share = hn::Set(d, 1.0f / static_cast<float>(t.average));
+  for (int64_t r = 0; r < t.average; ++r) {
+    ReadSamples<T>(t, raw + r * bytes, records, t.average * bytes, [&](int64_t j, V v) HWY_ATTR {
+      if (r > 0) v = hn::Add(v, hn::Load(d, x + j * lanes));
+      if (r == t.average - 1) {
+        v = background != nullptr ? hn::MulSub(v, share, hn::Set(d, background[j]))
+            : own != nullptr      ? hn::MulSub(v, share, hn::Load(d, own + j * lanes))
+                                  : hn::Mul(v, share);
+      }
+      hn::Store(v, d, x + j * lanes);
+    });
+  }
+}
+
+// Sample j after k-linearisation, times the window.
+template <int kTaps>
+HWY_INLINE V Resampled(const TileTables& t, const float* HWY_RESTRICT x, int64_t j) {
+  const D d;
+  const int64_t lanes = Lanes();
+  if constexpr (kTaps == 1) {
+    return hn::Load(d, x + j * lanes);
+  } else {
+    const float* at = x + (t.tap[static_cast<size_t>(j)] - (kTaps == 8 ? 3 : kTaps == 4 ? 1 : 0)) * lanes;
+    const float* w = t.weights.data() + kTaps * j;
+    V v = hn::Mul(hn::Load(d, at), hn::Set(d, w[0]));
+    for (int i = 1; i < kTaps; ++i) v = hn::MulAdd(hn::Load(d, at + i * lanes), hn::Set(d, w[i]), v);
+    return v;
+  }
+}
+
+// k-linearisation and window × dispersion in one go, into the zero-padded input of the transform.
+template <int kTaps>
+void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+  const D d;
+  const int64_t lanes = Lanes();
+  const float *h_re = t.h_re.data(), *h_im = t.h_im.data();
+  int64_t rows = t.n;
+  if (t.half) {
+    rows = (t.n + 1) / 2;
+    for (int64_t r = 0; r < rows; ++r) {
+      C z{hn::Mul(Resampled<kTaps>(t, x, 2 * r), hn::Set(d, h_re[2 * r])), hn::Zero(d)};
+      if (2 * r + 1 < t.n) z.im = hn::Mul(Resampled<kTaps>(t, x, 2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
+      if (t.fft.convolution)
+        z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]), hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
+      hn::Store(z.re, d, re + r * lanes);
+      hn::Store(z.im, d, im + r * lanes);
+    }
+  } else if (t.h_im.empty()) {
+    for (int64_t j = 0; j < t.n; ++j) {
+      hn::Store(hn::Mul(Resampled<kTaps>(t, x, j), hn::Set(d, h_re[j])), d, re + j * lanes);
+      hn::Store(hn::Zero(d), d, im + j * lanes);
+    }
+  } else {
+    for (int64_t j = 0; j < t.n; ++j) {
+      const V v = Resampled<kTaps>(t, x, j);
+      hn::Store(hn::Mul(v, hn::Set(d, h_re[j])), d, re + j * lanes);
+      hn::Store(hn::Mul(v, hn::Set(d, h_im[j])), d, im + j * lanes);
+    }
+  }
+  const size_t pad = static_cast<size_t>((t.fft.rows - rows) * lanes) * sizeof(float);
+  std::memset(re + rows * lanes, 0, pad);
+  std::memset(im + rows * lanes, 0, pad);
+}
+
+// The same, row by row as the first pass of the transform asks for it: what Shape would write never leaves the registers.
+template <int kTaps, bool kHalf>
+struct Shaped {
+  const TileTables& t;
+  const float* HWY_RESTRICT x;
+  const float *HWY_RESTRICT h_re, *HWY_RESTRICT h_im;
+  HWY_INLINE C operator()(int64_t row) const {
+    const D d;
+    if constexpr (kHalf) {
+      const int64_t j = 2 * row;
+      if (j >= t.n) return {hn::Zero(d), hn::Zero(d)};
+      const V re = hn::Mul(Resampled<kTaps>(t, x, j), hn::Set(d, h_re[j]));
+      return {re, j + 1 < t.n ? hn::Mul(Resampled<kTaps>(t, x, j + 1), hn::Set(d, h_re[j + 1])) : hn::Zero(d)};
+    } else {
+      if (row >= t.n) return {hn::Zero(d), hn::Zero(d)};
+      const V v = Resampled<kTaps>(t, x, row);
+      return {hn::Mul(v, hn::Set(d, h_re[row])), hn::Mul(v, hn::Set(d, h_im[row]))};
+    }
+  }
+};
+
+// Whether the first pass can take its rows from Shaped.
+HWY_INLINE bool StartsShaped(const TileTables& t) {
+  return !t.fft.convolution && !t.fft.passes.empty() && t.fft.passes[0].radix == 16 && t.half == t.h_im.empty();
+}
+
+template <int kTaps>
+void FirstPass(const TileTables& t, const float* HWY_RESTRICT x, Rows out) {
+  const FftPlan::Pass& pass = t.fft.passes[0];
+  const float* w = t.fft.twiddles.data();
+  if (t.half) {
+    Pass<16>(pass, w, Shaped<kTaps, true>{t, x, t.h_re.data(), nullptr}, out, 0, t.fft.rows);
+  } else {
+    Pass<16>(pass, w, Shaped<kTaps, false>{t, x, t.h_re.data(), t.h_im.data()}, out, 0, t.fft.rows);
+  }
+}
+
+}  // namespace octavo::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/device/cancellation.h"
+#include "gpu/device/device.h"
+#include "gpu/tomography/preprocess.h"
+
+namespace octavo {
+
+/// InvalidArgument naming "rings[i].field".
+absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, int64_t detectors);
+
+/// Ring removals one after the other, some slices at a time.
+class RingChain {
+ public:
+  virtual ~RingChain() = default;
+  /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has not the memory.
+  static absl::StatusOr<std::unique_ptr<RingChain>> Create(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device);
+  static absl::StatusOr<int64_t> DeviceBytes(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device);
+  /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not synchronise, but before it asks `goes_on`.
+  virtual absl::Status Run(StreamRef stream, float* sinograms, const CancelCheck& goes_on) = 0;
+};
+
+}  // namespace octavo

@@ -1,0 +1,57 @@
+#include "server/base/request_ids.h"
+
+#include <algorithm>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/failpoint.h"
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr size_t kNameBytes = 128;  // of what is made; names are shorter
+
+}  // namespace
+
+absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::string& digest) {
+  if (id.empty()) return std::string();
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) {
+    Request request{.digest = digest, .name = ""};
+    request.name.reserve(kNameBytes);  // End needs no memory then
+    order_.push_back(id);
+    absl::Cleanup neither = [&] { order_.pop_back(); };
+    (void)Failpoint("request_id_taken");
+    requests_.emplace(id, std::move(request));
+    std::move(neither).Cancel();
+    for (; order_.size() > kMost; order_.pop_front()) requests_.erase(order_.front());
+    return std::string();
+  }
+  const Request& first = it->second;
+  if (first.digest != digest) {
+    ErrorInfo info{.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}};
+    if (!made_.empty() && !first.name.empty()) info.numbers.emplace_back(made_, first.name);
+    const std::string name = first.name.empty() ? "" : absl::StrCat(" (", first.name, ")");
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", id, "' was used with another body", name)), info);
+  }
+  if (first.name.empty()) {
+    return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", id, "' is still at work; ask again")),
+                    {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
+  }
+  return first.name;
+}
+
+void RequestIds::End(const std::string& id, const std::string& name) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  if (!name.empty()) {
+    it->second.name = name;
+    return;
+  }
+  requests_.erase(it);
+  order_.erase(std::find(order_.begin(), order_.end(), id));
+}
+
+}  // namespace octavo::engine

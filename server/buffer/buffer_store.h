@@ -1,0 +1,277 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+#include "server/base/request_ids.h"
+#include "server/base/worker_pool.h"
+#include "server/buffer/buffer_turn.h"
+#include "server/buffer/stream_ordering.h"
+#include "server/exports/export_feed.h"
+#include "server/exports/export_store.h"
+#include "server/memory/frame_pool.h"
+#include "server/memory/ledger.h"
+#include "server/model/buffer_types.h"
+#include "server/model/frame.h"
+#include "server/session/lease.h"
+#include "server/volume/volume_store.h"
+
+namespace octavo::engine {
+
+/// Memory of a buffer on one device, and where its reads and writes stand. The memory is freed, and its charge ends, with the last
+/// reference: the buffer's own and those of the work that is under way.
+struct BufferReplica {
+  ~BufferReplica();
+  Ledger* ledger = nullptr;
+  Ledger::ChargeId charge = 0;
+  int device = 0;
+  DeviceBuffer memory;
+  AccessTracker order;
+  uint64_t version = 0;
+  BufferState state = BufferState::kUninitialized;
+};
+
+// Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes, moves or ends under an exclusive one: the
+// caller's, by its token, or one of its own for as long as it works (LeaseTable::Guard), so that verbs exclude each other as leases do.
+// What a verb does it does under the store's lock, where it asks first whether the lease still stands (Guard::Stands) and what the buffer is
+// now. AcquireLease grants under this lock; waiting clients are granted without it. So of two that exclude each other one succeeds, and the other one
+// is told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
+//
+//                      shared lease   exclusive lease   export           being written
+//                      of another     of another
+//   AcquireLease       with SHARED    LEASED            -                -
+//   ReadBuffer         -              LEASED            -                PARTIAL
+//   ApplyOp, input     -              LEASED            -                PARTIAL
+//   ApplyOp, output    LEASED         LEASED            - (1)            PARTIAL
+//   WriteBuffer        LEASED         LEASED            - (1)            LEASED
+//   SyncReplicas       LEASED         LEASED            - (1)            LEASED
+//   Export             needs the caller's exclusive lease                PARTIAL
+//   DestroyBuffer      LEASED         LEASED            EXPORTED (2)     LEASED
+//   UpdateBuffer       -              -                 -                -
+//   end of ttl_seconds waits          waits             - (3)            waits
+//   relocation         waits          waits             what it is for   waits
+//
+//   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless detach_exports. (3) The memory is detached.
+//
+// Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). The turn is what lets verbs that come at once have their own
+// leases one after the other instead of refusing each other. Whoever waits for a lease, or watches buffers, is called back without any of them.
+
+/// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take milliseconds and are meant for worker
+/// threads (Post); none waits for a device, but Read and Write through their own objects.
+///
+/// Order: every piece of work is enqueued under one lock, waits on the device for what wrote its inputs and for what read or wrote
+/// its outputs before, and is numbered (BufferStatus.sequence): what clients see is what running everything one by one in this order
+/// would give. Memory of work under way is kept by it; a thread per device follows the streams and lets go of it.
+class BufferStore {
+ public:
+  struct Context {
+    std::vector<Device*> devices;
+    Ledger* ledger = nullptr;
+    VolumeStore* volumes = nullptr;
+    LeaseTable* leases = nullptr;
+    const Clock* clock = nullptr;
+    WorkerPool* workers = nullptr;
+    std::vector<std::shared_ptr<FramePool>> frames;  // by device
+    std::string server_id;
+    std::function<bool()> draining;
+    int64_t most_elements = int64_t{1} << 30;
+    int64_t quota_bytes = 0;  // of device memory an owner may have; 0 = no limit
+    double slow_reader_seconds = 30;
+    /// As ExportFeeds::Context.
+    std::function<absl::StatusOr<bool>(const std::string& scan)> scan_ended;
+    std::function<int64_t(const VolumeStatus& volume)> spare_slots;
+  };
+  explicit BufferStore(Context context);
+  ~BufferStore();
+
+  /// Runs on a worker thread.
+  void Post(std::function<void()> task) { context_.workers->Post(std::move(task)); }
+
+  absl::StatusOr<BufferStatus> Create(const BufferSpec& spec, const Caller& caller);
+  absl::StatusOr<BufferStatus> Get(const std::string& name, const Caller& caller);
+  std::vector<BufferStatus> List(const Caller& caller);  // oldest first; others' private ones are left out
+  struct Update {
+    std::string name, etag;
+    bool set_labels = false, set_ttl = false;
+    std::map<std::string, std::string> labels;
+    double ttl_seconds = 0;
+  };
+  absl::StatusOr<BufferStatus> Change(const Update& update, const Caller& caller);
+  /// FailedPrecondition (EXPORTED) if other processes map it; with `detach` it goes all the same, and its memory is detached.
+  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller, bool detach = false);
+  absl::StatusOr<BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
+                                    const Caller& caller);
+  absl::StatusOr<BufferStatus> Apply(const BufferApplySpec& spec, const Caller& caller);
+  /// As LeaseTable::Acquire, for a buffer that is there when it is granted; NotFound (NO_BUFFER), PermissionDenied (NOT_OWNER). `done` is
+  /// called without locks.
+  uint64_t AcquireLease(const LeaseRequest& request, const Caller& caller, LeaseTable::Done done);
+  /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far is through.
+  absl::Status Wait(const std::string& name, const Caller& caller, std::function<void(absl::StatusOr<BufferStatus>)> done);
+
+  /// Which buffers and volumes other processes map.
+  ExportStore& exports() { return exports_; }
+  /// Who is told of the volumes of a scan as they complete.
+  ExportFeeds& feeds() { return feeds_; }
+  /// Copies a replica into new memory, because a process keeps the one that it has. Aborted (LEASED) while somebody has a lease of it or it
+  /// is being written, ResourceExhausted (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
+  absl::Status Relocate(const ExportStore::Overdue& what);
+  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's exclusive lease (its last write is waited for), or
+  /// (scans/...) for a standing subscription to the volumes of a scan. FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a thread
+  /// that may wait.
+  absl::StatusOr<ExportTicket> Export(const ExportSpec& spec, const Caller& caller, const ExportPeer& peer);
+
+  /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One thread at a time; Chunk may wait for the
+  /// upload of earlier ones.
+  class Writer {
+   public:
+    virtual ~Writer() = default;
+    virtual absl::Status Chunk(const std::vector<std::pair<const char*, size_t>>& pieces) = 0;
+    virtual absl::StatusOr<BufferStatus> Finish() = 0;
+  };
+  static constexpr int64_t kMostChunk = 1 << 20;
+  static constexpr int64_t kStagedWhole = 16 << 20;  // longer writes and reads go in pieces
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const BufferWriteSpec& spec, const Caller& caller);
+
+  /// One read, piece by piece. One Next at a time.
+  class Reader {
+   public:
+    virtual ~Reader() = default;
+    const ArrayType& type() const { return type_; }  // of what is read
+    const std::vector<uint64_t>& versions() const { return versions_; }
+    const std::vector<uint32_t>& replicas() const { return replicas_; }
+    int64_t total_bytes() const { return type_.bytes(); }
+    /// Waits for the device and returns at most max_bytes; empty at the end. Aborted (SLOW_READER) if the last call was too long ago.
+    virtual absl::StatusOr<Bytes> Next(int64_t max_bytes) = 0;
+    /// Lets go of the buffer if the client took nothing for too long.
+    virtual void CutIfSlow(int64_t) {}
+
+   protected:
+    ArrayType type_;
+    std::vector<uint64_t> versions_;
+    std::vector<uint32_t> replicas_;
+  };
+  absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const BufferReadSpec& spec, const Caller& caller);
+
+  /// Tells of every buffer now and of each change, from the thread that made it, until the returned handle goes.
+  using Told = std::function<void(BufferEventKind, const BufferStatus&, const std::string& text)>;
+  std::shared_ptr<void> Watch(const Caller& caller, Told told);
+
+  struct Totals {
+    int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0, read_bytes = 0;
+    std::map<std::string, int64_t> gone;           // by reason: "destroyed", "expired"
+    std::map<std::string, int64_t> refusals;       // calls that were answered with an error, by its reason
+    std::map<int, int64_t> replicas_on, bytes_on;  // now, by device
+    int64_t owners = 0, largest_owner_bytes = 0;   // now
+    int64_t quota_bytes = 0;
+  };
+  Totals Count();
+  /// Expires what is overdue. Called by the store's own thread too.
+  void Housekeep();
+  /// Answers when nothing is under way any more on any device (for tests).
+  absl::Status Drain();
+
+ private:
+  friend class BufferWriter;
+  friend class SmallReader;
+  friend class LargeReader;
+  struct Buffer {
+    BufferStatus status;  // name, type, labels, owner ...; replicas are filled in when asked
+    std::string key;
+    std::vector<std::shared_ptr<BufferReplica>> replicas;
+    double ttl_seconds = 0;
+    int64_t expires_ns = 0;  // 0 = never
+    bool warned = false;
+    uint64_t revision = 0;
+  };
+  using BufferPtr = std::shared_ptr<Buffer>;
+  struct ReadPlace;
+
+  absl::StatusOr<BufferStatus> CreateNow(const BufferSpec& spec, const Caller& caller);
+  absl::StatusOr<BufferStatus> ChangeNow(const Update& update, const Caller& caller);
+  absl::Status DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller, bool detach);
+  absl::StatusOr<BufferStatus> SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
+                                       const Caller& caller);
+  absl::StatusOr<BufferStatus> ApplyNow(const BufferApplySpec& spec, const Caller& caller);
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWriteNow(const BufferWriteSpec& spec, const Caller& caller);
+  absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const BufferReadSpec& spec, const Caller& caller);
+  /// Counts what a client is answered if it is an error.
+  void CountRefusal(const absl::Status& answer);
+  template <class T>
+  absl::StatusOr<T> Counted(absl::StatusOr<T> answer) {
+    CountRefusal(answer.status());
+    return answer;
+  }
+  absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TouchLocked(Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CoherentLocked(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static uint64_t NewestOf(const Buffer& buffer);
+  absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes, const std::vector<uint64_t>& shape) const;
+  absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
+  absl::Status CheckTtl(double seconds) const;
+  absl::Status NotDraining() const;
+  absl::StatusOr<std::string> BeginRequest(const std::string& id, const std::string& digest);  // as RequestIds
+  void EndRequest(const std::string& id, const std::string& name);
+  /// Reserves and allocates replicas, and clears them. Not yet listed.
+  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name, const Caller& caller, bool ready);
+  absl::Status CheckQuota(const std::string& owner, int64_t bytes);
+  /// `key`: the buffer's, if it is private.
+  void Tell(BufferEventKind kind, const BufferStatus& status, const std::string& key, const std::string& text);
+  absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Enqueues a copy from device to device, on that of `to`.
+  absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from, const std::shared_ptr<BufferReplica>& to, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// What is done when work on a replica is through.
+  std::function<void(const absl::Status&)> LostUnlessOk(std::shared_ptr<BufferReplica> replica);
+  absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer, const BufferReadSpec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Enqueues a copy of a box of an array of `shape` to page-locked memory; what is returned has passed when it is there.
+  absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3], int64_t element_bytes, const Box3& box,
+                                                const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
+  void ListLocked(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Unless `may` refuses, as the buffer is then. What it returns tells those who watch, when the turn is over.
+  absl::StatusOr<std::function<void()>> Remove(BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+                                               const std::function<absl::Status(const Buffer&)>& may);
+
+  const Context context_;
+  ExportStore exports_;
+  ExportFeeds feeds_;
+  StreamOrdering order_;
+  Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is enqueued, and gives them back
+  Mutex mutex_;
+  std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);           // why it went, by name
+  std::deque<std::pair<int64_t, std::string>> gone_order_ ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
+  RequestIds requests_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
+  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  Totals totals_ ABSL_GUARDED_BY(mutex_);
+  struct Watcher {
+    Caller caller;
+    Told told;
+  };
+  std::list<std::weak_ptr<Reader>> readers_ ABSL_GUARDED_BY(mutex_);  // large ones
+  std::list<std::weak_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  CondVar wake_;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  std::jthread housekeeper_;
+};
+
+}  // namespace octavo::engine

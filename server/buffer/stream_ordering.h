@@ -1,0 +1,73 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+
+namespace octavo::engine {
+
+using SharedEvent = std::shared_ptr<Event>;
+
+/// What a piece of device memory waits for: a reader for the last write, a writer for that and for the reads since.
+struct AccessTracker {
+  SharedEvent last_write;
+  std::vector<SharedEvent> reads_since;
+};
+
+/// Streams of all devices, the order of work on shared memory, and its end. A few streams a device are taken in turn, so that work on
+/// different memory runs side by side. Begin, Access, End of one piece of work under a lock of the caller's; threads of its own, one a
+/// device, follow the work and let go of what it kept.
+class StreamOrdering {
+ public:
+  explicit StreamOrdering(std::vector<Device*> devices);
+  ~StreamOrdering();  // waits for all work
+
+  /// The next stream of a device; made when first needed. Does not wait.
+  absl::StatusOr<StreamRef> Begin(int device);
+  /// What `stream` does from here on comes after the last write of `memory`; and, before a write, after the reads since.
+  static absl::Status BeforeRead(StreamRef stream, AccessTracker& memory);
+  static absl::Status BeforeWrite(StreamRef stream, AccessTracker& memory);
+  /// Marks the end of the work on `stream`: `read` and `written` are ordered after it; `keep` and then `done` (may be null) go when it is
+  /// through, from a thread of this. If the mark cannot be set, `keep` goes when the stream has been waited for.
+  absl::Status End(int device, StreamRef stream, const std::vector<AccessTracker*>& read, const std::vector<AccessTracker*>& written,
+                   std::vector<std::shared_ptr<const void>> keep, std::function<void(const absl::Status&)> done);
+  /// A mark on a stream.
+  absl::StatusOr<SharedEvent> Mark(int device, StreamRef stream);
+  /// `done` is called when `events` are passed, with the first error of theirs.
+  void WhenPassed(int device, std::vector<SharedEvent> events, std::function<void(const absl::Status&)> done);
+  Device& device(int index) const { return *devices_[static_cast<size_t>(index)]; }
+  int devices() const { return static_cast<int>(devices_.size()); }
+
+ private:
+  static constexpr size_t kStreams = 4;
+  struct Work {
+    std::vector<SharedEvent> events;
+    StreamRef stream;  // waited for if set
+    std::vector<std::shared_ptr<const void>> keep;
+    std::function<void(const absl::Status&)> done;
+  };
+  struct Follower {
+    Mutex mutex;
+    CondVar cv;
+    std::deque<Work> work ABSL_GUARDED_BY(mutex);
+    bool end ABSL_GUARDED_BY(mutex) = false;
+    std::vector<Stream> streams ABSL_GUARDED_BY(mutex);
+    size_t next ABSL_GUARDED_BY(mutex) = 0;
+    std::jthread thread;
+  };
+  void Add(int device, Work work);
+  static void Follow(Follower& follower);
+
+  const std::vector<Device*> devices_;
+  std::vector<std::unique_ptr<Follower>> followers_;
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,91 @@
+// What watchers of buffers are told, and what time does to buffers.
+
+#include <algorithm>
+#include <utility>
+
+#include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
+constexpr size_t kMostTombstones = 10'000;
+
+}  // namespace
+
+std::shared_ptr<void> BufferStore::Watch(const Caller& caller, Told told) {
+  auto watcher = std::make_shared<Watcher>(Watcher{caller, std::move(told)});
+  std::vector<BufferStatus> now;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& buffer : buffers_) {
+      if (!buffer->status.is_private || buffer->key == caller.key) now.push_back(StatusLocked(*buffer));
+    }
+    watchers_.push_back(watcher);
+  }
+  for (const auto& status : now) watcher->told(BufferEventKind::kExists, status, "");
+  return watcher;
+}
+
+void BufferStore::Tell(BufferEventKind kind, const BufferStatus& status, const std::string& key, const std::string& text) {
+  std::vector<std::shared_ptr<Watcher>> watchers;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = watchers_.begin(); it != watchers_.end();) {
+      if (auto watcher = it->lock()) {
+        if (!status.is_private || watcher->caller.key == key) watchers.push_back(std::move(watcher));
+        ++it;
+      } else {
+        it = watchers_.erase(it);
+      }
+    }
+  }
+  for (const auto& watcher : watchers) watcher->told(kind, status, text);
+}
+
+void BufferStore::Housekeep() {
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  std::vector<std::string> overdue;
+  std::vector<std::pair<BufferStatus, std::string>> warnings;  // with its key
+  std::vector<std::shared_ptr<Reader>> readers;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& weak : readers_) {
+      if (auto reader = weak.lock()) readers.push_back(std::move(reader));
+    }
+    for (const auto& buffer : buffers_) {
+      if (buffer->expires_ns == 0) continue;
+      const auto left = static_cast<double>(buffer->expires_ns - now) * 1e-9;
+      if (left <= 0) {
+        overdue.push_back(buffer->status.name);
+      } else if (!buffer->warned && left <= std::min(60.0, buffer->ttl_seconds / 2)) {
+        buffer->warned = true;
+        warnings.emplace_back(StatusLocked(*buffer), buffer->key);
+      }
+    }
+    while (!gone_order_.empty() && (now - gone_order_.front().first > kTombstoneNs || gone_order_.size() > kMostTombstones)) {
+      tombstones_.erase(gone_order_.front().second);
+      gone_order_.pop_front();
+    }
+  }
+  for (const auto& reader : readers) reader->CutIfSlow(now);
+  for (const auto& [status, key] : warnings) Tell(BufferEventKind::kExpiring, status, key, "its time to live ends");
+  for (const auto& name : overdue) {
+    absl::StatusOr<std::function<void()>> tell = [] {};
+    {
+      BufferTurn turn(turn_mutex_, context_.leases);
+      // Whoever is at it now keeps it a little longer.
+      if (!turn.Enter(name, LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
+      tell = Remove(turn, name, "expired", "its time to live was over", [&](const Buffer& buffer) {
+        // Somebody may have prolonged it since, or writes to it under a lease that has ended.
+        const bool written =
+            std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == BufferState::kWriting; });
+        return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
+      });
+    }
+    if (tell.ok()) (*tell)();
+  }
+}
+
+}  // namespace octavo::engine

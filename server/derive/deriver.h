@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/array/motion_contrast.h"
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+#include "server/base/request_ids.h"
+#include "server/base/worker_pool.h"
+#include "server/memory/ledger.h"
+#include "server/model/scan_spec.h"
+#include "server/model/volume_operation.h"
+#include "server/pattern/cartesian.h"
+#include "server/processing/chain_state.h"
+#include "server/volume/volume_store.h"
+
+namespace octavo::engine {
+
+struct AngiographyOperation {
+  MotionContrast method = MotionContrast::kAmplitudeDecorrelation;
+};
+enum class DopplerBetween : uint8_t { kDefault = 0, kRepeats = 1, kAscans = 2 };
+struct DopplerOperation {
+  DopplerBetween between = DopplerBetween::kDefault;
+  int64_t half_window = 0;
+};
+struct ReprocessOperation {  // of raw spectra; first
+  Processing processing;
+};
+using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation, OpSpec>;
+
+/// What a client asks to be made of a volume.
+struct DeriveSpec {
+  std::string name;  // of the source
+  std::vector<Operation> operations;
+  std::string request_id;
+  std::string request_digest;           // of the request body: tells a retry from another request with the same id
+  bool asynchronous = false;            // `done` is called when the work is planned and has its memory: the volume is being acquired then
+  std::string chain;                    // of the scan's chains, if it is one of those
+  std::shared_ptr<ChainState> memory;  // granted with the scan for that; null: none, or the scan has ended
+};
+
+/// How the voxels of a volume stand for values.
+math::StoredScale ScaleOf(const VolumeStatus& volume);
+/// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square of the brightest amplitude.
+double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& volume);
+
+/// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
+class Deriver {
+ public:
+  struct Context {
+    std::function<Device*(int)> device_of;
+    Ledger* ledger = nullptr;
+    VolumeStore* volumes = nullptr;
+    const Clock* clock = nullptr;
+    WorkerPool* workers = nullptr;
+    std::string server_id;
+    /// Makes sure that a volume's bytes are on its device; takes as long as that takes.
+    std::function<absl::Status(const std::string& volume)> restore;
+  };
+  explicit Deriver(Context context) : context_(std::move(context)) {}
+
+  /// Errors that can be told at once are returned (and `done` is not called); else `done` is called once from a worker. Memory
+  /// for the result and for what lies between is reserved before anything starts, all or nothing, unless the scan was granted it.
+  absl::Status Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done);
+  int64_t Pending();
+
+ private:
+  struct Step;
+  struct Work;
+  absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
+  absl::StatusOr<VolumeStatus> Run(Work& work, const std::function<void(const VolumeStatus&)>& planned);
+  absl::Status Compute(Work& work, Device& device, VolumeStatus* result);
+  void Remember(const DeriveSpec& spec, const std::string& name);
+  void Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result);
+
+  const Context context_;
+  Mutex mutex_;
+  int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;
+  RequestIds requests_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::engine

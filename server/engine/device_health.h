@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "gpu/base/mutex.h"
+#include "server/engine/engine.h"
+#include "server/model/status_types.h"
+
+namespace octavo::engine {
+
+/// Which devices are known to be lost, and whom to tell. Handles may outlive it. Thread-safe.
+class DeviceHealthWatch {
+ public:
+  /// Calls `callback` with `now` before it returns, and with each Tell.
+  std::unique_ptr<Handle> Add(std::function<void(const std::vector<DeviceStatus>&)> callback, const std::vector<DeviceStatus>& now);
+  /// Marks devices/<device> as lost; false if it was marked already.
+  bool Lost(int device);
+  void Tell(const std::vector<DeviceStatus>& devices);
+
+ private:
+  struct Watchers {
+    Mutex mutex;  // held while a callback runs: none runs any more once its handle was cancelled
+    std::list<std::function<void(const std::vector<DeviceStatus>&)>> callbacks ABSL_GUARDED_BY(mutex);
+  };
+  class WatchHandle;
+  const std::shared_ptr<Watchers> watchers_ = std::make_shared<Watchers>();
+  Mutex mutex_;
+  std::set<int> lost_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,245 @@
+#include "server/exports/export_feed.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/scan/resolve_scan.h"
+
+namespace octavo::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostMapped = 4096;
+
+bool Told(const VolumeStatus& volume) { return volume.derived_from.empty() && !volume.is_raw && volume.job.empty(); }
+
+}  // namespace
+
+/// One client's subscription.
+class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared_from_this<Feed> {
+ public:
+  Feed(ExportFeeds* all, std::string scan, ExportPeer peer) : scan_(std::move(scan)), all_(all), peer_(std::move(peer)) { peer_.borrows = true; }
+
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request, std::shared_ptr<handoff::Link> link) override {
+    const json most = request.value("most", json(4u)), every = request.value("every", json(false));
+    if (!most.is_number_unsigned() || most.get<uint64_t>() < 1 || most.get<uint64_t>() > kMost) {
+      return InvalidField("most", absl::StrCat("is ", most.dump(), "; allowed 1 to ", kMost));
+    }
+    if (!every.is_boolean()) return InvalidField("every", absl::StrCat("is ", every.dump(), "; allowed true, false"));
+    {
+      MutexLock turn(turn_);
+      who_ = peer;
+      peer_.uid = peer.uid;
+      link_ = std::move(link);
+      most_ = most.get<size_t>();
+      every_ = every.get<bool>();
+      if (const auto have = request.find("have"); have != request.end() && have->is_array()) {
+        for (const json& id : *have) {
+          if (id.is_string() && mapped_.size() < kMostMapped) mapped_.insert(id.get<std::string>());
+        }
+      }
+      {
+        MutexLock lock(all_->mutex_);
+        all_->feeds_.push_back(shared_from_this());
+        ++all_->open_;
+      }
+      // From here on volumes are offered; those wait for the turn.
+      if (every_) {
+        for (const VolumeStatus& volume : all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
+          if (Told(volume) && (volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting)) WaitLocked(volume);
+        }
+        CatchUpLocked();
+      }
+    }
+    return handoff::Answer{.message = {{"scan", scan_}, {"most", most}}, .fds = {}, .keep = nullptr};
+  }
+
+  absl::StatusOr<handoff::Answer> Message(const json& request) override {
+    if (const auto release = request.find("release"); release != request.end() && release->is_string()) {
+      const auto name = release->get<std::string>();
+      MutexLock turn(turn_);
+      const auto it = taken_.find(name);
+      if (it == taken_.end()) {
+        return WithInfo(absl::NotFoundError(absl::StrCat(name, " is no export of this connection (any more)")),
+                        {.reason = "NO_EXPORT", .field = "release", .numbers = {}});
+      }
+      GiveBackLocked(it);
+      CatchUpLocked();
+      return handoff::Answer{.message = {{"released", name}}, .fds = {}, .keep = nullptr};
+    }
+    if (const auto forget = request.find("forget"); forget != request.end() && forget->is_array()) {
+      MutexLock turn(turn_);
+      for (const json& id : *forget) {
+        if (id.is_string()) mapped_.erase(id.get<std::string>());
+      }
+      return handoff::Answer{.message = {{"forgotten", *forget}}, .fds = {}, .keep = nullptr};
+    }
+    return WithInfo(absl::InvalidArgumentError("allowed are {\"release\": \"exports/...\"}, {\"forget\": [\"<memory>\"]}, {\"end\": true}"),
+                    {.reason = "PROTOCOL", .field = "", .numbers = {}});
+  }
+
+  void Ended(handoff::GrantEnd) override {
+    {
+      MutexLock lock(all_->mutex_);
+      all_->open_ -= static_cast<int64_t>(std::erase(all_->feeds_, shared_from_this()));
+    }
+    MutexLock turn(turn_);
+    link_ = nullptr;
+    waiting_.clear();
+    while (!taken_.empty()) GiveBackLocked(taken_.begin());
+  }
+
+  void Offer(const VolumeStatus& volume) {
+    MutexLock turn(turn_);
+    if (link_ == nullptr || volume.index < next_index_) return;  // held again, after a commit that failed or from another tier
+    next_index_ = volume.index + 1;
+    if (every_) {
+      WaitLocked(volume);
+      CatchUpLocked();
+    } else if (taken_.size() >= most_ || !TellLocked(volume)) {
+      SkipLocked();
+    }
+  }
+
+  /// The scan has ended, or the server drains.
+  void EndScan() {
+    MutexLock turn(turn_);
+    if (link_ == nullptr || end_told_) return;
+    CatchUpLocked();
+    if (!waiting_.empty() && !(all_->context_.draining && all_->context_.draining())) return;  // as volumes are given back
+    while (!waiting_.empty()) {
+      waiting_.pop_front();
+      SkipLocked();
+    }
+    end_told_ = true;
+    (void)link_->Send({{"scan_ended", scan_}, {"skipped", std::exchange(skipped_, 0)}});
+  }
+
+  const std::string scan_;
+
+ private:
+  struct Taken {
+    std::string volume;
+    bool lent = false;
+  };
+  void WaitLocked(const VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+    next_index_ = std::max(next_index_, volume.index + 1);
+    if (waiting_.size() < kMostWaiting) {
+      waiting_.push_back(volume.name);
+    } else {
+      SkipLocked();
+    }
+  }
+  void SkipLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+    ++skipped_;
+    ++all_->skipped_;
+  }
+  void CatchUpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+    while (!waiting_.empty() && taken_.size() < most_) {
+      const std::string name = std::move(waiting_.front());
+      waiting_.pop_front();
+      const auto volume = all_->context_.volumes->Get(name);
+      if (!volume.ok() || !TellLocked(*volume)) SkipLocked();
+    }
+  }
+  /// Makes the export and sends it. False if this volume cannot be had.
+  bool TellLocked(const VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+    const Context& context = all_->context_;
+    // Said before it is lent; Take has the last word, among all who take at once.
+    const int64_t spare = context.spare(volume);
+    if (context.exports->SlotsOf(scan_) >= spare) return false;
+    const Retention* retention = volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
+    const bool lent = retention != nullptr && retention->mode == RetentionMode::kLive;
+    if (lent && !context.volumes->Lend(volume.name, retention->hold_slots).ok()) return false;
+    json have = json::object();
+    have["have"] = mapped_;
+    std::string name;
+    auto answer = context.exports->Take(volume.name, peer_, who_, have, link_, &name, spare);
+    if (!answer.ok()) {
+      if (lent) context.volumes->TakeBack(volume.name, StillRuns());
+      return false;
+    }
+    if (mapped_.size() >= kMostMapped) mapped_.clear();  // then a descriptor comes once more, and is closed there
+    mapped_.insert(answer->message["memory"].get<std::string>());
+    taken_[name] = {.volume = volume.name, .lent = lent};
+    answer->message.update({{"index", volume.index},
+                            {"complete", volume.complete},
+                            {"missing_ascans", volume.missing_ascans},
+                            {"spacing_um", {volume.spacing_um[0], volume.spacing_um[1], volume.spacing_um[2]}},
+                            {"sealed_ns", SealedNs(volume)},
+                            {"skipped", std::exchange(skipped_, 0)}});
+    ++all_->told_;
+    (void)link_->Send(std::move(answer->message), answer->fds);  // where it fails the connection ends, and with it all that was taken
+    return true;
+  }
+  void GiveBackLocked(std::map<std::string, Taken>::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+    const Taken taken = std::move(it->second);
+    const std::string name = it->first;
+    taken_.erase(it);
+    // Our reference goes first: what the ring gives up for a newer volume must win it a slot.
+    (void)all_->context_.exports->End(name);
+    if (taken.lent) all_->context_.volumes->TakeBack(taken.volume, StillRuns());
+  }
+  int64_t SealedNs(const VolumeStatus& volume) const {
+    const auto now = all_->context_.volumes->Get(volume.name);
+    return all_->context_.clock->Now().monotonic_ns - static_cast<int64_t>((now.ok() ? now->held_seconds : volume.held_seconds) * 1e9);
+  }
+  bool StillRuns() const {
+    const auto ended = all_->context_.ended(scan_);
+    return ended.ok() && !*ended;
+  }
+
+  ExportFeeds* const all_;
+  Mutex turn_;  // one message after the other; taken before the locks of the stores
+  ExportPeer peer_ ABSL_GUARDED_BY(turn_);
+  handoff::Peer who_ ABSL_GUARDED_BY(turn_);
+  std::shared_ptr<handoff::Link> link_ ABSL_GUARDED_BY(turn_);
+  size_t most_ ABSL_GUARDED_BY(turn_) = 1;
+  bool every_ ABSL_GUARDED_BY(turn_) = false, end_told_ ABSL_GUARDED_BY(turn_) = false;
+  int64_t next_index_ ABSL_GUARDED_BY(turn_) = 0;
+  int64_t skipped_ ABSL_GUARDED_BY(turn_) = 0;                 // since the last message
+  std::set<std::string> mapped_ ABSL_GUARDED_BY(turn_);        // memory whose descriptor the client has had
+  std::map<std::string, Taken> taken_ ABSL_GUARDED_BY(turn_);  // by export
+  std::deque<std::string> waiting_ ABSL_GUARDED_BY(turn_);     // volumes, oldest first
+};
+
+ExportFeeds::ExportFeeds(Context context) : context_(std::move(context)) {}
+ExportFeeds::~ExportFeeds() = default;
+
+absl::StatusOr<handoff::Ticket> ExportFeeds::Issue(const std::string& scan, const ExportPeer& peer) {
+  OCTAVO_RETURN_IF_ERROR(context_.ended(scan).status());
+  return context_.exports->IssueFor(std::make_shared<Feed>(this, scan, peer), peer);
+}
+
+std::vector<std::shared_ptr<ExportFeeds::Feed>> ExportFeeds::Open(const std::string& scan) {
+  std::vector<std::shared_ptr<Feed>> list;
+  if (open_ == 0) return list;
+  MutexLock lock(mutex_);
+  for (const auto& feed : feeds_) {
+    if (scan.empty() || feed->scan_ == scan) list.push_back(feed);
+  }
+  return list;
+}
+
+void ExportFeeds::Offer(const VolumeStatus& volume) {
+  if (open_ == 0 || !Told(volume)) return;
+  for (const auto& feed : Open(volume.scan)) feed->Offer(volume);
+}
+
+void ExportFeeds::Tick() {
+  for (const auto& feed : Open()) {
+    const auto ended = context_.ended(feed->scan_);
+    if (!ended.ok() || *ended) feed->EndScan();
+  }
+}
+
+ExportFeeds::Counts ExportFeeds::Count() { return {.feeds = open_, .told = told_, .skipped = skipped_}; }
+
+}  // namespace octavo::engine

@@ -1,0 +1,41 @@
+#include "server/job/job.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+
+const char* Name(JobState state) {
+  switch (state) {
+    case JobState::kQueued: return "QUEUED";
+    case JobState::kRunning: return "RUNNING";
+    case JobState::kCancelling: return "CANCELLING";
+    case JobState::kDone: return "DONE";
+    case JobState::kFailed: return "FAILED";
+    case JobState::kCancelled: return "CANCELLED";
+  }
+  return "?";
+}
+
+absl::Status CheckTransition(const std::string& job, JobState from, JobState to) {
+  const bool allowed = [&] {
+    switch (from) {
+      case JobState::kQueued: return to == JobState::kRunning || to == JobState::kCancelled || to == JobState::kFailed;
+      case JobState::kRunning: return to == JobState::kDone || to == JobState::kFailed || to == JobState::kCancelling;
+      case JobState::kCancelling: return to == JobState::kCancelled || to == JobState::kFailed;
+      default: return false;
+    }
+  }();
+  if (allowed) return absl::OkStatus();
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(job, " is ", Name(from), " and cannot become ", Name(to))),
+                  {.reason = "JOB_STATE", .field = "name", .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
+}
+
+int64_t JobPlan::bytes() const {
+  int64_t sum = workspace_bytes;
+  for (const Result& result : results) sum += (result.on_disk ? 0 : result.bytes) + result.mip_bytes;
+  return sum;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,338 @@
+#include "server/job/job_queue.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/failpoint.h"
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/base/resource_names.h"
+#include "server/job/internal.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
+constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of what was asked for
+constexpr int64_t kAlign = 256;
+int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+/// What was asked for, less what only the work itself needs.
+JobSpec Remembered(const JobSpec& spec) {
+  JobSpec out = spec;
+  if (auto* tomography = std::get_if<TomographySpec>(&out.work)) {
+    TomographySpec kept;
+    kept.encoded = std::move(tomography->encoded);
+    *tomography = std::move(kept);
+  }
+  return out;
+}
+
+/// Of its large parts.
+size_t BytesOf(const JobSpec& spec) {
+  return std::visit(
+      [](const auto& work) -> size_t {
+        if constexpr (requires { work.encoded; }) {
+          return work.encoded.size();
+        } else if constexpr (requires { work.processing; }) {
+          const Processing& p = work.processing;
+          return 4 * (p.background_spectrum.size() + 2 * p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
+                 8 * (p.k_polynomial.size() + p.k_wavelength_nm.size());
+        } else {
+          return 0;
+        }
+      },
+      spec.work);
+}
+
+}  // namespace
+
+JobQueue::JobQueue(Context context) : context_(std::move(context)) {
+  MutexLock lock(mutex_);
+  lanes_.resize(static_cast<size_t>(context_.devices));
+}
+
+JobQueue::~JobQueue() { Shutdown(); }
+
+void JobQueue::Shutdown() {
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;  // nothing begins any more
+  }
+  CancelAll("SERVER_STOPPED", "the server ended");
+  std::vector<std::unique_ptr<Worker>> workers;
+  {
+    MutexLock lock(mutex_);
+    for (Lane& lane : lanes_) {
+      for (auto& worker : lane.workers) workers.push_back(std::move(worker));
+      lane.workers.clear();
+    }
+    for (auto& worker : left_) workers.push_back(std::move(worker));
+    left_.clear();
+    cv_.NotifyAll();
+  }
+  for (const auto& worker : workers) worker->thread.join();
+}
+
+// -- what clients ask
+
+absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const JobSpec& spec) {
+  MutexLock lock(mutex_);
+  auto it = requests_.find(spec.request_id);
+  if (spec.request_id.empty() || it == requests_.end()) return std::optional<JobStatus>();
+  const auto& [digest, name] = it->second;
+  if (digest != spec.request_digest) {
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (", name, ")")),
+                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"job", name}}});
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  return std::optional<JobStatus>(StatusLocked(*entry));
+}
+
+// Where a job may run, in ascending order.
+absl::StatusOr<std::vector<int>> JobQueue::Candidates(const JobSpec& spec, const JobWork& work) const {
+  const bool any = spec.device.empty() || spec.device == "auto";
+  std::vector<int> devices;
+  for (int d = 0; d < context_.devices; ++d) {
+    if (any ? work.home_device() < 0 || work.home_device() == d : spec.device == DeviceName(d)) devices.push_back(d);
+  }
+  if (devices.empty()) {
+    return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/", context_.devices - 1));
+  }
+  if (work.home_device() >= 0 && devices[0] != work.home_device()) {
+    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ", DeviceName(work.home_device())));
+  }
+  std::erase_if(devices, [&](int d) { return !context_.device_of(d)->Health().ok(); });
+  if (!devices.empty()) return devices;
+  return WithInfo(absl::UnavailableError("no device that the job could run on is healthy"),
+                  {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
+}
+
+std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
+  std::vector<AdmissionReport::Item> needs;
+  for (const auto& result : plan.results)
+    needs.push_back({.what = result.what,
+                     .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) + Padded(result.mip_bytes) + kAlign,
+                     .count = 1});
+  needs.push_back({.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
+  return needs;
+}
+
+absl::StatusOr<AdmissionReport> JobQueue::Plan(const JobSpec& spec, const JobWork& work, JobPlan* chosen) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
+  AdmissionReport best;
+  for (const int d : devices) {
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(*context_.device_of(d)));
+    AdmissionReport report = context_.ledger->Plan(d, NeedsOf(plan));
+    if (best.device.empty() || (report.admitted && !best.admitted)) {
+      best = std::move(report);
+      for (const auto& result : plan.results) best.volume_bytes += result.bytes;
+      if (chosen != nullptr) *chosen = std::move(plan);
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<JobWork> work, AdmissionReport* report) {
+  auto entry = std::make_shared<Entry>();
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, *work));
+  absl::Status refused = absl::OkStatus();
+  for (const int d : devices) {
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work->Plan(*context_.device_of(d)));
+    AdmissionReport admission = context_.ledger->Plan(d, NeedsOf(plan));
+    if (admission.wanted_bytes > admission.budget_bytes) {
+      refused = WithInfo(
+          absl::ResourceExhaustedError(
+              absl::StrCat(admission.device, " has a budget of ", admission.budget_bytes, " bytes, the job needs ", admission.wanted_bytes)),
+          {.reason = "EXCEEDS_BUDGET",
+           .field = "",
+           .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)}, {"budget", absl::StrCat(admission.budget_bytes)}, {"retryable", "false"}}});
+      if (report != nullptr) *report = std::move(admission);
+      continue;
+    }
+    entry->plans.emplace(d, std::move(plan));
+  }
+  if (entry->plans.empty()) return refused;
+  const JobPlan& plan = entry->plans.begin()->second;
+  JobStatus& status = entry->status;
+  status.name = absl::StrCat("jobs/", NewId(context_.server_id));
+  status.spec = Remembered(spec);
+  status.kind = work->kind();
+  status.created = context_.clock->Now();
+  status.plan = plan.text;
+  const std::vector<std::string> warnings = plan.warnings;
+  status.memory_bytes = plan.bytes();
+  entry->projections = work->projection_port();
+  entry->work = std::move(work);
+  JobStatus answer;
+  {
+    MutexLock lock(mutex_);
+    if (draining_) {
+      return WithInfo(absl::UnavailableError("the server is draining and takes no new jobs; try another one or later"),
+                      {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
+    }
+    const auto queued = std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return e->status.state == JobState::kQueued; });
+    if (static_cast<size_t>(queued) >= kMostQueued) {
+      return WithInfo(absl::ResourceExhaustedError(absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
+                      {.reason = "QUEUE_FULL", .field = "", .numbers = {{"retryable", "true"}}});
+    }
+    if (const auto& extents = plan.view_extents; extents[0] > 0) {
+      context_.publisher->ScanStarted(status.name, spec.labels, {.extents = {extents[0], extents[1], extents[2]}, .bscan_axis = plan.bscan_axis});
+    }
+    for (const std::string& warning : warnings) Warn(*entry, warning);
+    Entries one{entry};
+    answer = StatusLocked(*entry);
+    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_.emplace(spec.request_id, std::pair(spec.request_digest, status.name));
+    entries_.splice(entries_.end(), one);  // with its id, or not at all
+    (void)Failpoint("job_queued");
+    ForgetOldLocked();
+    DispatchLocked();
+    answer = StatusLocked(*entry);
+  }
+  octavo::Log(LogLevel::kInfo, "job queued", {{"job", answer.name}, {"kind", answer.kind}, {"title", spec.title}});
+  context_.changed();
+  return answer;
+}
+
+absl::StatusOr<std::shared_ptr<JobQueue::Entry>> JobQueue::FindLocked(const std::string& name) {
+  auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) { return entry->status.name == name; });
+  if (it == entries_.end()) {
+    return WithInfo(absl::NotFoundError(absl::StrCat("no job ", name, " (the last ", kEndedKept, " that ended are remembered)")),
+                    {.reason = "NO_JOB", .field = "name", .numbers = {}});
+  }
+  return *it;
+}
+
+absl::StatusOr<JobStatus> JobQueue::Get(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  return StatusLocked(*entry);
+}
+
+absl::StatusOr<std::shared_ptr<ProjectionPort>> JobQueue::ProjectionPortOf(const std::string& name) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+  if (entry->projections != nullptr) return entry->projections;
+  if (IsFinal(entry->status.state)) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(entry->status.state), " and takes no projections")),
+                    {.reason = "JOB_STATE", .field = "job", .numbers = {{"state", Name(entry->status.state)}}});
+  }
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " takes no projections: its input is not `push`")),
+                  {.reason = "NOT_PUSH", .field = "job", .numbers = {}});
+}
+
+std::vector<JobStatus> JobQueue::List() {
+  MutexLock lock(mutex_);
+  std::vector<JobStatus> list;
+  std::map<const Entry*, int64_t> positions;
+  for (const auto& entry : OrderLocked()) positions.emplace(entry.get(), std::ssize(positions) + 1);
+  for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
+    list.push_back((*it)->status);
+    if (auto position = positions.find(it->get()); position != positions.end()) list.back().queue_position = position->second;
+  }
+  return list;
+}
+
+JobStatus JobQueue::StatusLocked(const Entry& entry) {
+  JobStatus status = entry.status;
+  if (status.state == JobState::kQueued) {
+    const auto order = OrderLocked();
+    status.queue_position = std::find_if(order.begin(), order.end(), [&](const auto& e) { return e.get() == &entry; }) - order.begin() + 1;
+  }
+  return status;
+}
+
+absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* reason_code, const std::string& reason) {
+  JobStatus status;
+  std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
+  {
+    MutexLock lock(mutex_);
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
+    if (entry->status.state == JobState::kQueued) {
+      gone = std::move(entry->work);
+      SetStateLocked(*entry, JobState::kCancelled, reason_code, absl::StrCat("before it began: ", reason));
+    } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
+      SetStateLocked(*entry, JobState::kCancelling, reason_code, reason);
+      entry->stop.request_stop();
+      cv_.NotifyAll();  // it may be waiting for its device
+    }
+    status = StatusLocked(*entry);
+  }
+  gone.reset();
+  context_.changed();
+  return status;
+}
+
+void JobQueue::CancelAll(const char* reason_code, const std::string& reason) {
+  std::vector<std::string> names;
+  for (const auto& job : List()) {
+    if (!IsFinal(job.state)) names.push_back(job.name);
+  }
+  for (const auto& name : names) (void)Cancel(name, reason_code, reason);
+}
+
+void JobQueue::BeginDrain() {
+  std::vector<std::unique_ptr<JobWork>> gone;
+  {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    for (const auto& entry : entries_) {
+      if (entry->status.state != JobState::kQueued) continue;
+      gone.push_back(std::move(entry->work));
+      SetStateLocked(*entry, JobState::kCancelled, "DRAINED", "the server is draining; the job had not begun");
+    }
+  }
+  context_.changed();
+}
+
+bool JobQueue::Idle() {
+  MutexLock lock(mutex_);
+  return std::all_of(entries_.begin(), entries_.end(), [](const auto& entry) { return IsFinal(entry->status.state); });
+}
+
+int JobQueue::RunningOn(int index) {
+  MutexLock lock(mutex_);
+  const auto& workers = lanes_[static_cast<size_t>(index)].workers;
+  return static_cast<int>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) { return worker->entry != nullptr; }));
+}
+
+void JobQueue::AddTo(Stats* stats) {
+  MutexLock lock(mutex_);
+  for (const auto& entry : entries_) ++stats->jobs_by_state[Name(entry->status.state)];
+  stats->jobs_finished = finished_;
+  stats->job_queue_seconds = queue_seconds_;
+  stats->job_run_seconds = run_seconds_;
+}
+
+// Ended jobs stay listed, the oldest go when there are very many; what was asked of them goes when it is much.
+void JobQueue::ForgetOldLocked() {
+  size_t ended = static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return IsFinal(e->status.state); }));
+  for (auto it = entries_.begin(); ended > kEndedKept && it != entries_.end();) {
+    if (!IsFinal((*it)->status.state)) {
+      ++it;
+      continue;
+    }
+    requests_.erase((*it)->status.spec.request_id);
+    it = entries_.erase(it);
+    --ended;
+  }
+  size_t bytes = 0;
+  for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
+    JobStatus& status = (*it)->status;
+    if (!IsFinal(status.state)) continue;
+    bytes += BytesOf(status.spec);
+    if (bytes > kEndedSpecBytes) status.spec.work = std::monostate();
+  }
+  // A group is remembered while it has jobs.
+  std::map<std::string, uint64_t> served;
+  for (const auto& entry : entries_) {
+    if (auto it = served_.find(entry->status.spec.group); it != served_.end()) served.insert(*it);
+  }
+  served_.swap(served);
+}
+
+}  // namespace octavo::engine

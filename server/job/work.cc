@@ -1,0 +1,87 @@
+// What a worker does with a job: runs it, hands out what it made, says how it ended.
+
+#include <utility>
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
+#include "server/job/internal.h"
+
+namespace octavo::engine {
+
+void JobQueue::Work(int device, Worker& worker) {
+  for (;;) {
+    std::shared_ptr<Entry> entry;
+    {
+      MutexLock lock(mutex_);
+      while (worker.entry == nullptr && !ends_) cv_.Wait(lock);
+      if (worker.entry == nullptr) return;
+      entry = worker.entry;
+    }
+    context_.changed();
+    Execute(entry, device, worker.stream);
+    bool leaves = false;
+    {
+      MutexLock lock(mutex_);
+      worker.entry.reset();
+      Lane& lane = lanes_[static_cast<size_t>(device)];
+      if (lane.turn == entry) lane.turn.reset();
+      DispatchLocked();
+      leaves = LeavesLocked(device, worker);
+    }
+    context_.changed();
+    if (leaves) return;
+  }
+}
+
+void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& stream) {
+  absl::Status status = absl::OkStatus();
+  if (!stream) {
+    auto made = context_.device_of(device)->NewStream(StreamPriority::kLow);
+    status = made.status();
+    if (made.ok()) stream = *std::move(made);
+  }
+  {
+    Running run(*this, entry, *context_.device_of(device), stream.ref());
+    if (status.ok()) {
+      status = ExceptionToStatus([&]() -> absl::Status {
+        OCTAVO_RETURN_IF_ERROR(run.Begin());
+        return entry->work->Run(run, entry->stop.get_token());
+      });
+    }
+    // Whatever the job enqueued is over before anything of it is freed.
+    if (stream) {
+      const absl::Status over = stream.ref().Synchronize();
+      if (status.ok()) status = over;
+    }
+    if (status.ok() && !entry->stop.stop_requested()) status = ExceptionToStatus([&] { return run.Finish(); });
+    bool held = false;
+    {
+      MutexLock lock(mutex_);
+      held = status.ok() && !entry->stop.stop_requested();
+      entry->finishing = held;  // too late for a cancel
+    }
+    run.Close(held, status);
+  }  // frees its memory
+  entry->work.reset();
+  for (const auto id : entry->charges) context_.ledger->Release(id);
+  entry->charges.clear();
+  MutexLock lock(mutex_);
+  JobStatus& job = entry->status;
+  if (entry->finishing) {
+    job.fraction = 1;
+    SetStateLocked(*entry, JobState::kDone, "COMPLETED", "");
+  } else if (entry->stop.stop_requested()) {
+    job.volumes.clear();
+    const std::string code = job.reason_code, reason = job.reason;  // as whoever cancelled it said
+    SetStateLocked(*entry, JobState::kCancelled, code, reason);
+  } else {
+    job.volumes.clear();
+    const std::string reason = InfoOf(status).reason;
+    SetStateLocked(*entry, JobState::kFailed, reason.empty() ? absl::StatusCodeToString(status.code()) : reason, std::string(status.message()));
+  }
+  octavo::Log(job.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",
+              {{"job", job.name}, {"kind", job.kind}, {"state", Name(job.state)}, {"reason", job.reason_code}, {"text", job.reason}});
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+
+namespace octavo::engine {
+
+/// Page-locked host memory for results on their way out, recycled by size class under a byte cap. Blocks return when the
+/// last reference to them ends. Thread-safe. Held by shared_ptr: blocks may outlive their user.
+class FramePool : public std::enable_shared_from_this<FramePool> {
+ public:
+  /// kClasses: few sizes, so that blocks fit many uses; kExact: for volumes, whose blocks must not be larger than asked.
+  enum class Sizes { kClasses, kExact };
+  FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses) : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
+
+  /// What a client has in its hands stays for as long as the client likes: frames while somebody looks at them, pieces of a read that it does
+  /// not take, the beginning of a write that does not go on. Together they never take the last quarter of the cap, and reads and
+  /// writes no more than half of it, so that no client is in the way of what comes and goes by itself (commits, moves between
+  /// tiers), and those that stop reading not in the way of viewers.
+  enum class Use { kStaging, kFrame, kClient };
+  /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The first use of a size class
+  /// allocates, which takes milliseconds: Prepare beforehand for the block path.
+  std::shared_ptr<void> Get(int64_t bytes, Use use = Use::kStaging);
+  /// Makes sure that `count` blocks for frames of `bytes` exist, as far as the cap allows.
+  void Prepare(int64_t bytes, int count);
+  /// What a block for `bytes` takes of the cap.
+  static int64_t BlockBytes(int64_t bytes);
+
+ private:
+  int64_t ClassOf(int64_t bytes) const;
+  /// Whether so many bytes more are within what the use may take.
+  bool MayTake(int64_t bytes, Use use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(int64_t bytes, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Return(PinnedBuffer* block, Use use);
+
+  Device* const device_;
+  const int64_t cap_bytes_;
+  const Sizes sizes_;
+  Mutex mutex_;
+  int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // of it, what frames hold now
+  int64_t client_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it that client reads and writes hold
+  std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::engine

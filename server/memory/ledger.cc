@@ -1,0 +1,286 @@
+#include "server/memory/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/failpoint.h"
+#include "gpu/base/status.h"
+#include "server/base/resource_names.h"
+
+namespace octavo::engine {
+namespace {
+
+const char* What(ChargeKind kind, const std::string& owner = "") {
+  switch (kind) {
+    case ChargeKind::kReserved: return absl::StartsWith(owner, "jobs/") ? "running job" : "running scan";
+    case ChargeKind::kHeld: return "held volume";
+    case ChargeKind::kBuffer: return "client buffer";
+    case ChargeKind::kCached: return "cached";
+    case ChargeKind::kDetached: return "detached";
+  }
+  return "?";
+}
+
+absl::Status Refusal(const AdmissionReport& report) {
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
+                                                            " bytes free, the scan needs ", report.wanted_bytes, ": ", report.advice)),
+                  {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
+                   .field = "",
+                   .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
+                               {"free", absl::StrCat(report.free_bytes)},
+                               {"budget", absl::StrCat(report.budget_bytes)},
+                               {"retryable", report.retryable ? "true" : "false"}}});
+}
+
+}  // namespace
+
+Ledger::Ledger(std::vector<int64_t> budgets) : budgets_(std::move(budgets)) {
+  MutexLock lock(mutex_);
+  for (const int64_t budget : budgets_) use_.push_back({.budget = budget});
+}
+
+int64_t& Ledger::SumOf(const Charge& charge) {
+  Use& use = use_[static_cast<size_t>(charge.device)];
+  switch (charge.kind) {
+    case ChargeKind::kHeld: return use.held;
+    case ChargeKind::kBuffer: return use.buffers;
+    case ChargeKind::kCached: return use.cached;
+    case ChargeKind::kDetached: return use.detached;
+    default: return use.reserved;
+  }
+}
+
+Ledger::Use Ledger::UseLocked(int device) const { return use_[static_cast<size_t>(device)]; }
+
+Ledger::Use Ledger::UseOf(int device) const {
+  MutexLock lock(mutex_);
+  return UseLocked(device);
+}
+
+std::vector<AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
+  std::map<std::pair<ChargeKind, std::string>, AdmissionReport::Holder> by_name;  // a scan's pieces are one row
+  for (const auto& [id, charge] : charges_) {
+    if (charge.device != device) continue;
+    const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
+    auto& holder = by_name[{charge.kind, name}];
+    holder.name = name;
+    holder.what = What(charge.kind, charge.owner);
+    if (charge.kind != ChargeKind::kCached) holder.title = charge.title;
+    holder.bytes += charge.bytes;
+  }
+  std::vector<AdmissionReport::Holder> holders;
+  holders.reserve(by_name.size());
+  for (auto& [name, holder] : by_name) holders.push_back(std::move(holder));
+  std::stable_sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return holders;
+}
+
+std::vector<AdmissionReport::Holder> Ledger::HoldersOf(int device) const {
+  MutexLock lock(mutex_);
+  return HoldersLocked(device);
+}
+
+AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const {
+  AdmissionReport report;
+  report.device = DeviceName(device);
+  report.needs = needs;
+  for (const auto& need : needs) report.wanted_bytes += need.bytes;
+  const Use use = UseLocked(device);
+  report.budget_bytes = use.budget;
+  report.free_bytes = use.free();
+  report.admitted = report.wanted_bytes <= report.free_bytes;
+  report.retryable = report.wanted_bytes <= report.budget_bytes;
+  report.holders = HoldersLocked(device);
+  if (report.admitted) return report;
+  if (!report.retryable) {
+    report.advice = absl::StrCat("it can never fit: lower retention.hold_slots or the volume's size, or raise the budget of ", report.device, " by ",
+                                 report.wanted_bytes - report.budget_bytes, " bytes");
+    return report;
+  }
+  report.advice = absl::StrCat("commit, spill or discard held volumes, or stop scans, worth ", report.wanted_bytes - report.free_bytes, " bytes");
+  const auto largest =
+      std::find_if(report.holders.begin(), report.holders.end(), [](const auto& holder) { return holder.what != What(ChargeKind::kCached); });
+  if (largest != report.holders.end()) {
+    absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (", largest->what, ", ", largest->bytes, ")");
+  }
+  return report;
+}
+
+AdmissionReport Ledger::Plan(int device, const Needs& needs) const {
+  MutexLock lock(mutex_);
+  return PlanLocked(device, needs);
+}
+
+Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const std::string& title, const Needs& needs,
+                                  const std::vector<ChargeId>& reuse, std::vector<ChargeId>* reclaimed) {
+  Grant grant;
+  // All or nothing, where host memory ends in the middle too.
+  absl::Cleanup nothing = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    auto reused = static_cast<int64_t>(grant.reused);
+    for (const ChargeId id : grant.charges) {
+      const auto it = charges_.find(id);
+      if (it == charges_.end()) continue;
+      if (--reused >= 0) {  // back to the cache
+        it->second.owner.clear();
+        MoveLocked(it->second, ChargeKind::kCached, "");
+        continue;
+      }
+      SumOf(it->second) -= it->second.bytes;
+      charges_.erase(it);
+    }
+  };
+  int64_t wanted = 0;
+  for (const auto& need : needs) wanted += need.bytes / need.count * need.count;
+  for (const ChargeId id : reuse) {
+    auto it = charges_.find(id);
+    if (grant.reused == static_cast<size_t>(needs[0].count)) break;
+    if (it == charges_.end() || it->second.kind != ChargeKind::kCached || it->second.device != device ||
+        it->second.bytes != needs[0].bytes / needs[0].count) {
+      continue;  // somebody else was given its room meanwhile
+    }
+    it->second.owner = owner;
+    it->second.title = title;
+    MoveLocked(it->second, ChargeKind::kReserved, "");
+    grant.charges.push_back(id);
+    ++grant.reused;
+    wanted -= it->second.bytes;
+  }
+  // The room is in the books at once: nobody else can be granted it while the memory is being freed.
+  Use& use = use_[static_cast<size_t>(device)];
+  std::vector<std::pair<int64_t, ChargeId>> cached;
+  if (use.granted() + use.cached + wanted > use.budget) {
+    for (const auto& [id, charge] : charges_) {
+      if (charge.device == device && charge.kind == ChargeKind::kCached) cached.emplace_back(charge.moved, id);
+    }
+    std::sort(cached.begin(), cached.end());
+  }
+  for (const auto& [moved, id] : cached) {
+    if (use.granted() + use.cached + wanted <= use.budget) break;
+    use.cached -= charges_[id].bytes;
+    charges_.erase(id);
+    reclaimed->push_back(id);
+  }
+  size_t skip = grant.reused;
+  for (const auto& need : needs) {
+    for (int64_t i = 0; i < need.count; ++i) {
+      if (skip > 0) {
+        --skip;
+        continue;
+      }
+      Charge charge{.device = device, .owner = owner, .title = title, .name = "", .bytes = need.bytes / need.count, .moved = ++moves_};
+      grant.charges.push_back(next_id_);
+      charges_.emplace(next_id_++, std::move(charge));
+      use.reserved += need.bytes / need.count;
+    }
+  }
+  use.peak = std::max(use.peak, use.granted());
+  (void)Failpoint("ledger_granting");
+  std::move(nothing).Cancel();
+  return grant;
+}
+
+absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::string& owner, const std::string& title, const Needs& needs,
+                                                     const std::vector<ChargeId>& reuse, AdmissionReport* report) {
+  Grant grant;
+  std::vector<ChargeId> reclaimed;
+  {
+    MutexLock lock(mutex_);
+    AdmissionReport plan = PlanLocked(device, needs);
+    const absl::Status refused = plan.admitted ? absl::OkStatus() : Refusal(plan);
+    if (plan.admitted) {
+      grant = GrantLocked(device, owner, title, needs, reuse, &reclaimed);
+    } else {
+      ++refusals_[plan.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
+    }
+    if (report != nullptr) *report = std::move(plan);
+    if (!refused.ok()) return refused;
+  }
+  if (!reclaimed.empty() && reclaim_) reclaim_(reclaimed);
+  return grant;
+}
+
+absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const std::string& owner, const std::string& title, const Needs& needs,
+                                                              AdmissionReport* report) {
+  auto grant = ReserveReusing(device, owner, title, needs, {}, report);
+  if (!grant.ok()) return grant.status();
+  return std::move(grant->charges);
+}
+
+absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(const std::string& owner, const std::string& title,
+                                                                              const std::vector<Want>& wants, std::vector<AdmissionReport>* reports) {
+  std::vector<std::vector<ChargeId>> charges;
+  std::vector<ChargeId> reclaimed;
+  std::vector<ChargeHolder> held;  // until all are there
+  {
+    MutexLock lock(mutex_);
+    absl::Status refused = absl::OkStatus();
+    std::vector<AdmissionReport> plans;
+    std::map<int, Needs> together;  // a device that is named twice has to have room for both
+    for (const Want& want : wants) {
+      Needs& all = together[want.device];
+      all.insert(all.end(), want.needs.begin(), want.needs.end());
+    }
+    for (const Want& want : wants) {
+      plans.push_back(PlanLocked(want.device, together[want.device]));
+      if (!plans.back().admitted && refused.ok()) {
+        refused = Refusal(plans.back());
+        ++refusals_[plans.back().retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
+      }
+    }
+    if (refused.ok()) {
+      held.reserve(wants.size());
+      for (const Want& want : wants) held.emplace_back(this, GrantLocked(want.device, owner, title, want.needs, {}, &reclaimed).charges);
+      charges.reserve(wants.size());
+      for (ChargeHolder& one : held) charges.push_back(one.Keep());
+    }
+    if (reports != nullptr) *reports = std::move(plans);
+    if (!refused.ok()) return refused;
+  }
+  if (!reclaimed.empty() && reclaim_) reclaim_(reclaimed);
+  return charges;
+}
+
+void Ledger::MoveLocked(Charge& charge, ChargeKind kind, const std::string& name) {
+  SumOf(charge) -= charge.bytes;
+  charge.kind = kind;
+  charge.name = name;
+  charge.moved = ++moves_;
+  SumOf(charge) += charge.bytes;
+  Use& use = use_[static_cast<size_t>(charge.device)];
+  use.peak = std::max(use.peak, use.granted());
+}
+
+void Ledger::Move(ChargeId id, ChargeKind kind, const std::string& name) {
+  MutexLock lock(mutex_);
+  if (auto it = charges_.find(id); it != charges_.end()) MoveLocked(it->second, kind, name);
+}
+
+void Ledger::Hold(ChargeId id, const std::string& volume) { Move(id, ChargeKind::kHeld, volume); }
+void Ledger::Unhold(ChargeId id) { Move(id, ChargeKind::kReserved, ""); }
+
+bool Ledger::Claim(ChargeId id) {
+  MutexLock lock(mutex_);
+  auto it = charges_.find(id);
+  if (it == charges_.end() || it->second.kind != ChargeKind::kCached) return false;
+  MoveLocked(it->second, ChargeKind::kReserved, "");
+  return true;
+}
+
+void Ledger::Release(ChargeId id) {
+  MutexLock lock(mutex_);
+  auto it = charges_.find(id);
+  if (it == charges_.end()) return;
+  SumOf(it->second) -= it->second.bytes;
+  charges_.erase(it);
+}
+
+std::map<std::string, int64_t> Ledger::Refusals() const {
+  MutexLock lock(mutex_);
+  return refusals_;
+}
+
+}  // namespace octavo::engine

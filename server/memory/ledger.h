@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "server/model/status_types.h"
+
+namespace octavo::engine {
+
+/// What a charge pays for.
+enum class ChargeKind : uint8_t {
+  kReserved = 0,  // granted to a scan: slots without a volume, ring, workspaces
+  kHeld = 1,      // a volume
+  kBuffer = 2,    // a buffer that a client made
+  kCached = 3,    // a slot of an ended scan, kept for the next one; makes room for whatever else is asked
+  kDetached = 4      // gone for the API, but another process still maps it
+};
+
+/// Who is charged what on which device. Plain bookkeeping: no device calls of its own. Invariant per device, at every moment:
+/// reserved + held + buffers + cached + detached <= budget. Thread-safe.
+class Ledger {
+ public:
+  using ChargeId = int64_t;
+  using Needs = std::vector<AdmissionReport::Item>;
+
+  explicit Ledger(std::vector<int64_t> budgets);
+
+  /// Frees the memory of these cached charges (which have ended already). Called without locks from Reserve, before it answers:
+  /// who was granted the room may allocate. Set it before the first charge is cached.
+  void SetReclaim(std::function<void(const std::vector<ChargeId>&)> reclaim) { reclaim_ = std::move(reclaim); }
+
+  /// What reserving `needs` on `device` would answer now. Changes nothing.
+  AdmissionReport Plan(int device, const Needs& needs) const;
+
+  /// Reserves all of `needs` or nothing. Returns one charge per piece, in the order of needs (item.count pieces of
+  /// item.bytes / item.count each). Cached charges make room, the longest cached first. ResourceExhausted (DEVICE_FULL, or
+  /// EXCEEDS_BUDGET when it can never fit) with wanted, free and budget; `report` (may be null) gets the whole account.
+  absl::StatusOr<std::vector<ChargeId>> Reserve(int device, const std::string& owner, const std::string& title, const Needs& needs,
+                                                AdmissionReport* report);
+  /// The same on several devices at once: all of all or nothing. Charges and reports (may be null) in the order of `wants`. The error
+  /// is that of the first device that lacks room.
+  struct Want {
+    int device = 0;
+    Needs needs;
+  };
+  absl::StatusOr<std::vector<std::vector<ChargeId>>> ReserveAll(const std::string& owner, const std::string& title, const std::vector<Want>& wants,
+                                                                std::vector<AdmissionReport>* reports);
+  /// As Reserve; up to as many of the cached charges `reuse` as the first item has pieces, and of its piece size, are taken over
+  /// instead of new ones: they come first, and their memory is the caller's from now on.
+  struct Grant {
+    std::vector<ChargeId> charges;
+    size_t reused = 0;
+  };
+  absl::StatusOr<Grant> ReserveReusing(int device, const std::string& owner, const std::string& title, const Needs& needs,
+                                       const std::vector<ChargeId>& reuse, AdmissionReport* report);
+
+  /// The charge now counts as held, under the name of the volume in it.
+  void Hold(ChargeId id, const std::string& volume);
+  /// The charge counts as reserved again, under its owner.
+  void Unhold(ChargeId id);
+  /// The charge now counts as `kind`, under `name`. Its bytes stay the same.
+  void Move(ChargeId id, ChargeKind kind, const std::string& name);
+  /// Takes a cached charge out of the cache: it counts as reserved, its memory is the caller's. False if somebody was faster.
+  bool Claim(ChargeId id);
+  /// Its memory must be free by now.
+  void Release(ChargeId id);
+
+  struct Use {
+    int64_t budget = 0, reserved = 0, held = 0, buffers = 0, cached = 0, detached = 0;
+    int64_t peak = 0;  // most that was ever granted at once, without what is cached
+    int64_t granted() const { return reserved + held + buffers + detached; }
+    /// What can be granted: what is cached makes room.
+    int64_t free() const { return budget - granted(); }
+  };
+  Use UseOf(int device) const;
+  int devices() const { return static_cast<int>(budgets_.size()); }
+  /// Who holds the memory of `device`, largest first.
+  std::vector<AdmissionReport::Holder> HoldersOf(int device) const;
+  /// Requests that were refused, by reason, since the start.
+  std::map<std::string, int64_t> Refusals() const;
+
+ private:
+  struct Charge {
+    int device = 0;
+    std::string owner, title;
+    std::string name;  // of what it is for, unless reserved: the volume, the buffer
+    ChargeKind kind = ChargeKind::kReserved;
+    int64_t bytes = 0;
+    int64_t moved = 0;  // counts changes of kind: the smaller, the longer ago
+  };
+  using Charges = std::map<ChargeId, Charge>;
+  int64_t& SumOf(const Charge& charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MoveLocked(Charge& charge, ChargeKind kind, const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Use UseLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<AdmissionReport::Holder> HoldersLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  AdmissionReport PlanLocked(int device, const Needs& needs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Charges for needs that fit; takes cached ones out of the books until the budget holds.
+  Grant GrantLocked(int device, const std::string& owner, const std::string& title, const Needs& needs, const std::vector<ChargeId>& reuse,
+                    std::vector<ChargeId>* reclaimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::vector<int64_t> budgets_;
+  std::function<void(const std::vector<ChargeId>&)> reclaim_;
+  mutable Mutex mutex_;
+  ChargeId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  int64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;
+  Charges charges_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Use> use_ ABSL_GUARDED_BY(mutex_);  // sums over charges_
+  std::map<std::string, int64_t> refusals_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Charges that end with it, however it comes to its end, unless they were handed on.
+class ChargeHolder {
+ public:
+  /// `free` (may be empty; must not throw) is called before a charge ends: its memory must be free by then.
+  explicit ChargeHolder(Ledger* ledger, std::function<void(Ledger::ChargeId)> free = nullptr) : ledger_(ledger), free_(std::move(free)) {}
+  ChargeHolder(Ledger* ledger, std::vector<Ledger::ChargeId> ids) : ledger_(ledger), ids_(std::move(ids)) {}
+  ChargeHolder(ChargeHolder&& other) noexcept : ledger_(other.ledger_), free_(std::move(other.free_)), ids_(std::exchange(other.ids_, {})) {}
+  ChargeHolder& operator=(ChargeHolder&&) = delete;
+  ~ChargeHolder() { Release(ids_); }
+  void Add(const std::vector<Ledger::ChargeId>& ids) {
+    try {
+      ids_.insert(ids_.end(), ids.begin(), ids.end());
+    } catch (...) {
+      Release(ids);
+      throw;
+    }
+  }
+  const std::vector<Ledger::ChargeId>& ids() const { return ids_; }
+  /// They are somebody else's from now on.
+  std::vector<Ledger::ChargeId> Keep() { return std::exchange(ids_, {}); }
+
+ private:
+  void Release(const std::vector<Ledger::ChargeId>& ids) const {
+    for (const Ledger::ChargeId id : ids) {
+      if (free_) free_(id);
+      ledger_->Release(id);
+    }
+  }
+  Ledger* ledger_;
+  std::function<void(Ledger::ChargeId)> free_;
+  std::vector<Ledger::ChargeId> ids_;
+};
+
+}  // namespace octavo::engine

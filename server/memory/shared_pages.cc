@@ -1,0 +1,42 @@
+#include "server/memory/shared_pages.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace octavo::engine {
+
+absl::StatusOr<SharedPages> SharedPages::Create(const char* name, int64_t bytes) {
+  SharedPages memory;
+  const auto failed = [bytes](const char* call, int error) {
+    return absl::ResourceExhaustedError(absl::StrCat("no shared memory of ", bytes, " bytes (", call, ": ", std::strerror(error), ")"));
+  };
+  memory.fd_ = UniqueFd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.fd_) return failed("memfd_create", errno);
+  if (::ftruncate(memory.fd(), bytes) != 0) return failed("ftruncate", errno);
+  if (const int error = ::posix_fallocate(memory.fd(), 0, bytes); error != 0) return failed("fallocate", error);
+  if (::fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS", errno);
+  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.fd(), 0);
+  if (data == MAP_FAILED) return failed("mmap", errno);
+  memory.data_ = static_cast<char*>(data);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+SharedPages& SharedPages::operator=(SharedPages&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+SharedPages::~SharedPages() {
+  if (data_ != nullptr) (void)::munmap(data_, static_cast<size_t>(bytes_));
+}
+
+}  // namespace octavo::engine

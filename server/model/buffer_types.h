@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gpu/array/array_ops.h"
+#include "gpu/base/clock.h"
+
+// What the engine is asked of buffers and tells of them. Fields as in octavo.v1.
+namespace octavo::engine {
+
+enum class BufferState : uint8_t { kReady = 1, kWriting = 2, kPartial = 3, kLost = 4, kUninitialized = 5 };
+const char* Name(BufferState state);  // "READY"
+
+/// Who calls.
+struct Caller {
+  std::string client;  // what it calls itself; empty = anonymous
+  std::string key;     // opens its private buffers
+};
+
+struct BufferSpec {
+  Scalar scalar{};
+  uint64_t lanes = 0;  // 0 = 1
+  std::vector<uint64_t> shape;
+  std::vector<uint32_t> devices;  // empty = all
+  bool uninitialized = false;
+  std::map<std::string, std::string> labels;
+  double ttl_seconds = 0;
+  bool is_private = false;
+  std::string request_id, request_digest;
+};
+
+struct ReplicaStatus {
+  uint32_t index = 0;
+  int device = 0;
+  std::string device_uuid;
+  uint64_t version = 0;
+  int64_t bytes = 0;
+  BufferState state = BufferState::kUninitialized;
+};
+
+struct BufferStatus {
+  std::string name;
+  ArrayType type;
+  std::vector<ReplicaStatus> replicas;
+  bool coherent = false;
+  BufferState state = BufferState::kUninitialized;
+  std::string origin, owner;
+  bool is_private = false;
+  std::map<std::string, std::string> labels;
+  TimePoint created;
+  double expires_seconds = 0;
+  int64_t shared_leases = 0, exclusive_leases = 0, charged_bytes = 0;
+  std::string etag;
+  uint64_t sequence = 0;
+};
+
+struct BufferWriteSpec {
+  std::string name;
+  bool all = true;
+  uint32_t replica = 0;
+  uint64_t byte_offset = 0, total_bytes = 0;
+  bool has_type = false;
+  Scalar scalar{};
+  uint64_t lanes = 0;
+  std::vector<uint64_t> shape;  // empty = unchecked
+  bool has_crc = false;
+  uint32_t crc32c = 0;
+  std::string lease_token;
+  uint64_t lease_fence = 0, if_version = 0;
+};
+
+/// All fields as in octavo.v1.ExportRequest.
+struct ExportSpec {
+  std::string name;
+  uint32_t replica = 0;
+  std::string lease_token;
+  uint64_t lease_fence = 0;
+};
+
+struct BufferReadSpec {
+  enum class Which : uint8_t { kAny, kReplica, kStacked };
+  std::string name;
+  Which which = Which::kAny;
+  uint32_t replica = 0;
+  std::vector<uint64_t> start, count;
+  uint64_t if_version = 0;
+  bool allow_uninitialized = false, allow_incoherent = false;
+  std::string lease_token;
+  uint64_t lease_fence = 0;
+};
+
+struct BufferApplySpec {
+  std::string input;
+  std::vector<Op> operations;
+  std::vector<std::string> others;  // of CombineOp, by its index
+  std::string output;               // empty = a new one
+  std::map<std::string, std::string> labels;
+  double ttl_seconds = 0;
+  std::string request_id, request_digest;
+  std::string input_lease_token, output_lease_token;
+};
+
+enum class BufferEventKind : uint8_t { kExists = 1, kCreated = 2, kChanged = 3, kExpiring = 4, kGone = 5 };
+
+}  // namespace octavo::engine

@@ -1,0 +1,9 @@
+#include "server/model/checksum.h"
+
+#include "server/storage/io/crc32c.h"
+
+namespace octavo::engine {
+
+uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc) { return storage::Crc32c(data, bytes, crc); }
+
+}  // namespace octavo::engine

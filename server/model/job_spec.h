@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/model/scan_spec.h"
+#include "server/model/tomography_spec.h"
+
+// What a client asks of a job, in plain types: the engine's twin of octavo.v1.JobSpec. 0 and empty mean "choose".
+namespace octavo::engine {
+
+/// All fields as in octavo.v1.ReprocessJob.
+struct ReprocessSpec {
+  std::string volume;
+  Processing processing;
+};
+
+/// All fields as in octavo.v1.DispersionAutofocusJob.
+struct DispersionAutofocusSpec {
+  std::string volume;
+  Processing processing;
+  bool processing_given = true;  // else that of the scan
+  double a2_begin = 0, a2_end = 0, a3_begin = 0, a3_end = 0;
+  bool only_a2 = false;
+  int64_t ascans = 0, first_bin = 0, bins = 0;
+  bool reprocess = false;
+};
+
+/// All fields as in octavo.v1.KCalibrationJob.
+struct KCalibrationSpec {
+  std::string volume;
+  int64_t first_record = 0, records = 0;
+  Processing processing;
+  bool processing_given = true;  // else that of the scan
+  int64_t least_bin = 0, polynomial_degree = 0;
+  double edge = 0;
+};
+
+/// All fields as in octavo.v1.DispersionEstimate.
+struct DispersionEstimate {
+  double a2 = 0, a3 = 0, sharpness = 0, sharpness_before = 0;
+  int64_t evaluations = 0;
+};
+
+/// All fields as in octavo.v1.KLinearisationEstimate.
+struct KLinearisationEstimate {
+  std::vector<double> index, polynomial;
+  double residual_rms_rad = 0, peak_bin = 0, nonlinearity_samples = 0;
+};
+
+struct JobSpec {
+  std::string request_id;
+  std::string request_digest;  // of the request body: tells a retry from another request with the same id
+  std::string title;
+  std::map<std::string, std::string> labels;
+  int priority = 0;
+  std::string device;  // "", "auto", "devices/<n>"
+  std::string group;
+  std::string session;  // sessions/<id> of the client; empty = none
+  Orphan orphan = Orphan::kDefault;
+  double ttl_seconds = 0;
+  std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec, TomographySpec> work;
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,79 @@
+#include "server/model/status_types.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+#include "server/model/stats.h"
+
+namespace octavo::engine {
+
+const char* Name(ScanState state) {
+  switch (state) {
+    case ScanState::kQueued: return "QUEUED";
+    case ScanState::kRunning: return "RUNNING";
+    case ScanState::kDraining: return "DRAINING";
+    case ScanState::kDone: return "DONE";
+    case ScanState::kFailed: return "FAILED";
+    case ScanState::kCancelled: return "CANCELLED";
+  }
+  return "?";
+}
+
+std::string WaitsFor(const ScanStatus& scan) {
+  if (scan.state == ScanState::kQueued && scan.queue_position > 0) {
+    return absl::StrCat("its turn: ", scan.queue_position == 1 ? "the scan that runs is" : absl::StrCat(scan.queue_position, " scans are"),
+                        " before it in the queue ", scan.spec.queue.name);
+  }
+  if (scan.state != ScanState::kRunning || scan.records_per_second > 0) return "";
+  const bool silent = scan.source.connected;
+  if (std::holds_alternative<PushSource>(scan.spec.source)) {
+    return silent ? "records from the client that is connected" : "a client that pushes its records (SourceService.Push)";
+  }
+  if (std::holds_alternative<RingSource>(scan.spec.source)) {
+    return silent ? "records from the producer that is attached" : "a producer of its ring (SourceService.OpenRing)";
+  }
+  if (const auto* camera = std::get_if<CameraSource>(&scan.spec.source)) {
+    return camera->trigger_source.empty() ? "frames of its camera" : absl::StrCat("triggers of its camera (", camera->trigger_source, ")");
+  }
+  return "";
+}
+
+const char* Name(VolumeState state) {
+  switch (state) {
+    case VolumeState::kAcquiring: return "ACQUIRING";
+    case VolumeState::kHeld: return "HELD";
+    case VolumeState::kCommitting: return "COMMITTING";
+    case VolumeState::kCommitted: return "COMMITTED";
+    case VolumeState::kDiscarded: return "DISCARDED";
+    case VolumeState::kFailed: return "FAILED";
+  }
+  return "?";
+}
+
+const char* Name(Tier tier) {
+  switch (tier) {
+    case Tier::kDevice: return "DEVICE";
+    case Tier::kHost: return "HOST";
+    case Tier::kDisk: return "DISK";
+  }
+  return "?";
+}
+
+void Histogram::Add(double seconds) {
+  const auto bucket = std::lower_bound(kSecondsBounds.begin(), kSecondsBounds.end(), seconds) - kSecondsBounds.begin();
+  ++counts[static_cast<size_t>(bucket)];
+  ++count;
+  // In steps of 2^-24 s such sums are exact (for 17 years), so that they are the same in whatever order they are added up: a scan whose share
+  // moves from one sum to another must not make the whole fall by a rounding error, which a scraper takes for a restart.
+  sum += std::ldexp(std::round(std::ldexp(seconds, 24)), -24);
+}
+
+void Histogram::Merge(const Histogram& other) {
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  count += other.count;
+  sum += other.sum;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,218 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/base/clock.h"
+#include "gpu/device/dtype.h"
+#include "server/model/scan_spec.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/storage/formats/volume_meta.h"
+
+// What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
+namespace octavo::engine {
+
+struct ResolvedScan;  // resolve_scan.h
+struct RawRecords;    // raw_records.h
+
+enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
+enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
+
+/// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
+enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
+const char* Name(Tier tier);  // "DISK"
+inline Tier TierOf(OnFull on_full) { return on_full == OnFull::kSpillHost ? Tier::kHost : Tier::kDisk; }
+
+const char* Name(ScanState state);    // "RUNNING"
+const char* Name(VolumeState state);  // "HELD"
+inline bool IsFinal(ScanState s) { return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled; }
+
+enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
+  kNone = 0,
+  kState = 1,
+  kStarted = 2,
+  kVolumeStarted = 3,
+  kVolumeDone = 4,
+  kVolumeState = 5,
+  kInterrupted = 6,
+  kFinished = 7,
+  kProcessing = 8,
+  kGap = 9,
+  kMarker = 10,
+  kSource = 11,
+  kExpiring = 80
+};
+
+/// All fields as in octavo.v1.ScanEvent.
+struct ScanEvent {
+  EventKind kind = EventKind::kNone;
+  uint64_t number = 0;
+  std::string text;
+  int64_t volume_index = -1, record = -1, count = 0;
+  std::string marker;
+  TimePoint time;
+};
+
+/// All fields as in octavo.v1.SourceStatus.
+struct SourceCounts {
+  int64_t records = 0, gaps = 0, lost_records = 0, duplicate_records = 0, out_of_range_records = 0, connections = 0;
+  int64_t late_records = 0;  // of duplicate_records
+  bool connected = false;
+  int64_t frames = 0, frames_lost = 0, frames_broken = 0;
+  int64_t overruns = 0, overrun_records = 0, broken_blocks = 0;
+  int64_t ignored_markers = 0;
+  bool ring = false;  // of a producer's ring
+};
+
+/// All fields as in octavo.v1.Scan.
+struct ScanStatus {
+  std::string name;
+  ScanSpec spec;  // resolved
+  ScanState state = ScanState::kQueued;
+  std::string reason, reason_code;
+  TimePoint created, started, ended;
+  int64_t records = 0;
+  int64_t volumes_done = 0, volumes_held = 0, volumes_dropped = 0, volumes_overwritten = 0;
+  int64_t volumes_committed = 0, volumes_discarded = 0, commit_failures = 0;
+  int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0, non_finite_records = 0;
+  std::string device;
+  std::vector<std::string> spread_devices;  // home first; empty: `device` alone
+  double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;
+  int64_t current_volume = -1;
+  double current_fraction = 0;
+  std::vector<std::string> volumes;
+  std::string plan;
+  int64_t queue_position = 0;
+  std::vector<ScanEvent> events;  // the last 64, oldest first
+  uint64_t event_count = 0;
+  SourceCounts source;
+  int64_t volumes_spilled = 0, volumes_expired = 0, spill_failures = 0;
+  std::vector<std::string> warnings;
+  int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
+};
+
+/// What a scan waits for while nothing comes of it (for two seconds), for people: "a client that pushes its records"; empty = nothing.
+std::string WaitsFor(const ScanStatus& scan);
+
+/// All fields as in octavo.v1.Volume.
+struct VolumeStatus {
+  std::string name, scan, title;
+  int64_t index = 0;
+  VolumeState state = VolumeState::kAcquiring;
+  std::string reason;
+  int64_t shape[3] = {0, 0, 0};
+  DType dtype = DType::kU8;
+  double spacing_um[3] = {1, 1, 1};
+  bool spacing_assumed[3] = {};           // per axis: nobody told it, spacing_um is in voxels as they came
+  std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
+  bool has_levels = false;
+  float level_lo = 0, level_hi = 0;
+  ValueKind value = ValueKind::kDb;
+  int64_t clipped_below = 0, clipped_above = 0;
+  TimePoint acquired_begin, acquired_end;
+  bool complete = false;
+  int64_t missing_ascans = 0;
+  std::vector<std::pair<int64_t, int64_t>> missing;               // first 32 ranges: first, count
+  int64_t missing_frames = 0, expected_frames = 0;                // of pushed projections
+  std::vector<std::pair<int64_t, int64_t>> missing_frame_ranges;  // first 32: first, count
+  std::string device;
+  std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
+  int64_t stripe_bscans = 0;                // > 0: striped over spread_devices, so many neighbouring B-scans on each in turn (stripe_layout.h)
+  int64_t bytes = 0;
+  std::string digest;
+  std::map<std::string, std::string> labels;
+  bool has_commit = false;
+  storage::CommitOutcome commit;
+  std::string last_error;
+  double held_seconds = 0;
+  bool kept = false;
+  /// All missing ranges; null: those of `missing` are all.
+  std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
+  std::string derived_from;                    // name of the volume it was made of; empty: acquired
+  std::vector<std::string> operations;         // what was done to that, in words
+  std::string chain;                           // of ScanSpec.chains, if that made it
+  std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
+  double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
+  std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
+  Tier tier = Tier::kDevice;
+  std::string moving;      // "SPILLING", "RESTORING"
+  double ttl_seconds = 0;  // discarded so long after its seal; 0 = never
+  double ttl_warning_seconds = 0;
+  double expires_seconds = 0;  // until then; 0 = never
+  std::string session;         // of the scan's client
+  bool orphaned = false;       // that session has expired, and the orphan policy was applied
+  bool recovered = false;      // found in the spill directory at start
+  bool marked = false;         // HoldVolume
+  int64_t shared_leases = 0;
+  /// Of a recovered volume, whose scan is not known any more, and what is derived of it: what its files are to say. Else null.
+  std::shared_ptr<const storage::VolumeMeta> recovered_meta;
+  std::shared_ptr<const Pattern> recovered_pattern;  // the same: how its A-scans lie; null: none are known
+  std::shared_ptr<const RawRecords> raw;             // raw spectra: how they came; null for all other volumes, and while being acquired
+  bool is_raw = false;                               // raw spectra (Retention.hold_raw)
+  Orphan job_orphan = Orphan::kDefault;              // JobSpec.orphan
+  std::string job, job_kind, job_parameters;         // the job that made it, what it was asked for as JSON; empty: none
+  std::vector<std::string> job_warnings;             // that it ended with
+};
+
+/// All fields as in octavo.v1.AdmissionReport.
+struct AdmissionReport {
+  struct Item {
+    std::string what;
+    int64_t bytes = 0;
+    int64_t count = 1;
+  };
+  struct Holder {
+    std::string name, what;
+    int64_t bytes = 0;
+    std::string title;
+  };
+  bool admitted = false;
+  std::string device;
+  int64_t wanted_bytes = 0, free_bytes = 0, budget_bytes = 0;
+  std::vector<Item> needs;
+  std::vector<Holder> holders;
+  std::string advice;
+  bool retryable = true;
+  int64_t volume_bytes = 0, run_bytes = 0;
+  double seconds_to_memory_full = 0, volumes_per_second = 0;
+  int64_t disk_free_bytes = 0;
+  double seconds_to_disk_full = 0;
+  int64_t pinned_bytes = 0;
+  int64_t spill_free_bytes = 0;
+  double seconds_to_spill_full = 0;
+};
+
+/// All fields as in octavo.v1.DeviceStatus.
+struct DeviceStatus {
+  std::string name, backend, model, uuid;
+  bool healthy = true;
+  std::string reason;
+  int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0, detached_bytes = 0, free_bytes = 0;
+  int running_scans = 0, running_jobs = 0;
+  int64_t buffer_bytes = 0, peak_bytes = 0;
+};
+
+/// All fields as in octavo.v1.Memory.TierUse.
+struct TierUse {
+  Tier tier = Tier::kHost;
+  int64_t quota_bytes = 0, used_bytes = 0, volumes = 0;
+  std::string path;
+  int64_t disk_free_bytes = 0, spilled_bytes = 0, restored_bytes = 0, failures = 0;
+};
+
+/// All fields as in octavo.v1.Memory.
+struct MemoryStatus {
+  struct Holder {
+    AdmissionReport::Holder what;
+    std::string device, session;
+  };
+  std::vector<DeviceStatus> devices;
+  std::vector<Holder> holders;
+  std::vector<TierUse> tiers;
+};
+
+}  // namespace octavo::engine

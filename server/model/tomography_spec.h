@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gpu/device/dtype.h"
+#include "gpu/tomography/center.h"
+#include "gpu/tomography/preprocess.h"
+#include "gpu/tomography/reconstruct.h"
+#include "server/source/push_projections.h"
+#include "server/storage/projections/projection_input.h"
+
+// What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
+namespace octavo::engine {
+
+/// All fields as in octavo.v1.ProjectionFile.
+struct ProjectionFileSpec {
+  std::string path;
+  storage::ProjectionOptions options;  // angle_values: those of the job
+};
+
+/// All fields as in octavo.v1.ProjectionArrays.
+struct ProjectionArraysSpec {
+  std::string projections, flats, darks;
+  bool sinogram_order = false;
+};
+
+/// [begin, end), every `step`-th; end 0 = to the end, step 0 = 1.
+struct IndexRange {
+  int64_t begin = 0, end = 0, step = 0;
+  int64_t count() const { return end <= begin ? 0 : (end - begin + step - 1) / step; }  // of a resolved one
+};
+
+/// All fields as in octavo.v1.RotationCenter.
+struct RotationCenterSpec {
+  std::vector<double> pixels;
+  bool find = false, automatic = false, fail_on_doubt = false;
+  CenterConfig search;  // angles, slices, detectors and range are the job's to fill in
+  std::optional<int64_t> row;
+  double search_begin = 0, search_end = 0;
+};
+
+/// All fields as in octavo.v1.TomographyPreparation; what is the job's to fill in: types, counts, crop, times.
+struct PreparationSpec {
+  PrepareConfig config;
+  bool ignore_fields = false, flats_in_time = false;
+};
+
+/// All fields as in octavo.v1.TryCenters.
+struct TryCentersSpec {
+  double begin = 0, end = 0, step = 0;
+  std::optional<int64_t> row;
+  int64_t count() const;  // of axes
+};
+
+enum class ResultPlace : uint8_t { kChoose = 0, kDevice = 1, kDisk = 2 };  // as octavo.v1.ResultPlace
+
+/// All fields as in octavo.v1.TomographyJob.
+struct TomographySpec {
+  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec> input;
+  std::vector<double> angles_rad;
+  IndexRange projections, rows, columns;
+  PreparationSpec preparation;
+  RotationCenterSpec center;
+  TomographyConfig reconstruction;  // angles, detectors, slices and centres are the job's to fill in
+  std::optional<TryCentersSpec> try_centers;
+  std::string initial_volume;
+  int64_t slices_per_batch = 0;
+  ResultPlace place = ResultPlace::kChoose;
+  double pixel_size_um = 0;
+  std::string encoded, json;  // as it came: to give back, and for the files of what is made
+};
+
+/// All fields as in octavo.v1.TomographyReport.
+struct TomographyReport {
+  std::vector<double> centers;
+  std::string center_method;
+  int64_t batches = 0, slices_per_batch = 0, iterations = 0;
+  std::string stop;
+  double residual_norm = 0, relative_residual = 0;
+  std::vector<double> tried_centers, scores;
+  bool center_at_edge = false;
+  double center_check = std::numeric_limits<double>::quiet_NaN(), center_uncertainty = center_check;
+  std::string center_check_method;
+  double overlap = 0;
+  int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
+};
+
+}  // namespace octavo::engine

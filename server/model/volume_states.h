@@ -1,0 +1,11 @@
+#pragma once
+
+#include "server/model/status_types.h"
+
+namespace octavo::engine {
+
+/// Its data are all there and can be used.
+inline bool IsComplete(VolumeState s) { return s == VolumeState::kHeld || s == VolumeState::kCommitting; }
+inline bool InMemory(VolumeState s) { return s == VolumeState::kAcquiring || IsComplete(s); }
+
+}  // namespace octavo::engine

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "server/model/frame.h"
+#include "server/picture/colour_map.h"
+
+namespace octavo::rpc {
+
+/// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame apart. kRaw turns and shrinks only.
+struct ImageOptions {
+  enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
+  enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };
+  static constexpr int64_t kMostPixels = 65500;                           // a side; what JPEG can hold
+  static constexpr float kDarkPercentile = 1, kBrightPercentile = 99.8f;  // of those who ask for no contrast
+
+  Encoding encoding = Encoding::kPng;
+  ColourMap colour_map = ColourMap::kGray;
+  Contrast contrast = Contrast::kDisplay;
+  float lo = 0, hi = 0;  // stored units or percentiles
+  int64_t max_width = kMostPixels, max_height = kMostPixels;
+  bool square_pixels = false, depth_down = false, scale_bar = false;
+  int jpeg_quality = 85;
+  auto operator<=>(const ImageOptions&) const = default;
+};
+
+/// A frame as a file in memory (kRaw: as an array), and what of the frame's header is the picture's own.
+struct Picture {
+  engine::Bytes data;
+  DType dtype = DType::kU8;    // of the values that are shown
+  std::vector<int64_t> shape;  // [rows, columns]
+  std::vector<std::string> axes;
+  std::vector<double> spacing_um;
+  double display_lo = 0, display_hi = 0;  // stored units
+  double scale_bar_um = 0;
+};
+
+/// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no image,
+/// ResourceExhausted above 2^28 values.
+absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptions& options);
+
+/// 8-bit pixels, [row, column, channel]; one channel (grey) or three (red, green, blue).
+struct Pixels {
+  int64_t rows = 0, columns = 0;
+  int channels = 1;
+  std::vector<uint8_t> data;
+};
+
+/// Draws a white bar with a dark rim and its length as a label at the bottom right: the largest of 1, 2, 5, 10, ... um that is
+/// at most a third of the width. Returns the length in um, or 0 where a bar of eight pixels has no room.
+double DrawScaleBar(double um_per_column, Pixels* pixels);
+
+}  // namespace octavo::rpc

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+#include "server/base/worker_pool.h"
+#include "server/memory/ledger.h"
+#include "server/memory/volume_slot.h"
+#include "server/scan/resolve_scan.h"
+
+namespace octavo::engine {
+
+/// Device memory for what the chains of a scan (ScanSpec.chains) make of its volumes, granted and allocated with the scan: of every
+/// chain as many results as the scan has volume slots, and what one chain at a time needs beside them. Results keep their slots when
+/// the scan has ended, until they are discarded or committed. Thread-safe.
+class ChainState {
+ public:
+  /// What it needs on `device`, in the order that Create takes its charges; empty without chains. `slots`: ScanSession::VolumeSlots.
+  static std::vector<AdmissionReport::Item> Needs(const ResolvedScan& scan, Device& device, int64_t slots);
+  /// Allocates. Null without chains. On failure, and until Begin, the charges are the caller's.
+  static absl::StatusOr<std::shared_ptr<ChainState>> Create(const ResolvedScan& scan, Device& device, int64_t slots, Ledger* ledger,
+                                                             std::vector<Ledger::ChargeId> charges);
+  /// From here on the charges end with this and with the results.
+  void Begin();
+  ~ChainState();
+
+  /// A free slot for a result of `chain`; null if all are taken.
+  std::shared_ptr<VolumeSlot> TryTake(const std::string& chain);
+  /// Runs `task` on `workers`, one at a time of this memory, in order.
+  void Post(WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task);
+
+ private:
+  ChainState() = default;
+
+  Ledger* ledger_ = nullptr;
+  bool begun_ = false;
+  std::map<std::string, std::vector<std::unique_ptr<VolumeSlot>>> made_;  // until Begin
+  std::map<std::string, std::shared_ptr<SlotPool>> pools_;
+  Ledger::ChargeId scratch_ = 0;
+  Mutex mutex_;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,55 @@
+#include "server/publish/plane_frame.h"
+
+#include <algorithm>
+
+#include "gpu/array/project.h"
+#include "server/scan/resolve_scan.h"
+
+namespace octavo::engine {
+
+int PositionOf(const VolumeStatus& volume, FrameAxis axis) {
+  return static_cast<int>(std::find(volume.axes, volume.axes + 2, Name(axis)) - volume.axes);
+}
+
+std::optional<Frame> PlaneFrame(const std::string& name, const VolumeStatus& volume, const TopicKey& key) {
+  const int gone = PositionOf(volume, key.axis);
+  const bool plane = key.product == Product::kBscan;
+  Frame frame;
+  if (plane) {
+    frame.plane_index = key.plane_index < 0 ? volume.shape[gone] / 2 : key.plane_index;
+    if (frame.plane_index >= volume.shape[gone]) return std::nullopt;
+  }
+  frame.scan = name;
+  frame.volume = volume.name;
+  frame.volume_index = volume.index;
+  frame.product = key.product;
+  frame.axis = key.axis;
+  frame.acquired = volume.acquired_end;
+  frame.dtype = plane ? volume.dtype : ProjectionOf(volume.dtype);
+  const bool own = volume.display_lo < volume.display_hi || volume.origin == nullptr;
+  frame.display_lo = own ? volume.display_lo : volume.origin->display_lo;
+  frame.display_hi = own ? volume.display_hi : volume.origin->display_hi;
+  for (int d = 0; d < 3; ++d) {
+    if (d == gone) continue;
+    frame.shape.push_back(volume.shape[d]);
+    frame.axes.push_back(volume.axes[d]);
+    frame.spacing_um.push_back(volume.spacing_um[d]);
+  }
+  return frame;
+}
+
+Box3 PlaneBox(const VolumeStatus& volume, const Frame& frame) {
+  Box3 box{.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}};
+  const int gone = PositionOf(volume, frame.axis);
+  box.start[gone] = frame.plane_index;
+  box.count[gone] = 1;
+  return box;
+}
+
+int64_t BytesOf(const Frame& frame) {
+  int64_t bytes = SizeOf(frame.dtype);
+  for (const int64_t extent : frame.shape) bytes *= extent;
+  return bytes;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "server/model/frame.h"
+#include "server/model/stats.h"
+#include "server/model/subscription.h"
+
+namespace octavo::engine {
+
+/// What a topic shows; with a scan it names a topic.
+struct TopicKey {
+  Product product = Product::kMip;
+  FrameAxis axis = FrameAxis::kZ;
+  int64_t plane_index = -1;  // kBscan only; -1 = middle
+  auto operator<=>(const TopicKey&) const = default;
+};
+
+const char* Name(Product product);    // "mip"
+const char* Name(Delivery delivery);  // "latest"
+
+/// Topics and their subscribers: hands each frame to every queue that wants it, without waiting for any. Thread-safe.
+/// Lock order: publisher before subscription; notify callbacks run without locks.
+class Publisher {
+ public:
+  /// Past images take at most `remembered_bytes` of page-locked memory; the oldest go first, but for the last one of each topic of a
+  /// running scan.
+  explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20) : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
+  ~Publisher();
+
+  /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held volume: calls back once from another thread,
+  /// with NotFound or FailedPrecondition if the volume is gone.
+  using Loader = std::function<void(FramePtr header, std::function<void(absl::StatusOr<FramePtr>)> done)>;
+  void SetLoader(Loader loader) { loader_ = std::move(loader); }
+  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called without locks.
+  using Held = std::function<std::vector<VolumeStatus>(const std::string& scan)>;
+  void SetHeld(Held held) { held_ = std::move(held); }
+
+  /// What a scan or job publishes.
+  struct Show {
+    std::array<int64_t, 3> extents{};      // along y, x, z: bounds of plane indices
+    FrameAxis bscan_axis = FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+    bool has_aip = false, has_angiogram = false;
+    bool striped = false;  // volumes lie on several devices, so only what lies on one of them is published
+  };
+  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const Show& show);
+  /// The last event will come, and nothing else: whoever subscribes from here on finds an ended scan.
+  void ScanEnding(const std::string& scan);
+  /// No frames will come any more; its subscriptions end when their queues are empty.
+  void ScanEnded(const std::string& scan);
+
+  /// Topics of `scan` that somebody subscribes to now.
+  struct Wanted {
+    TopicKey key;
+    bool previews = false;
+  };
+  std::vector<Wanted> WantedOf(const std::string& scan);
+
+  /// Publishes `frame` under the topic's next sequence number.
+  void Publish(const TopicKey& key, Frame frame);
+  /// A frame of the topic was not made: it takes a sequence number and counts as dropped.
+  enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
+  void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
+
+  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the newest). FailedPrecondition (NOTHING_KEPT) if frames
+  /// are asked for and there are none.
+  absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
+  /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
+  void Tick();
+  void AddTo(Stats* stats);
+  /// A stream was ended by its server, with what it was subscribed to.
+  void CountCut(const std::string& reason);
+
+ private:
+  class SubscriptionImpl;
+  struct Counters {  // shared with subscriptions, which may outlive the publisher
+    Mutex mutex;
+    std::map<std::string, int64_t> published ABSL_GUARDED_BY(mutex), sent ABSL_GUARDED_BY(mutex), cut ABSL_GUARDED_BY(mutex);
+    std::map<std::pair<std::string, std::string>, int64_t> dropped ABSL_GUARDED_BY(mutex);
+    std::map<std::string, Histogram> latency ABSL_GUARDED_BY(mutex);
+  };
+  struct Scan;
+  struct Topic;
+  // Images that are remembered, oldest first: whose oldest one it is.
+  using Order = std::list<std::pair<Scan*, Topic*>>;
+  struct Topic {
+    uint64_t next_sequence = 0;
+    std::deque<FramePtr> recent;        // for resume and for a first picture; volume frames without payload
+    std::deque<Order::iterator> order;  // of each image in `recent`
+    int64_t recent_bytes = 0;
+  };
+  struct Scan {
+    std::map<std::string, std::string> labels;
+    Show show;
+    bool ended = false;
+    int64_t ended_ns = 0;
+    std::map<TopicKey, Topic> topics;
+  };
+  static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
+  static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec, const Scan& scan);
+  std::vector<FramePtr> BscansOfEnded(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic, const std::vector<VolumeStatus>& held) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remember(Scan& scan, Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Subscriptions that want `key` of `scan` now; drops those that are gone.
+  std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Clock* const clock_;
+  Loader loader_;
+  Held held_;
+  const int64_t most_remembered_bytes_;
+  Mutex mutex_;
+  std::map<std::string, Scan> scans_ ABSL_GUARDED_BY(mutex_);
+  Order order_ ABSL_GUARDED_BY(mutex_);
+  int64_t remembered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<SubscriptionImpl>> subscriptions_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,277 @@
+#include "server/publish/publisher_subscription.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+bool NeedsLoad(const Frame& frame) {
+  return (frame.product == Product::kVolume || frame.product == Product::kBscan) && frame.payload.data == nullptr;
+}
+
+}  // namespace
+
+FramePtr WithoutPayload(const Frame& frame) {
+  auto header = std::make_shared<Frame>(frame);
+  header->payload.owner = nullptr;
+  header->payload.data = nullptr;
+  return header;
+}
+
+bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& frame) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
+  if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
+  if (!replay_.empty()) return PushBehindReplay(frame);
+  switch (spec_.delivery) {
+    case Delivery::kLatest: {
+      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
+      if (same == queue_.end()) {
+        queue_.push_back(frame);
+      } else {
+        *same = frame;
+        CountDrop(frame->product);
+      }
+      return true;
+    }
+    case Delivery::kDropOldest:
+      if (TooEarly(topic)) {
+        CountDrop(frame->product);
+        return false;
+      }
+      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+        CountDrop(queue_.front()->product);
+        queue_.pop_front();
+      }
+      break;
+    case Delivery::kLossless:
+      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+        Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
+        return true;
+      }
+      break;
+  }
+  topic.last_accepted_ns = clock_->Now().monotonic_ns;
+  queue_.push_back(frame);
+  return true;
+}
+
+bool Publisher::SubscriptionImpl::PushBehindReplay(const FramePtr& frame) {
+  if (replay_.size() >= most_replayed_) {
+    if (spec_.delivery == Delivery::kLossless) {
+      Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames behind what is replayed is full"));
+      return true;
+    }
+    const auto oldest = replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be being loaded
+    CountDrop((*oldest)->product);
+    replay_.erase(oldest);
+  }
+  replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
+  return false;
+}
+
+bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  (void)TopicOf(scan, key, sequence);
+  CountDrop(key.product);
+  if (spec_.delivery != Delivery::kLossless) return false;
+  Frame lost;
+  lost.product = key.product;
+  Cut(lost, sequence,
+      loss == Loss::kYielded ? "the server could not make the frame without losing records" : "the server had no memory for the frame");
+  return true;
+}
+
+void Publisher::SubscriptionImpl::Replay(std::vector<FramePtr> frames) {
+  {
+    MutexLock lock(mutex_);
+    replay_.assign(frames.begin(), frames.end());
+    most_replayed_ = replay_.size() + static_cast<size_t>(spec_.queue_length);
+  }
+  StartLoad();
+}
+
+void Publisher::SubscriptionImpl::ForgetScans(const std::function<bool(const std::string&)>& known) {
+  MutexLock lock(mutex_);
+  std::erase_if(topics_, [&](const auto& topic) {
+    const std::string& scan = topic.first.first;
+    const auto of_it = [&](const FramePtr& frame) { return frame->scan == scan; };
+    return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) && std::none_of(replay_.begin(), replay_.end(), of_it);
+  });
+}
+
+void Publisher::SubscriptionImpl::End() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+  }
+}
+
+bool Publisher::SubscriptionImpl::Take(Delivered* out) {
+  bool load = false;
+  {
+    MutexLock lock(mutex_);
+    FramePtr frame;
+    bool of_held = false;  // made of a held volume: it has a number behind those of its topic, wherever its volume stands
+    if (!replay_.empty()) {
+      if (!NeedsLoad(*replay_.front())) {
+        frame = replay_.front();
+      } else if (loaded_ != nullptr) {
+        frame = std::exchange(loaded_, nullptr);
+        of_held = frame->product == Product::kBscan;
+      }
+      if (frame != nullptr) {
+        replay_.pop_front();
+        load = true;
+        if (spec_.delivery == Delivery::kLatest && !spec_.resume && frame->product == Product::kBscan) DropOlder(*frame);
+      }
+    } else {
+      for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+        if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
+        frame = std::move(*it);
+        queue_.erase(it);
+        break;
+      }
+    }
+    if (frame == nullptr) return false;
+    TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
+    out->dropped_before = of_held || frame->sequence < topic.next_sequence ? 0 : frame->sequence - topic.next_sequence;
+    topic.next_sequence = std::max(topic.next_sequence, frame->sequence + 1);
+    if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
+    out->frame = std::move(frame);
+  }
+  {
+    MutexLock lock(counters_->mutex);
+    ++counters_->sent[Name(out->frame->product)];
+  }
+  if (load) StartLoad();
+  return true;
+}
+
+// LATEST: those behind it were to be tried if this one had been gone.
+void Publisher::SubscriptionImpl::DropOlder(const Frame& newest) {
+  std::erase_if(replay_, [&](const FramePtr& frame) { return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index; });
+}
+
+bool Publisher::SubscriptionImpl::Ended(absl::Status* status) {
+  MutexLock lock(mutex_);
+  if (!ended_ || !queue_.empty() || !replay_.empty()) return false;
+  *status = status_;
+  return true;
+}
+
+void Publisher::SubscriptionImpl::Close() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    closed_ = true;
+    queue_.clear();
+    replay_.clear();
+    loaded_ = nullptr;
+  }
+  MutexLock lock(notify_mutex_);
+  notify_ = nullptr;
+}
+
+bool Publisher::SubscriptionImpl::closed() {
+  MutexLock lock(mutex_);
+  return closed_;
+}
+
+bool Publisher::SubscriptionImpl::HeldBack() {
+  MutexLock lock(mutex_);
+  return spec_.max_rate_hz > 0 && !queue_.empty();
+}
+
+void Publisher::SubscriptionImpl::Notify() {
+  MutexLock lock(notify_mutex_);
+  if (notify_) notify_();
+}
+
+Publisher::SubscriptionImpl::TopicState& Publisher::SubscriptionImpl::TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) {
+  if (spec_.resume) first_sequence = spec_.from_sequence;
+  return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence}).first->second;
+}
+
+TopicKey Publisher::SubscriptionImpl::KeyOf(const Frame& frame) const {
+  return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
+}
+
+bool Publisher::SubscriptionImpl::TooEarly(const TopicState& topic) const {
+  return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
+         static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
+}
+
+void Publisher::SubscriptionImpl::CountDrop(Product product) {
+  MutexLock lock(counters_->mutex);
+  ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
+}
+
+void Publisher::SubscriptionImpl::Cut(const Frame& frame, uint64_t resume_from, const std::string& why) {
+  ended_ = true;
+  status_ = WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ", Name(frame.product), " while it is kept")),
+      {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
+  MutexLock lock(counters_->mutex);
+  ++counters_->cut["slow_subscriber"];
+}
+
+void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
+  const FramePtr gone = replay_.front();
+  if (!absl::IsNotFound(why) && !absl::IsFailedPrecondition(why)) {  // the volume is there: memory is short, or a file cannot be read
+    ended_ = true;
+    status_ = WithInfo(absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume, " could not be made: ", why.message())),
+                       {.reason = "NO_FRAME", .field = "", .numbers = {{"retryable", "true"}}});
+    replay_.clear();
+    queue_.clear();
+    return;
+  }
+  if (spec_.resume && gone->product == Product::kVolume) {  // it was asked for by its number
+    ended_ = true;
+    status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (", gone->volume, ") is no longer kept")),
+                       {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
+    replay_.clear();
+    queue_.clear();
+    return;
+  }
+  replay_.pop_front();
+  CountDrop(gone->product);
+  if (ended_ && topics_.empty() && replay_.empty() && queue_.empty()) {
+    status_ = WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(gone->volume, ", of which a ", Name(gone->product), " was to be made, is gone meanwhile")),
+        {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
+  }
+}
+
+void Publisher::SubscriptionImpl::StartLoad() {
+  FramePtr header;
+  {
+    MutexLock lock(mutex_);
+    if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
+    loading_ = true;
+    header = replay_.front();
+  }
+  loader_(header, [self = shared_from_this()](absl::StatusOr<FramePtr> frame) {
+    {
+      MutexLock lock(self->mutex_);
+      self->loading_ = false;
+      if (self->closed_ || self->replay_.empty()) return;
+      if (frame.ok()) {
+        self->loaded_ = *std::move(frame);
+      } else {
+        self->IsMissing(frame.status());
+      }
+    }
+    self->Notify();
+    self->StartLoad();
+  });
+}
+
+}  // namespace octavo::engine

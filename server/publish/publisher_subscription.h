@@ -1,0 +1,89 @@
+#pragma once
+
+// Private to publisher*.cc: the queue behind a Subscription.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "server/publish/publisher.h"
+
+namespace octavo::engine {
+
+/// The same without its payload: what is remembered of volume frames.
+FramePtr WithoutPayload(const Frame& frame);
+
+/// The publisher pushes, one consumer takes. Thread-safe; may outlive the publisher. Push, Lose, Replay and End never call `notify`: who
+/// calls them does, with Notify, without locks.
+class Publisher::SubscriptionImpl final : public Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
+ public:
+  SubscriptionImpl(SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock, std::shared_ptr<Counters> counters)
+      : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)), notify_(std::move(notify)) {}
+
+  const SubscribeSpec& spec() const { return spec_; }
+
+  /// Returns whether the consumer should be notified.
+  bool Push(const TopicKey& key, const FramePtr& frame);
+  /// The frame `sequence` never came to be. Returns whether the consumer should be notified.
+  bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss);
+  /// Frames to deliver before new ones.
+  void Replay(std::vector<FramePtr> frames);
+  /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs waits to be taken.
+  void ForgetScans(const std::function<bool(const std::string& scan)>& known);
+  /// No frame will be pushed any more.
+  void End();
+  bool closed();
+  /// A frame waits for max_rate_hz only.
+  bool HeldBack();
+  void Notify();
+
+  bool Take(Delivered* out) override;
+  bool Ended(absl::Status* status) override;
+  void Close() override;
+
+ private:
+  struct TopicState {
+    uint64_t next_sequence = 0;  // that the consumer would get if nothing were dropped
+    int64_t last_accepted_ns = 0;
+  };
+
+  /// The topic's state, which begins with the first frame this subscription could have had.
+  TopicState& TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TopicKey KeyOf(const Frame& frame) const;
+  bool TooEarly(const TopicState& topic) const;
+  void CountDrop(Product product);
+  /// Puts the frame behind those that are replayed. Returns whether the consumer should be notified.
+  bool PushBehindReplay(const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropOlder(const Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartLoad();
+  /// What was to be loaded next is no more.
+  void IsMissing(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const SubscribeSpec spec_;
+  const Clock* const clock_;
+  const Loader loader_;
+  const std::shared_ptr<Counters> counters_;
+  Mutex mutex_;
+  std::deque<FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
+  size_t most_replayed_ ABSL_GUARDED_BY(mutex_) = 0;     // what was to be replayed, and a queue of new ones
+  FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
+  bool loading_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  Mutex notify_mutex_;  // held while notify runs, so that Close can promise silence
+  std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,262 @@
+#include "server/rpc/convert/bounds.h"
+
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.h"
+
+#include "gpu/base/status.h"
+#include "server/model/scan_spec.h"
+
+namespace octavo::rpc {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Requests are no deeper than this; the depth of one that can hold itself would be the client's choice.
+constexpr int kMostDepth = 16;
+
+// Kinds of texts.
+constexpr int64_t kName = 256;   // scans/..., volumes/..., devices/...
+constexpr int64_t kToken = 128;  // of leases and sessions, request ids, etags, page tokens
+constexpr int64_t kTitle = 256, kPath = 4096, kShortName = 63;
+// Numbers of things.
+constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072, kAngles = 262144;
+
+Bound Text(const char* field, int64_t bytes) { return {.field = field, .count = 0, .bytes = bytes}; }
+Bound Many(const char* field, int64_t count) { return {.field = field, .count = count, .bytes = 0}; }
+
+std::vector<Bound> MakeBounds() {
+  std::vector<Bound> bounds = {
+      // -- scans
+      Text("SubmitScanRequest.session_secret", kToken),
+      Text("PlanScanRequest.session_secret", kToken),
+      Text("GetScanRequest.name", kName),
+      Text("ListScansRequest.page_token", kToken),
+      Text("WatchScanRequest.name", kName),
+      Text("UpdateScanRequest.name", kName),
+      Text("StopScanRequest.name", kName),
+      Text("CancelScanRequest.name", kName),
+      Text("MarkScanRequest.name", kName),
+      Text("MarkScanRequest.marker", kShortName),
+      Text("ScanSpec.request_id", kToken),
+      Text("ScanSpec.title", kTitle),
+      Text("ScanSpec.device", kName),
+      Many("ScanSpec.markers", 16),
+      Many("ScanSpec.chains", 4),
+      Text("Subject.id", kPath),
+      Text("Subject.site", kPath),
+      Text("Subject.note", kPath),
+      Many("Simulated.layers", engine::SimulatedSource::kMostLayers),
+      Text("ReplayFile.path", kPath),
+      Text("Camera.id", kTitle),
+      Text("Camera.pixel_format", kTitle),
+      Text("Camera.trigger_source", kTitle),
+      Many("Freeform.x_mm", kPoints),
+      Many("Freeform.y_mm", kPoints),
+      Many("Processing.window_values", kRecord),
+      Many("Processing.Background.spectrum", kRecord),
+      Many("Processing.KLinearisation.FloatArray.values", kRecord),
+      Many("Processing.KLinearisation.DoubleArray.values", kRecord),
+      Many("Processing.Dispersion.phase", kRecord),
+      Text("CommitOptions.destination", kPath),
+      Many("CommitOptions.chunk", kAxes),
+      Many("CommitOptions.shard", kAxes),
+      Text("Queue.name", kShortName),
+      Text("Marker.name", kShortName),
+      {.field = "Spread.devices", .count = 64, .bytes = kName},
+      Text("VolumeChain.name", kShortName),
+      Many("VolumeChain.operations", 8),
+      // -- sources
+      Text("PushRequest.scan", kName),
+      Many("PushRequest.markers", 64),
+      Text("PushRequest.data", kMostPushedBytes),
+      Text("PushMarker.name", kShortName),
+      Text("OpenRingRequest.scan", kName),
+      Text("PushProjectionsRequest.job", kName),
+      Text("PushProjectionsRequest.data", kMostPushedBytes),
+      // -- volumes
+      Text("GetVolumeRequest.name", kName),
+      Text("ListVolumesRequest.scan", kName),
+      Many("ListVolumesRequest.states", kStates),
+      Text("ListVolumesRequest.page_token", kToken),
+      Text("ReadVolumeRequest.name", kName),
+      Many("ReadVolumeRequest.start", kAxes),
+      Many("ReadVolumeRequest.count", kAxes),
+      Text("HoldVolumeRequest.name", kName),
+      Text("HoldVolumeRequest.lease_token", kToken),
+      Text("CommitVolumeRequest.name", kName),
+      Text("CommitVolumeRequest.lease_token", kToken),
+      Text("CommitVolumeRequest.request_id", kToken),
+      Text("DiscardVolumeRequest.name", kName),
+      Text("DiscardVolumeRequest.lease_token", kToken),
+      Text("DeriveVolumeRequest.name", kName),
+      Many("DeriveVolumeRequest.operations", 8),
+      Text("DeriveVolumeRequest.request_id", kToken),
+      Text("WaitVolumeRequest.name", kName),
+      Text("SpillVolumeRequest.name", kName),
+      Text("SpillVolumeRequest.lease_token", kToken),
+      Text("RestoreVolumeRequest.name", kName),
+      // -- operations
+      Many("ArrayOperation.Crop.start", kAxes),
+      Many("ArrayOperation.Crop.count", kAxes),
+      Text("ArrayOperation.Combine.other", kName),
+      Many("ArrayOperation.Reduce.axes", kAxes),
+      Many("ArrayOperation.Percentile.percentiles", 16),
+      Many("ArrayOperation.Percentile.axes", kAxes),
+      Many("ArrayOperation.Resize.shape", kAxes),
+      Many("ArrayOperation.Flip.axes", kAxes),
+      Many("ArrayOperation.Transpose.axes", kAxes),
+      // -- buffers
+      Many("CreateBufferRequest.shape", kAxes),
+      Text("CreateBufferRequest.request_id", kToken),
+      Many("Placement.devices", 64),
+      Text("WriteBufferRequest.data", 1 << 20),
+      Text("WriteBufferRequest.Header.name", kName),
+      Many("WriteBufferRequest.Header.shape", kAxes),
+      Text("WriteBufferRequest.Header.lease_token", kToken),
+      Text("ReadBufferRequest.name", kName),
+      Many("ReadBufferRequest.start", kAxes),
+      Many("ReadBufferRequest.count", kAxes),
+      Text("ReadBufferRequest.lease_token", kToken),
+      Text("GetBufferRequest.name", kName),
+      Text("ListBuffersRequest.owner", kTitle),
+      Many("ListBuffersRequest.states", kStates),
+      Text("ListBuffersRequest.origin", kName),
+      Text("ListBuffersRequest.page_token", kToken),
+      Text("UpdateBufferRequest.name", kName),
+      Text("UpdateBufferRequest.etag", kToken),
+      Text("DestroyBufferRequest.name", kName),
+      Text("DestroyBufferRequest.etag", kToken),
+      Text("DestroyBufferRequest.lease_token", kToken),
+      Text("SyncReplicasRequest.name", kName),
+      Many("SyncReplicasRequest.targets", 64),
+      Text("SyncReplicasRequest.lease_token", kToken),
+      Text("ApplyOpRequest.input", kName),
+      Many("ApplyOpRequest.operations", 16),
+      Text("ApplyOpRequest.output", kName),
+      Text("ApplyOpRequest.request_id", kToken),
+      Text("ApplyOpRequest.input_lease_token", kToken),
+      Text("ApplyOpRequest.output_lease_token", kToken),
+      Text("WaitBufferRequest.name", kName),
+      Text("ExportRequest.name", kName),
+      Text("ExportRequest.lease_token", kToken),
+      Many("ExportRequest.accept", kStates),
+      Text("RevokeExportRequest.name", kName),
+      Text("ListExportsRequest.of", kName),
+      // -- jobs
+      Text("GetJobRequest.name", kName),
+      Many("ListJobsRequest.states", kStates),
+      Text("ListJobsRequest.page_token", kToken),
+      Text("WatchJobRequest.name", kName),
+      Text("CancelJobRequest.name", kName),
+      Text("JobSpec.request_id", kToken),
+      Text("JobSpec.title", kTitle),
+      Text("JobSpec.device", kName),
+      Text("JobSpec.group", kToken),
+      Text("ReprocessJob.volume", kName),
+      Text("DispersionAutofocusJob.volume", kName),
+      Text("KCalibrationJob.volume", kName),
+      Many("TomographyJob.angles_rad", kAngles),
+      Text("TomographyJob.initial_volume", kName),
+      Text("ProjectionFile.path", kPath),
+      Text("ProjectionFile.projections", kPath),
+      Text("ProjectionFile.flats", kPath),
+      Text("ProjectionFile.darks", kPath),
+      Text("ProjectionFile.angles", kPath),
+      Many("ProjectionFile.flat_positions", kRecord),
+      Many("ProjectionFile.dark_positions", kRecord),
+      Text("ProjectionArrays.projections", kName),
+      Text("ProjectionArrays.flats", kName),
+      Text("ProjectionArrays.darks", kName),
+      Many("TomographyPreparation.rings", 8),
+      Many("RotationCenter.pixels", kRecord),
+      // -- sessions and leases
+      Text("OpenSessionRequest.client", kTitle),
+      Text("KeepAliveRequest.secret", kToken),
+      Text("CloseSessionRequest.secret", kToken),
+      Text("AcquireLeaseRequest.resource", kName),
+      Text("SubmitJobRequest.session_secret", kToken),
+      Text("AcquireLeaseRequest.session_secret", kToken),
+      Text("AcquireLeaseRequest.holder", kTitle),
+      Text("RenewLeaseRequest.token", kToken),
+      Text("ReleaseLeaseRequest.token", kToken),
+      Text("ListLeasesRequest.resource", kName),
+      // -- the rest
+      Text("SubscribeRequest.scan", kName),
+      Many("SubscribeRequest.products", kStates),
+      Text("MeasureRequest.device", kName),
+  };
+  // Labels are the same everywhere.
+  for (const char* message :
+       {"ScanSpec", "JobSpec", "CreateBufferRequest", "ListBuffersRequest", "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
+    bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
+    bounds.push_back({.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});
+    bounds.push_back({.field = absl::StrCat(message, ".LabelsEntry.value"), .count = 0, .bytes = kTitle});
+  }
+  return bounds;
+}
+
+// What holds for a field that the table forgets (a test fails then, too).
+const Bound& BoundOf(const FieldDescriptor* field) {
+  static const auto& by_name = *[] {
+    auto* map = new std::unordered_map<std::string, Bound>;
+    for (const Bound& bound : Bounds()) map->emplace(bound.field, bound);
+    return map;
+  }();
+  static const Bound& strict = *new Bound{.field = "", .count = 16, .bytes = kShortName};
+  const auto it = by_name.find(std::string(absl::StripPrefix(field->full_name(), "octavo.v1.")));
+  return it == by_name.end() ? strict : it->second;
+}
+
+absl::Status CheckText(const Bound& bound, const std::string& text, const std::string& path) {
+  if (static_cast<int64_t>(text.size()) <= bound.bytes) return absl::OkStatus();
+  return InvalidField(path, absl::StrCat("has ", text.size(), " bytes; allowed ", bound.bytes));
+}
+
+absl::Status Check(const Message& message, const std::string& path, int depth) {
+  if (depth > kMostDepth) return InvalidField(path, absl::StrCat("is nested ", depth, " deep; allowed ", kMostDepth));
+  const auto* reflection = message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  std::string scratch;
+  for (const FieldDescriptor* field : fields) {
+    const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING, nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    if (!field->is_repeated() && !text && !nested) continue;
+    // What is within a spec is named from there on, as in all other errors.
+    const bool spec = nested && path.empty() && field->name() == "spec";
+    const std::string at = spec ? "" : absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    if (!field->is_repeated()) {
+      OCTAVO_RETURN_IF_ERROR(nested ? Check(reflection->GetMessage(message, field), at, depth + 1)
+                                    : CheckText(BoundOf(field), reflection->GetStringReference(message, field, &scratch), at));
+      continue;
+    }
+    const Bound& bound = BoundOf(field);
+    const int count = reflection->FieldSize(message, field);
+    if (count > bound.count) return InvalidField(at, absl::StrCat("has ", count, " entries; allowed ", bound.count));
+    for (int i = 0; (text || nested) && i < count; ++i) {
+      const std::string one = absl::StrCat(at, "[", i, "]");
+      OCTAVO_RETURN_IF_ERROR(nested ? Check(reflection->GetRepeatedMessage(message, field, i), one, depth + 1)
+                                    : CheckText(bound, reflection->GetRepeatedStringReference(message, field, i, &scratch), one));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const std::vector<Bound>& Bounds() {
+  static const auto& bounds = *new std::vector<Bound>(MakeBounds());
+  return bounds;
+}
+
+absl::Status CheckBounds(const Message& request) { return Check(request, "", 1); }
+
+absl::Status CheckPayload(const FieldDescriptor& field, int64_t bytes) {
+  const int64_t allowed = BoundOf(&field).bytes;
+  return bytes <= allowed ? absl::OkStatus() : InvalidField(field.name(), absl::StrCat("has ", bytes, " bytes; allowed ", allowed));
+}
+
+}  // namespace octavo::rpc

@@ -1,0 +1,181 @@
+#include "server/rpc/convert/buffer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/server_context.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/operation.h"
+
+namespace octavo::rpc {
+
+engine::Caller CallerOf(const grpc::CallbackServerContext& context) {
+  engine::Caller caller;
+  const auto& metadata = context.client_metadata();
+  if (auto it = metadata.find("octavo-client"); it != metadata.end())
+    caller.client = std::string(it->second.data(), std::min<size_t>(it->second.size(), 128));
+  if (auto it = metadata.find("octavo-owner-key"); it != metadata.end()) caller.key = std::string(it->second.data(), it->second.size());
+  return caller;
+}
+
+absl::StatusOr<engine::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  if (!v1::CreateBufferRequest::Fill_IsValid(in.fill()))
+    return InvalidField("fill", absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
+  v1::CreateBufferRequest body = in;
+  body.clear_request_id();
+  return engine::BufferSpec{.scalar = v1::Scalar_IsValid(in.type().scalar()) ? static_cast<Scalar>(in.type().scalar()) : static_cast<Scalar>(255),
+                            .lanes = in.type().lanes(),
+                            .shape = {in.shape().begin(), in.shape().end()},
+                            .devices = {in.placement().devices().begin(), in.placement().devices().end()},
+                            .uninitialized = in.fill() == v1::CreateBufferRequest::UNINITIALIZED,
+                            .labels = {in.labels().begin(), in.labels().end()},
+                            .ttl_seconds = in.ttl_seconds(),
+                            .is_private = in.private_(),
+                            .request_id = in.request_id(),
+                            .request_digest = absl::StrCat("create:", body.SerializeAsString())};
+}
+
+absl::StatusOr<engine::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
+  const bool one = in.target().target_case() == v1::BufferTarget::kReplica;
+  if (in.target().target_case() == v1::BufferTarget::kAll && !in.target().all())
+    return InvalidField("header.target.all", "is false; leave it out or name a replica");
+  return engine::BufferWriteSpec{.name = in.name(),
+                                 .all = !one,
+                                 .replica = one ? in.target().replica() : 0,
+                                 .byte_offset = in.byte_offset(),
+                                 .total_bytes = in.total_bytes(),
+                                 .has_type = in.has_type(),
+                                 .scalar = static_cast<Scalar>(in.type().scalar()),
+                                 .lanes = in.type().lanes(),
+                                 .shape = {in.shape().begin(), in.shape().end()},
+                                 .has_crc = in.has_crc32c(),
+                                 .crc32c = in.crc32c(),
+                                 .lease_token = in.lease_token(),
+                                 .lease_fence = in.lease_fence(),
+                                 .if_version = in.if_version()};
+}
+
+engine::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
+  using Which = engine::BufferReadSpec::Which;
+  const auto& selector = in.selector();
+  const Which which = selector.which_case() == v1::ReadBufferRequest::Selector::kReplica                         ? Which::kReplica
+                      : selector.which_case() == v1::ReadBufferRequest::Selector::kStacked && selector.stacked() ? Which::kStacked
+                                                                                                                 : Which::kAny;
+  return {.name = in.name(),
+          .which = which,
+          .replica = which == Which::kReplica ? selector.replica() : 0,
+          .start = {in.start().begin(), in.start().end()},
+          .count = {in.count().begin(), in.count().end()},
+          .if_version = in.if_version(),
+          .allow_uninitialized = in.allow_uninitialized(),
+          .allow_incoherent = in.allow_incoherent(),
+          .lease_token = in.lease_token(),
+          .lease_fence = in.lease_fence()};
+}
+
+absl::StatusOr<engine::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  v1::ApplyOpRequest body = in;
+  body.clear_request_id();
+  engine::BufferApplySpec out{.input = in.input(),
+                              .output = in.output(),
+                              .labels = {in.labels().begin(), in.labels().end()},
+                              .ttl_seconds = in.ttl_seconds(),
+                              .request_id = in.request_id(),
+                              .request_digest = absl::StrCat("apply:", body.SerializeAsString()),
+                              .input_lease_token = in.input_lease_token(),
+                              .output_lease_token = in.output_lease_token()};
+  for (int i = 0; i < in.operations_size(); ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(Op op, DecodeArrayOperation(in.operations(i), absl::StrCat("operations[", i, "]"), &out.others, nullptr));
+    out.operations.push_back(std::move(op));
+  }
+  return out;
+}
+
+absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) {
+  std::set<std::string> backends;
+  for (const int kind : in.accept()) {
+    if (kind != v1::HOST_MEMFD && kind != v1::CUDA_VMM) {
+      return InvalidField("accept", absl::StrCat("has the unknown value ", kind, "; allowed HOST_MEMFD, CUDA_VMM"));
+    }
+    backends.insert(kind == v1::CUDA_VMM ? "cuda" : "host");
+  }
+  return backends;
+}
+
+void EncodeExportTicket(const engine::ExportTicket& in, v1::ExportTicket* out) {
+  out->set_nonce(in.ticket.nonce);
+  out->set_socket_path(in.ticket.path);
+  out->set_expires_seconds(in.ticket.expires_seconds);
+  out->set_name(in.status.name);
+  if (in.memory.name.empty()) return;  // for the volumes of a scan: there is nothing yet
+  out->set_kind(in.memory.backend == "cuda" ? v1::CUDA_VMM : v1::HOST_MEMFD);
+  out->set_device_uuid(in.memory.device_uuid);
+  out->set_byte_size(in.memory.type.bytes());
+  out->set_mapped_bytes(in.memory.memory.mapped_bytes);
+  EncodeElementType(in.memory.type, out->mutable_type());
+  for (const int64_t extent : in.memory.type.dims) out->add_shape(extent);
+  out->set_version(in.memory.version);
+  out->set_memory(absl::StrCat(absl::Hex(in.memory.memory.id, absl::kZeroPad16)));
+  out->set_generation(in.status.generation);
+}
+
+void EncodeExport(const engine::ExportStatus& in, v1::ExportStatus* out) {
+  out->set_name(in.name);
+  out->set_of(in.of);
+  out->set_replica(in.replica);
+  out->set_device(in.device);
+  out->set_state(static_cast<v1::ExportStatus::State>(in.state));
+  out->set_uid(in.uid.has_value() ? static_cast<int64_t>(*in.uid) : -1);
+  out->set_pid(in.pid);
+  out->set_client(in.client);
+  out->set_mapped_bytes(in.mapped_bytes);
+  EncodeTime(in.created, out->mutable_create_time());
+  out->set_memory(absl::StrCat(absl::Hex(in.memory, absl::kZeroPad16)));
+  out->set_generation(in.generation);
+  out->set_limbo(in.detached);
+  out->set_overdue(in.overdue);
+}
+
+void EncodeElementType(const ArrayType& type, v1::ElementType* out) {
+  out->set_scalar(static_cast<v1::Scalar>(type.scalar));
+  out->set_lanes(static_cast<uint32_t>(type.lanes));
+}
+
+void EncodeBuffer(const engine::BufferStatus& in, v1::Buffer* out) {
+  out->set_name(in.name);
+  EncodeElementType(in.type, out->mutable_type());
+  for (const int64_t d : in.type.dims) out->add_shape(d);
+  out->set_byte_size(in.type.bytes());
+  for (const auto& replica : in.replicas) {
+    auto* to = out->add_replicas();
+    to->set_index(replica.index);
+    to->set_device(static_cast<uint32_t>(replica.device));
+    to->set_device_uuid(replica.device_uuid);
+    to->set_version(replica.version);
+    to->set_tier(v1::DEVICE);
+    to->set_allocated_bytes(replica.bytes);
+    to->set_state(static_cast<v1::BufferState>(replica.state));
+  }
+  out->set_coherent(in.coherent);
+  out->set_state(static_cast<v1::BufferState>(in.state));
+  out->set_origin(in.origin);
+  out->set_owner(in.owner);
+  out->set_private_(in.is_private);
+  out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
+  EncodeTime(in.created, out->mutable_create_time());
+  out->set_expires_seconds(in.expires_seconds);
+  out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
+  out->set_exclusive_leases(static_cast<int32_t>(in.exclusive_leases));
+  out->set_charged_bytes(in.charged_bytes);
+  out->set_etag(in.etag);
+  out->set_sequence(in.sequence);
+}
+
+}  // namespace octavo::rpc

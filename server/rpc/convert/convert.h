@@ -1,0 +1,84 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "octavo/v1/job.pb.h"
+#include "octavo/v1/scan.pb.h"
+#include "octavo/v1/stream.pb.h"
+#include "octavo/v1/system.pb.h"
+#include "octavo/v1/types.pb.h"
+#include "octavo/v1/volume.pb.h"
+
+#include "server/engine/engine.h"
+#include "server/job/job.h"
+#include "server/model/frame.h"
+#include "server/model/scan_spec.h"
+#include "server/model/status_types.h"
+#include "server/model/subscription.h"
+#include "server/picture/image.h"
+
+// Encode and decode pairs between the contract and the engine. Decoding checks everything that needs no knowledge of the
+// engine (enums, lengths, finiteness, syntax); errors name the field.
+namespace octavo::rpc {
+
+// types.cc
+void EncodeTime(const TimePoint& time, v1::Time* out);
+void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionReport* out);
+void EncodeScanEvent(const engine::ScanEvent& event, v1::ScanEvent* out);
+void EncodeSourceStatus(const engine::SourceCounts& counts, v1::SourceStatus* out);
+void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out);
+void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
+void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out);
+absl::Status CheckFinite(const char* field, double value);
+absl::Status CheckEnum(const char* field, int value, bool valid);  // `valid`: what E_IsValid says of it
+absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
+absl::Status CheckRequestId(const std::string& id);
+
+// scan.cc
+absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
+void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
+absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
+void EncodeProcessing(const engine::Processing& processing, v1::Processing* out);
+void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
+v1::RawType EncodeRawType(const engine::Acquisition& acquisition);
+
+// pattern.cc
+absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& pattern);
+void EncodePattern(const engine::Pattern& pattern, v1::Pattern* out);
+/// At most kMostWaveformSamples from first_sample on; OutOfRange behind the end.
+absl::Status EncodeWaveform(const engine::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out);
+constexpr int64_t kMostWaveformSamples = 1 << 17;
+
+// volume.cc
+/// `field` is what errors call the options: "options", "retention.auto_commit".
+absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options, const std::string& field);
+void EncodeCommitOptions(const engine::CommitOptions& options, v1::CommitOptions* out);
+void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
+absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
+void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
+
+// job.cc
+/// `client`: the group of jobs that name none.
+absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& spec, const std::string& client);
+void EncodeJobSpec(const engine::JobSpec& spec, v1::JobSpec* out);
+/// `brief`: without history and log.
+void EncodeJob(const engine::JobStatus& job, bool brief, v1::Job* out);
+
+// frame.cc
+struct SubscribeOptions {
+  engine::SubscribeSpec spec;
+  v1::Encoding encoding = v1::RAW;
+  std::optional<ImageOptions> image;  // nothing = frames as they are
+  int64_t chunk_bytes = 0;
+};
+absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& request);
+absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes);
+absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& options, v1::Encoding encoding);
+/// Everything but encoding, offset, total, crc and data.
+void EncodeFrameHeader(const engine::Frame& frame, uint64_t dropped_before, v1::Frame* out);
+/// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the frame's.
+void EncodePictureHeader(const Picture& picture, v1::Frame* out);
+
+}  // namespace octavo::rpc

@@ -1,0 +1,218 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/tomography.h"
+#include "server/rpc/convert/utf8.h"
+#include "server/scan/resolve_scan.h"
+
+namespace octavo::rpc {
+namespace {
+
+// Errors of the processing name where it stands in the request.
+absl::StatusOr<engine::Processing> DecodeProcessingOf(const char* work, const v1::Processing& in) {
+  auto out = DecodeProcessing(in);
+  if (out.ok()) return out;
+  return engine::AtField(absl::StrCat(work, "."), out.status());
+}
+
+absl::StatusOr<engine::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
+  engine::ReprocessSpec out{.volume = in.volume(), .processing = {}};
+  OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("reprocess", in.processing()));
+  return out;
+}
+
+absl::StatusOr<engine::DispersionAutofocusSpec> Decode(const v1::DispersionAutofocusJob& in) {
+  for (const auto& [field, value] :
+       {std::pair{"dispersion_autofocus.a2_begin", in.a2_begin()}, std::pair{"dispersion_autofocus.a2_end", in.a2_end()},
+        std::pair{"dispersion_autofocus.a3_begin", in.a3_begin()}, std::pair{"dispersion_autofocus.a3_end", in.a3_end()}}) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
+  }
+  engine::DispersionAutofocusSpec out{.volume = in.volume(),
+                                      .processing = {},
+                                      .processing_given = in.has_processing(),
+                                      .a2_begin = in.a2_begin(),
+                                      .a2_end = in.a2_end(),
+                                      .a3_begin = in.a3_begin(),
+                                      .a3_end = in.a3_end(),
+                                      .only_a2 = in.only_a2(),
+                                      .ascans = in.ascans(),
+                                      .first_bin = in.first_bin(),
+                                      .bins = in.bins(),
+                                      .reprocess = in.reprocess()};
+  OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("dispersion_autofocus", in.processing()));
+  return out;
+}
+
+absl::StatusOr<engine::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("k_calibration.edge", in.edge()));
+  engine::KCalibrationSpec out{.volume = in.volume(),
+                               .first_record = in.first_record(),
+                               .records = in.records(),
+                               .processing = {},
+                               .processing_given = in.has_processing(),
+                               .least_bin = in.least_bin(),
+                               .polynomial_degree = in.polynomial_degree(),
+                               .edge = in.edge()};
+  OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("k_calibration", in.processing()));
+  return out;
+}
+
+void Encode(const engine::ReprocessSpec& in, v1::JobSpec* out) {
+  out->mutable_reprocess()->set_volume(in.volume);
+  EncodeProcessing(in.processing, out->mutable_reprocess()->mutable_processing());
+}
+
+void Encode(const engine::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
+  auto* out = spec->mutable_dispersion_autofocus();
+  out->set_volume(in.volume);
+  if (in.processing_given) EncodeProcessing(in.processing, out->mutable_processing());
+  out->set_a2_begin(in.a2_begin);
+  out->set_a2_end(in.a2_end);
+  out->set_a3_begin(in.a3_begin);
+  out->set_a3_end(in.a3_end);
+  out->set_only_a2(in.only_a2);
+  out->set_ascans(static_cast<uint32_t>(in.ascans));
+  out->set_first_bin(static_cast<uint32_t>(in.first_bin));
+  out->set_bins(static_cast<uint32_t>(in.bins));
+  out->set_reprocess(in.reprocess);
+}
+
+void Encode(const engine::KCalibrationSpec& in, v1::JobSpec* spec) {
+  auto* out = spec->mutable_k_calibration();
+  out->set_volume(in.volume);
+  out->set_first_record(static_cast<uint32_t>(in.first_record));
+  out->set_records(static_cast<uint32_t>(in.records));
+  if (in.processing_given) EncodeProcessing(in.processing, out->mutable_processing());
+  out->set_least_bin(static_cast<uint32_t>(in.least_bin));
+  out->set_polynomial_degree(static_cast<uint32_t>(in.polynomial_degree));
+  out->set_edge(in.edge);
+}
+
+void Encode(const engine::TomographySpec& in, v1::JobSpec* out) { EncodeTomography(in, out->mutable_tomography()); }
+
+void Encode(std::monostate, v1::JobSpec*) {}
+
+void EncodeFinding(const engine::DispersionEstimate& in, v1::Job* job) {
+  auto* out = job->mutable_dispersion();
+  out->set_a2(in.a2);
+  out->set_a3(in.a3);
+  out->set_sharpness(in.sharpness);
+  out->set_sharpness_before(in.sharpness_before);
+  out->set_evaluations(static_cast<uint32_t>(in.evaluations));
+}
+
+void EncodeFinding(const engine::KLinearisationEstimate& in, v1::Job* job) {
+  auto* out = job->mutable_k_linearisation();
+  out->mutable_index()->Add(in.index.begin(), in.index.end());
+  out->mutable_polynomial()->Add(in.polynomial.begin(), in.polynomial.end());
+  out->set_residual_rms_rad(in.residual_rms_rad);
+  out->set_peak_bin(in.peak_bin);
+  out->set_nonlinearity_samples(in.nonlinearity_samples);
+}
+
+void EncodeFinding(const engine::TomographyReport& in, v1::Job* job) { EncodeTomographyReport(in, job->mutable_tomography()); }
+
+void EncodeFinding(std::monostate, v1::Job*) {}
+
+}  // namespace
+
+absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
+  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  if (in.priority() < -100 || in.priority() > 100) return InvalidField("priority", absl::StrCat("is ", in.priority(), "; allowed -100 to 100"));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
+  if (const double ttl = in.ttl_seconds(); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
+    return InvalidField("ttl_seconds", absl::StrCat("is ", ttl, "; allowed 0 (never) or 1 to 31536000"));
+  }
+  if (in.group().size() > 128) return InvalidField("group", absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
+  engine::JobSpec out;
+  out.request_id = in.request_id();
+  v1::JobSpec body = in;
+  body.clear_request_id();
+  out.request_digest = body.SerializeAsString();
+  out.title = in.title();
+  out.labels.insert(in.labels().begin(), in.labels().end());
+  out.priority = in.priority();
+  out.device = in.device();
+  out.orphan = static_cast<engine::Orphan>(in.orphan());
+  out.ttl_seconds = in.ttl_seconds();
+  out.group = in.group().empty() ? client : in.group();
+  switch (in.work_case()) {
+    case v1::JobSpec::kReprocess: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, Decode(in.reprocess()));
+      break;
+    }
+    case v1::JobSpec::kDispersionAutofocus: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, Decode(in.dispersion_autofocus()));
+      break;
+    }
+    case v1::JobSpec::kKCalibration: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, Decode(in.k_calibration()));
+      break;
+    }
+    case v1::JobSpec::kTomography: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeTomography(in.tomography()));
+      break;
+    }
+    case v1::JobSpec::WORK_NOT_SET: return InvalidField("work", "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
+  }
+  return out;
+}
+
+void EncodeJobSpec(const engine::JobSpec& in, v1::JobSpec* out) {
+  out->set_request_id(in.request_id);
+  out->set_title(in.title);
+  out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
+  out->set_priority(in.priority);
+  out->set_device(in.device);
+  out->set_orphan(static_cast<v1::Orphan>(in.orphan));
+  out->set_ttl_seconds(in.ttl_seconds);
+  out->set_group(in.group);
+  std::visit([out](const auto& work) { Encode(work, out); }, in.work);
+}
+
+void EncodeJob(const engine::JobStatus& in, bool brief, v1::Job* out) {
+  out->set_name(in.name);
+  EncodeJobSpec(in.spec, out->mutable_spec());
+  out->set_session(in.spec.session);
+  out->set_kind(in.kind);
+  out->set_state(static_cast<v1::JobState>(in.state));
+  out->set_reason(Utf8(in.reason));
+  out->set_reason_code(in.reason_code);
+  EncodeTime(in.created, out->mutable_created());
+  EncodeTime(in.started, out->mutable_started());
+  EncodeTime(in.ended, out->mutable_ended());
+  out->set_device(in.device);
+  out->set_queue_position(static_cast<uint32_t>(in.queue_position));
+  out->set_plan(Utf8(in.plan));
+  for (const std::string& warning : in.warnings) out->add_warnings(Utf8(warning));
+  out->set_memory_bytes(in.memory_bytes);
+  out->set_stage(in.stage);
+  out->set_fraction(in.fraction);
+  out->set_step(in.step);
+  out->set_steps(in.steps);
+  out->set_eta_seconds(in.eta_seconds);
+  out->set_step_count(in.step_count);
+  out->set_log_count(in.log_count);
+  for (const auto& volume : in.volumes) out->add_volumes(volume);
+  std::visit([out](const auto& finding) { EncodeFinding(finding, out); }, in.finding);
+  if (brief) return;
+  for (const auto& step : in.history) {
+    auto* to = out->add_history();
+    to->set_stage(step.stage);
+    to->set_step(step.step);
+    to->set_residual_norm(step.residual_norm);
+    to->set_seconds(step.seconds);
+  }
+  for (const auto& line : in.log) {
+    auto* to = out->add_log();
+    to->set_seconds(line.seconds);
+    to->set_text(Utf8(line.text));
+  }
+}
+
+}  // namespace octavo::rpc

@@ -1,0 +1,332 @@
+#include "server/rpc/convert/tomography.h"
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert/convert.h"
+#include "server/scan/resolve_scan.h"
+
+namespace octavo::rpc {
+namespace {
+
+absl::Status AllFinite(const char* field, const google::protobuf::RepeatedField<double>& values) {
+  for (int i = 0; i < values.size(); ++i) OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat(field, "[", i, "]").c_str(), values[i]));
+  return absl::OkStatus();
+}
+
+absl::Status Unknown(const char* field, int value) {
+  return InvalidField(absl::StrCat("tomography.", field), absl::StrCat("has the unknown value ", value));
+}
+absl::Status CheckFinites(const char* message, std::initializer_list<std::pair<const char*, double>> fields) {
+  for (const auto& [name, value] : fields) OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat("tomography.", message, ".", name).c_str(), value));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<engine::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
+  static constexpr const char* kFormats[] = {"", "data_exchange", "nxtomo", "npy", "zarr"};
+  if (in.path().empty()) return InvalidField("tomography.file.path", "is empty");
+  if (!v1::ProjectionFormat_IsValid(in.format())) return Unknown("file.format", in.format());
+  if (!v1::AngleUnit_IsValid(in.angle_unit())) return Unknown("file.angle_unit", in.angle_unit());
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.flat_positions", in.flat_positions()));
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.dark_positions", in.dark_positions()));
+  return engine::ProjectionFileSpec{.path = in.path(),
+                                    .options = {.format = kFormats[in.format()],
+                                                .projections = in.projections(),
+                                                .flats = in.flats(),
+                                                .darks = in.darks(),
+                                                .angles = in.angles(),
+                                                .angle_values = {},
+                                                .angle_unit = static_cast<storage::AngleUnit>(in.angle_unit()),
+                                                .flat_positions = {in.flat_positions().begin(), in.flat_positions().end()},
+                                                .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
+}
+
+absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("push", {{"pixel_size_um", in.pixel_size_um()}, {"idle_timeout_s", in.idle_timeout_s()}}));
+  engine::PushedProjectionsSpec out{.rows = in.rows(),
+                                    .columns = in.columns(),
+                                    .frames = in.frames(),
+                                    .dtype = DType::kU16,
+                                    .pixel_size_um = in.pixel_size_um(),
+                                    .credit_messages = in.credit_messages(),
+                                    .idle_timeout_s = in.idle_timeout_s()};
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("tomography.push.on_missing", in.on_missing(), v1::MissingFrames_IsValid(in.on_missing())));
+  out.on_missing = static_cast<engine::MissingFrames>(in.on_missing());
+  switch (in.dtype()) {
+    case v1::DTYPE_UNSPECIFIED:
+    case v1::U16: break;
+    case v1::U8: out.dtype = DType::kU8; break;
+    case v1::I16: out.dtype = DType::kI16; break;
+    case v1::F32: out.dtype = DType::kF32; break;
+    default: return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, U16, I16, F32"));
+  }
+  if (auto status = engine::ProjectionPort::Check(out); !status.ok()) return engine::AtField("tomography.", status);
+  return out;
+}
+
+absl::StatusOr<engine::IndexRange> Decode(const char* field, const v1::IndexRange& in) {
+  if (in.end() != 0 && in.end() <= in.begin()) {
+    return InvalidField(absl::StrCat("tomography.", field, ".end"),
+                        absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
+  }
+  return engine::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
+}
+
+absl::StatusOr<engine::PreparationSpec> Decode(const v1::TomographyPreparation& in) {
+  using P = v1::TomographyPreparation;
+  engine::PreparationSpec out;
+  PrepareConfig& c = out.config;
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("preparation", {{"denominator_floor", in.denominator_floor()},
+                                                      {"cutoff", in.cutoff()},
+                                                      {"outliers.difference", in.outliers().difference()},
+                                                      {"phase.pixel_size_um", in.phase().pixel_size_um()},
+                                                      {"phase.distance_mm", in.phase().distance_mm()},
+                                                      {"phase.energy_kev", in.phase().energy_kev()},
+                                                      {"phase.delta_beta", in.phase().delta_beta()},
+                                                      {"log_floor", in.log_floor()},
+                                                      {"not_finite_value", in.not_finite_value()},
+                                                      {"stitching.overlap", in.stitching().overlap()}}));
+  out.ignore_fields = in.ignore_fields() || in.already_sinograms();
+  out.flats_in_time = in.flats_in_time();
+  if (in.flat_median()) c.flat_average = FieldAverage::kMedian;
+  if (in.dark_median()) c.dark_average = FieldAverage::kMedian;
+  if (in.denominator_floor() != 0) c.denominator_floor = in.denominator_floor();
+  c.has_cutoff = in.cutoff() != 0;
+  if (c.has_cutoff) c.cutoff = in.cutoff();
+  if (in.has_outliers()) {
+    c.outliers = {.window = in.outliers().window(), .difference = in.outliers().difference(), .dark_too = in.outliers().dark_too()};
+    if (c.outliers.window == 0) return InvalidField("tomography.preparation.outliers.window", "is 0; allowed are odd numbers from 3 to 15");
+  }
+  if (in.bin_rows() != 0) c.bin_rows = in.bin_rows();
+  if (in.bin_columns() != 0) c.bin_columns = in.bin_columns();
+  if (in.bin_angles() != 0) c.bin_angles = in.bin_angles();
+  if (in.has_phase()) {
+    c.phase = {.enabled = true,
+               .pixel_size_um = in.phase().pixel_size_um(),
+               .distance_mm = in.phase().distance_mm(),
+               .energy_kev = in.phase().energy_kev(),
+               .delta_beta = in.phase().delta_beta()};
+  }
+  c.air_left = in.air_left();
+  c.air_right = in.air_right();
+  c.minus_log = !in.no_logarithm() && !in.already_sinograms();
+  if (in.log_floor() != 0) c.log_floor = in.log_floor();
+  c.not_finite_value = in.not_finite_value();
+  if (in.has_stitching()) {
+    c.stitching = {
+        .enabled = true, .axis_right = in.stitching().axis_right(), .overlap = in.stitching().overlap(), .half_turn = in.stitching().half_turn()};
+  }
+  for (const auto& ring : in.rings()) {
+    const std::string at = absl::StrCat("preparation.rings[", c.rings.size(), "]");
+    if (!P::Rings::Method_IsValid(ring.method())) return Unknown((at + ".method").c_str(), ring.method());
+    OCTAVO_RETURN_IF_ERROR(
+        CheckFinites(at.c_str(), {{"snr", ring.snr()}, {"drop_ratio", ring.drop_ratio()}, {"wavelet_sigma", ring.wavelet_sigma()}}));
+    RingRemoval r;
+    if (ring.method() != P::Rings::METHOD_UNSPECIFIED) r.method = static_cast<RingMethod>(ring.method() - 1);
+    r.sorting_window = ring.sorting_window();
+    if (ring.stripe_window() != 0) r.stripe_window = ring.stripe_window();
+    if (ring.snr() != 0) r.snr = ring.snr();
+    if (ring.drop_ratio() != 0) r.drop_ratio = ring.drop_ratio();
+    r.normalize = !ring.keep_scale();
+    if (ring.wavelet_order() != 0) r.wavelet_order = ring.wavelet_order();
+    r.wavelet_levels = ring.wavelet_levels();
+    if (ring.wavelet_sigma() != 0) r.wavelet_sigma = ring.wavelet_sigma();
+    r.wavelet_padding = !ring.no_wavelet_padding();
+    c.rings.push_back(r);
+  }
+  return out;
+}
+
+absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
+  using C = v1::RotationCenter;
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
+  OCTAVO_RETURN_IF_ERROR(CheckFinites(
+      "center",
+      {{"search_begin", in.search_begin()}, {"search_end", in.search_end()}, {"tolerance", in.tolerance()}, {"object_ratio", in.object_ratio()}}));
+  if (!C::Method_IsValid(in.method())) return Unknown("center.method", in.method());
+  if (in.pixels_size() > 0 && in.method() != C::METHOD_UNSPECIFIED) {
+    return InvalidField("tomography.center.method", "is given together with pixels; allowed is one of them");
+  }
+  engine::RotationCenterSpec out;
+  out.pixels.assign(in.pixels().begin(), in.pixels().end());
+  out.find = in.method() != C::METHOD_UNSPECIFIED;
+  switch (in.method()) {
+    case C::VO: out.search.method = CenterMethod::kVo; break;
+    case C::ENTROPY: out.search.method = CenterMethod::kEntropy; break;
+    case C::PHASE_CORRELATION: out.search.method = CenterMethod::kPhaseCorrelation; break;
+    case C::AUTO: out.automatic = true; [[fallthrough]];
+    default: out.search.method = CenterMethod::kPairs;
+  }
+  if (!C::OnDoubt_IsValid(in.on_doubt())) return Unknown("center.on_doubt", in.on_doubt());
+  out.fail_on_doubt = in.on_doubt() == C::FAIL;
+  if (in.row_set()) out.row = in.row();
+  out.search_begin = in.search_begin();
+  out.search_end = in.search_end();
+  if (out.search_begin > out.search_end) {
+    return InvalidField("tomography.center.search_end", absl::StrCat("is ", out.search_end, "; allowed ", out.search_begin, " or more"));
+  }
+  if (in.tolerance() != 0) out.search.tolerance = out.search.fine_step = in.tolerance();
+  if (in.object_ratio() != 0) out.search.object_ratio = in.object_ratio();
+  if (in.drop_set()) out.search.drop = in.drop();
+  return out;
+}
+
+absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in) {
+  using O = v1::TomographyAlgorithmOptions;
+  const auto field = [](const char* name) { return absl::StrCat("tomography.reconstruction.", name); };
+  const auto unknown = [&](const char* name, int value) { return InvalidField(field(name), absl::StrCat("has the unknown value ", value)); };
+  TomographyConfig c;
+  switch (in.algorithm()) {
+    case O::ALGORITHM_UNSPECIFIED:
+    case O::FBP: c.algorithm = TomographyAlgorithm::kFbp; break;
+    case O::SIRT: c.algorithm = TomographyAlgorithm::kSirt; break;
+    case O::MLEM: c.algorithm = TomographyAlgorithm::kMlem; break;
+    case O::CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
+    default: return unknown("algorithm", in.algorithm());
+  }
+  switch (in.form()) {
+    case O::CORRECTED: c.form = TomographyForm::kCorrected; break;
+    case O::TOMOPY: c.form = TomographyForm::kTomopy; break;
+    default: return unknown("form", in.form());
+  }
+  switch (in.interpolation()) {
+    case O::INTERPOLATION_UNSPECIFIED:
+      c.interpolation = c.form == TomographyForm::kTomopy ? math::RayInterpolation::kNearest : math::RayInterpolation::kLinear;
+      break;
+    case O::NEAREST: c.interpolation = math::RayInterpolation::kNearest; break;
+    case O::LINEAR_RAYS: c.interpolation = math::RayInterpolation::kLinear; break;
+    case O::CUBIC_RAYS: c.interpolation = math::RayInterpolation::kCubic; break;
+    default: return unknown("interpolation", in.interpolation());
+  }
+  switch (in.filter()) {
+    case O::RAMP: c.filter = ProjectionFilter::kRamp; break;
+    case O::SHEPP_LOGAN: c.filter = ProjectionFilter::kSheppLogan; break;
+    case O::COSINE: c.filter = ProjectionFilter::kCosine; break;
+    case O::HANN_FILTER: c.filter = ProjectionFilter::kHann; break;
+    case O::HAMMING_FILTER: c.filter = ProjectionFilter::kHamming; break;
+    case O::PARZEN: c.filter = ProjectionFilter::kParzen; break;
+    case O::BUTTERWORTH: c.filter = ProjectionFilter::kButterworth; break;
+    default: return unknown("filter", in.filter());
+  }
+  for (const auto& [name, value] :
+       {std::pair{"pixel_size", in.pixel_size()}, std::pair{"mask_ratio", in.mask_ratio()}, std::pair{"min_value", in.min_value()},
+        std::pair{"max_value", in.max_value()}, std::pair{"relaxation", in.relaxation()}, std::pair{"stop_change", in.stop_change()},
+        std::pair{"stop_residual", in.stop_residual()}, std::pair{"ratio_floor", in.ratio_floor()}, std::pair{"filter_cutoff", in.filter_cutoff()},
+        std::pair{"filter_order", in.filter_order()}}) {
+    OCTAVO_RETURN_IF_ERROR(CheckFinite(field(name).c_str(), value));
+  }
+  c.image_size = in.image_size();
+  if (in.pixel_size() != 0) c.pixel_size = in.pixel_size();
+  if (in.padding_set()) c.padding = in.padding();
+  if (in.mask_ratio_set()) c.mask_ratio = in.mask_ratio();
+  c.has_min = in.min_value_set();
+  c.min_value = in.min_value();
+  c.has_max = in.max_value_set();
+  c.max_value = in.max_value();
+  constexpr int64_t kUsual = 100, kUsualOfCgls = 20;  // one iteration is a blur
+  if (c.algorithm != TomographyAlgorithm::kFbp) c.iterations = c.algorithm == TomographyAlgorithm::kCgls ? kUsualOfCgls : kUsual;
+  if (in.iterations() != 0) c.iterations = in.iterations();
+  if (in.relaxation() != 0) c.relaxation = in.relaxation();
+  if (in.subsets() != 0) c.subsets = in.subsets();
+  c.stop_change = in.stop_change();
+  c.stop_residual = in.stop_residual();
+  if (in.ratio_floor() != 0) c.ratio_floor = in.ratio_floor();
+  c.negative_data_to_zero = in.negative_data_to_zero();
+  if (in.filter_cutoff() != 0) c.filter_cutoff = in.filter_cutoff();
+  if (in.filter_order() != 0) c.filter_order = in.filter_order();
+  c.extend_edges = in.extend_edges();
+  return c;
+}
+
+}  // namespace
+
+absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
+  engine::TomographySpec out;
+  switch (in.input_case()) {
+    case v1::TomographyJob::kFile: {
+      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.file()));
+      break;
+    }
+    case v1::TomographyJob::kArrays: {
+      if (in.arrays().projections().empty()) return InvalidField("tomography.arrays.projections", "is empty");
+      out.input = engine::ProjectionArraysSpec{.projections = in.arrays().projections(),
+                                               .flats = in.arrays().flats(),
+                                               .darks = in.arrays().darks(),
+                                               .sinogram_order = in.arrays().sinogram_order()};
+      break;
+    }
+    case v1::TomographyJob::kPush: {
+      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.push()));
+      break;
+    }
+    case v1::TomographyJob::INPUT_NOT_SET: return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
+  }
+  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.angles_rad", in.angles_rad()));
+  out.angles_rad.assign(in.angles_rad().begin(), in.angles_rad().end());
+  OCTAVO_ASSIGN_OR_RETURN(out.projections, Decode("projections", in.projections()));
+  OCTAVO_ASSIGN_OR_RETURN(out.rows, Decode("rows", in.rows()));
+  OCTAVO_ASSIGN_OR_RETURN(out.columns, Decode("columns", in.columns()));
+  if (out.columns.step > 1) return InvalidField("tomography.columns.step", absl::StrCat("is ", out.columns.step, "; allowed 0, 1"));
+  OCTAVO_ASSIGN_OR_RETURN(out.preparation, Decode(in.preparation()));
+  OCTAVO_ASSIGN_OR_RETURN(out.center, Decode(in.center()));
+  OCTAVO_ASSIGN_OR_RETURN(out.reconstruction, Decode(in.reconstruction()));
+  if (in.has_try_centers()) {
+    const auto& t = in.try_centers();
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.begin", t.begin()));
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.end", t.end()));
+    OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.step", t.step()));
+    if (t.step() <= 0) return InvalidField("tomography.try_centers.step", absl::StrCat("is ", t.step(), "; allowed is more than 0"));
+    if (t.end() < t.begin()) return InvalidField("tomography.try_centers.end", absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
+    if ((t.end() - t.begin()) / t.step() > 1023.5) return InvalidField("tomography.try_centers", "asks for more than 1024 axes; allowed 1 to 1024");
+    out.try_centers = engine::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
+    if (t.row_set()) out.try_centers->row = t.row();
+  }
+  out.initial_volume = in.initial_volume();
+  if (in.slices_per_batch() > 4096) {
+    return InvalidField("tomography.slices_per_batch", absl::StrCat("is ", in.slices_per_batch(), "; allowed 0 (chosen) to 4096"));
+  }
+  out.slices_per_batch = in.slices_per_batch();
+  if (!v1::ResultPlace_IsValid(in.place()))
+    return InvalidField("tomography.place", absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
+  out.place = static_cast<engine::ResultPlace>(in.place());
+  OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.pixel_size_um", in.pixel_size_um()));
+  if (in.pixel_size_um() < 0)
+    return InvalidField("tomography.pixel_size_um", absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
+  out.pixel_size_um = in.pixel_size_um();
+  out.encoded = in.SerializeAsString();
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  (void)google::protobuf::util::MessageToJsonString(in, &out.json, options);
+  return out;
+}
+
+void EncodeTomography(const engine::TomographySpec& in, v1::TomographyJob* out) { out->ParseFromString(in.encoded); }
+
+void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyReport* out) {
+  out->mutable_centers()->Add(in.centers.begin(), in.centers.end());
+  out->set_center_method(in.center_method);
+  out->set_batches(static_cast<uint32_t>(in.batches));
+  out->set_slices_per_batch(static_cast<uint32_t>(in.slices_per_batch));
+  out->set_iterations(static_cast<uint64_t>(in.iterations));
+  out->set_stop(in.stop);
+  out->set_residual_norm(in.residual_norm);
+  out->set_relative_residual(in.relative_residual);
+  out->mutable_tried_centers()->Add(in.tried_centers.begin(), in.tried_centers.end());
+  out->mutable_scores()->Add(in.scores.begin(), in.scores.end());
+  out->set_center_at_edge(in.center_at_edge);
+  out->set_center_check(in.center_check);
+  out->set_center_check_method(in.center_check_method);
+  out->set_center_uncertainty(in.center_uncertainty);
+  out->set_overlap(in.overlap);
+  out->set_outliers(in.outliers);
+  out->set_not_finite(in.not_finite);
+  out->set_floored(in.floored);
+  out->set_unlit(in.unlit);
+}
+
+}  // namespace octavo::rpc

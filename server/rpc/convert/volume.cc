@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/utf8.h"
+#include "server/scan/resolve_scan.h"
+#include "server/volume/commit_format.h"
+
+namespace octavo::rpc {
+
+absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& in, const std::string& field) {
+  engine::CommitOptions out;
+  if (in.destination().size() > 2048) {
+    return InvalidField(absl::StrCat(field, ".destination"), absl::StrCat("has ", in.destination().size(), " characters; allowed 2048"));
+  }
+  if (!v1::Format_IsValid(in.format())) {
+    return InvalidField(absl::StrCat(field, ".format"), absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
+  }
+  if (!v1::Codec_IsValid(in.codec())) {
+    return InvalidField(absl::StrCat(field, ".codec"), absl::StrCat("has the unknown value ", static_cast<int>(in.codec())));
+  }
+  if (!v1::Shuffle_IsValid(in.shuffle())) {
+    return InvalidField(absl::StrCat(field, ".shuffle"), absl::StrCat("has the unknown value ", static_cast<int>(in.shuffle())));
+  }
+  if (!v1::TiffPlane_IsValid(in.tiff_plane())) {
+    return InvalidField(absl::StrCat(field, ".tiff_plane"), absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
+  }
+  if (in.level() < 0 || in.level() > 9) return InvalidField(absl::StrCat(field, ".level"), absl::StrCat("is ", in.level(), "; allowed 0 to 9"));
+  if (in.pyramid_levels() > 16) {
+    return InvalidField(absl::StrCat(field, ".pyramid_levels"), absl::StrCat("is ", in.pyramid_levels(), "; allowed 0 to 16"));
+  }
+  if (in.nifti_version() > 2) {
+    return InvalidField(absl::StrCat(field, ".nifti_version"), absl::StrCat("is ", in.nifti_version(), "; allowed 0, 1, 2"));
+  }
+  out.destination = in.destination();
+  const auto asked = in.format() == v1::FORMAT_UNSPECIFIED ? std::nullopt : std::optional(static_cast<storage::Format>(in.format()));
+  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, engine::FormatOfCommit(field, in.destination(), asked));
+  out.writer.codec = static_cast<storage::Codec>(in.codec());
+  out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
+  out.writer.level = in.level();
+  out.writer.pyramid_levels = static_cast<int>(in.pyramid_levels());
+  out.writer.nifti_version = static_cast<int>(in.nifti_version());
+  out.writer.tiff_plane = static_cast<storage::TiffPlane>(in.tiff_plane());
+  out.writer.tiff_stack = in.tiff_stack();
+  for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk}, std::tuple{"shard", &in.shard(), out.writer.shard}}) {
+    if (values->empty()) continue;
+    if (values->size() != 3) {
+      return InvalidField(absl::StrCat(field, ".", name),
+                          absl::StrCat("has ", values->size(), " numbers; allowed none or 3, along the axes of the volume"));
+    }
+    for (int d = 0; d < 3; ++d) {
+      if (values->Get(d) == 0) return InvalidField(absl::StrCat(field, ".", name), "has an extent of 0; allowed >= 1");
+      to[d] = values->Get(d);
+    }
+  }
+  if (in.zstd_level() < 0 || in.zstd_level() > 19) {
+    return InvalidField(absl::StrCat(field, ".zstd_level"), absl::StrCat("is ", in.zstd_level(), "; allowed 0 to 19"));
+  }
+  out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
+  out.writer.compress = !in.uncompressed();
+  return out;
+}
+
+void EncodeCommitOptions(const engine::CommitOptions& in, v1::CommitOptions* out) {
+  out->set_destination(in.destination);
+  out->set_format(static_cast<v1::Format>(in.writer.format));
+  const auto given = [](const int64_t* v) { return std::any_of(v, v + 3, [](int64_t x) { return x != 0; }); };
+  for (int d = 0; d < 3 && given(in.writer.chunk); ++d) out->add_chunk(static_cast<uint32_t>(in.writer.chunk[d]));
+  for (int d = 0; d < 3 && given(in.writer.shard); ++d) out->add_shard(static_cast<uint32_t>(in.writer.shard[d]));
+  out->set_zstd_level(in.writer.zstd_level);
+  out->set_uncompressed(!in.writer.compress);
+  out->set_codec(static_cast<v1::Codec>(in.writer.codec));
+  out->set_shuffle(static_cast<v1::Shuffle>(in.writer.shuffle));
+  out->set_level(in.writer.level);
+  out->set_pyramid_levels(static_cast<uint32_t>(in.writer.pyramid_levels));
+  out->set_nifti_version(static_cast<uint32_t>(in.writer.nifti_version));
+  out->set_tiff_plane(static_cast<v1::TiffPlane>(in.writer.tiff_plane));
+  out->set_tiff_stack(in.writer.tiff_stack);
+}
+
+void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {
+  out->set_uri(Utf8(in.path));
+  out->set_format(static_cast<v1::Format>(in.format));
+  out->set_bytes(in.disk_bytes);
+  out->set_seconds(in.seconds);
+  out->set_checksum(in.checksum);
+  out->set_raw_bytes(in.raw_bytes);
+}
+
+absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
+  engine::DeriveSpec out;
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  out.name = in.name();
+  out.request_id = in.request_id();
+  out.asynchronous = in.asynchronous();
+  v1::DeriveVolumeRequest body = in;
+  body.clear_request_id();
+  out.request_digest = body.SerializeAsString();
+  for (int i = 0; i < in.operations_size(); ++i) {
+    const std::string at = absl::StrCat("operations[", i, "]");
+    const auto& operation = in.operations(i);
+    switch (operation.operation_case()) {
+      case v1::Operation::kCartesian: {
+        const auto& grid = operation.cartesian();
+        for (const auto& [name, value] :
+             {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()}, std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
+              std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
+          OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
+        }
+        out.operations.emplace_back(engine::CartesianGrid{.rows = grid.rows(),
+                                                          .columns = grid.columns(),
+                                                          .extent_x_mm = grid.extent_x_mm(),
+                                                          .extent_y_mm = grid.extent_y_mm(),
+                                                          .reach_mm = grid.reach_mm()});
+        break;
+      }
+      case v1::Operation::kAngiography:
+        if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
+          return InvalidField(at + ".angiography.method", absl::StrCat("has the unknown value ", static_cast<int>(operation.angiography().method())));
+        }
+        out.operations.emplace_back(engine::AngiographyOperation{.method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
+                                                                               ? MotionContrast::kSpeckleVariance
+                                                                               : MotionContrast::kAmplitudeDecorrelation});
+        break;
+      case v1::Operation::kDoppler:
+        if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {
+          return InvalidField(at + ".doppler.between", absl::StrCat("has the unknown value ", static_cast<int>(operation.doppler().between())));
+        }
+        out.operations.emplace_back(engine::DopplerOperation{.between = static_cast<engine::DopplerBetween>(operation.doppler().between()),
+                                                             .half_window = operation.doppler().half_window()});
+        break;
+      case v1::Operation::kReprocess: {
+        auto processing = DecodeProcessing(operation.reprocess().processing());
+        if (!processing.ok()) return engine::AtField(at + ".reprocess.", processing.status());
+        out.operations.emplace_back(engine::ReprocessOperation{.processing = *std::move(processing)});
+        break;
+      }
+      case v1::Operation::kArray: {
+        OCTAVO_ASSIGN_OR_RETURN(engine::OpSpec array, DecodeVolumeOperation(operation.array(), at));
+        out.operations.emplace_back(std::move(array));
+        break;
+      }
+      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
+    }
+  }
+  return out;
+}
+
+void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
+  out->set_name(in.name);
+  out->set_scan(in.scan);
+  out->set_index(in.index);
+  out->set_state(static_cast<v1::VolumeState>(in.state));
+  out->set_reason(Utf8(in.reason));
+  for (const std::string& axis : in.axes) out->add_axes(axis);
+  for (int d = 0; d < 3; ++d) {
+    out->add_shape(in.shape[d]);
+    out->add_spacing_um(in.spacing_um[d]);
+  }
+  out->set_dtype(static_cast<v1::DType>(in.dtype));
+  if (in.has_levels) {
+    out->mutable_levels()->set_lo(in.level_lo);
+    out->mutable_levels()->set_hi(in.level_hi);
+  }
+  out->set_value(static_cast<v1::Value>(in.value));
+  EncodeTime(in.acquired_begin, out->mutable_acquired_begin());
+  EncodeTime(in.acquired_end, out->mutable_acquired_end());
+  out->set_complete(in.complete);
+  out->set_missing_ascans(in.missing_ascans);
+  for (const auto& [first, count] : in.missing) {
+    auto* range = out->add_missing();
+    range->set_first(first);
+    range->set_count(count);
+  }
+  out->set_device(in.device);
+  for (const auto& device : in.spread_devices) out->add_spread_devices(device);
+  out->set_stripe_bscans(static_cast<uint32_t>(in.stripe_bscans));
+  out->set_bytes(in.bytes);
+  out->set_digest(in.digest);
+  out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
+  out->set_title(in.title);
+  if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
+  out->set_last_error(Utf8(in.last_error));
+  out->set_held_seconds(in.held_seconds);
+  out->set_kept(in.kept);
+  out->set_derived_from(in.derived_from);
+  for (const auto& operation : in.operations) out->add_operations(operation);
+  out->set_quantity(in.quantity);
+  out->set_tier(static_cast<v1::Tier>(in.tier));
+  out->set_moving(in.moving);
+  out->set_expires_seconds(in.expires_seconds);
+  out->set_session(in.session);
+  out->set_orphaned(in.orphaned);
+  out->set_recovered(in.recovered);
+  out->set_marked(in.marked);
+  out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
+  out->set_job(in.job);
+  out->set_raw(in.is_raw);
+  out->set_chain(in.chain);
+  out->set_clipped_below(in.clipped_below);
+  out->set_clipped_above(in.clipped_above);
+  out->set_missing_frames(in.missing_frames);
+  out->set_expected_frames(in.expected_frames);
+  for (const auto& [first, count] : in.missing_frame_ranges) {
+    auto* range = out->add_missing_frame_ranges();
+    range->set_first(static_cast<uint64_t>(first));
+    range->set_count(static_cast<uint64_t>(count));
+  }
+}
+
+}  // namespace octavo::rpc

@@ -1,0 +1,241 @@
+#include "server/rpc/transport/listener.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+
+namespace octavo::rpc {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kLook(100);  // how often it looks at descriptors, at closed connections and at the end
+
+int PortOf(const UniqueFd& fd) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
+absl::Status CannotListen(const char* key, const std::string& address, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat(key, ": cannot listen on ", address, ": ", why));
+}
+
+std::string WhyNot(int error) { return error == EADDRINUSE ? "another program uses it; allowed is a free port, or 0 for any" : std::strerror(error); }
+
+ino_t InodeOf(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
+
+// Open descriptors of the process; nothing if they cannot be counted, for want of a descriptor.
+int64_t OpenDescriptors(int64_t otherwise) {
+  DIR* const folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return otherwise;
+  int64_t count = -3;  // "." and ".." and the folder's own
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+}  // namespace
+
+Listener::~Listener() { Stop(); }
+
+absl::Status Listener::AddTcp(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return InvalidField("listen.tcp", absl::StrCat("is '", address, "'; allowed host:port"));
+  std::string host = address.substr(0, colon), port = address.substr(colon + 1);
+  const std::string shown = host;
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &wanted, &found); error != 0) {
+    return CannotListen("listen.tcp", address, ::gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
+  int bound = 0, first_error = 0;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    UniqueFd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_storage to{};
+    std::memcpy(&to, at->ai_addr, at->ai_addrlen);
+    const int one = 1, zero = 0;
+    if (at->ai_family == AF_INET6) {
+      // "[::]" means all addresses of both kinds, unless the other kind has a socket of its own.
+      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, found->ai_next == nullptr ? &zero : &one, sizeof one);
+      if (bound != 0) reinterpret_cast<sockaddr_in6&>(to).sin6_port = htons(static_cast<uint16_t>(bound));
+    } else if (bound != 0) {
+      reinterpret_cast<sockaddr_in&>(to).sin_port = htons(static_cast<uint16_t>(bound));
+    }
+    // A restart does not wait for connections of the one before; two servers never share a port (no SO_REUSEPORT).
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&to), at->ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+      if (first_error == 0) first_error = errno;
+      // A host without one of the two families still has the other; a port that is taken on either is an error.
+      if (errno == EADDRINUSE || errno == EACCES) return CannotListen("listen.tcp", address, WhyNot(errno));
+      continue;
+    }
+    if (bound == 0) bound = PortOf(fd);
+    doors_.push_back({.fd = std::move(fd), .is_unix = false});
+  }
+  if (bound == 0) return CannotListen("listen.tcp", address, WhyNot(first_error));
+  addresses_.push_back(absl::StrCat(shown, ":", bound));
+  return absl::OkStatus();
+}
+
+absl::Status Listener::AddUnix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return InvalidField("listen.unix", absl::StrCat("'", path, "' has ", path.size(), " characters; allowed ", sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  {
+    UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(probe.get(), at, sizeof address) == 0)
+      return absl::AlreadyExistsError(absl::StrCat("listen.unix: another server answers on ", path));
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) == 0) {
+      if (!S_ISSOCK(info.st_mode)) return absl::AlreadyExistsError(absl::StrCat("listen.unix: ", path, " is there and no socket"));
+      ::unlink(path.c_str());
+    }
+  }
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::bind(fd.get(), at, sizeof address) != 0 || ::chmod(path.c_str(), 0660) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    return CannotListen("listen.unix", path, std::strerror(errno));
+  }
+  unix_path_ = path;
+  doors_.push_back({.fd = std::move(fd), .is_unix = true});
+  addresses_.push_back(absl::StrCat("unix:", path));
+  return absl::OkStatus();
+}
+
+void Listener::Start(std::function<void(UniqueFd, bool)> hand_over) {
+  hand_over_ = std::move(hand_over);
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    pthread_setname_np(pthread_self(), "oct-listen");
+    Run(stop);
+  });
+}
+
+void Listener::Stop() {
+  if (thread_.joinable()) {
+    thread_.request_stop();
+    thread_.join();
+  }
+  doors_.clear();
+  if (!unix_path_.empty()) ::unlink(std::exchange(unix_path_, "").c_str());
+}
+
+void Listener::CutAll() {
+  MutexLock lock(mutex_);
+  for (const auto& connection : connections_) ::shutdown(connection.duplicate.get(), SHUT_RDWR);
+  connections_.clear();
+}
+
+void Listener::Cut(const std::string& peer) {
+  int theirs = -1;
+  if (!absl::StartsWith(peer, "fd:") || !absl::SimpleAtoi(peer.substr(3), &theirs)) return;
+  MutexLock lock(mutex_);
+  for (const auto& connection : connections_) {
+    if (connection.theirs == theirs && InodeOf(theirs) == connection.inode) ::shutdown(connection.duplicate.get(), SHUT_RDWR);
+  }
+}
+
+Listener::Counts Listener::Count() {
+  MutexLock lock(mutex_);
+  return {.open = static_cast<int64_t>(connections_.size()), .accepted = accepted_, .pauses = pauses_};
+}
+
+void Listener::Run(const std::stop_token& stop) {
+  std::vector<pollfd> wait;
+  for (const Door& door : doors_) wait.push_back({.fd = door.fd.get(), .events = POLLIN, .revents = 0});
+  std::chrono::steady_clock::time_point next_look;
+  int64_t allowance = 0;
+  bool paused = false;
+  while (!stop.stop_requested()) {
+    if (const auto now = std::chrono::steady_clock::now(); allowance <= 0 || now >= next_look) {
+      allowance = Allowance();
+      next_look = now + kLook;
+      if (allowance <= 0 && !paused) {
+        Log(LogLevel::kWarning, "no more connections for now: descriptors are short", {{"open", Count().open}});
+        MutexLock lock(mutex_);
+        ++pauses_;
+      }
+      paused = allowance <= 0;
+    }
+    // Without room nothing is looked at but the time: connections wait in the kernel's queue.
+    const int ready = ::poll(wait.data(), paused ? 0 : wait.size(), static_cast<int>(kLook.count()));
+    for (size_t i = 0; ready > 0 && i < wait.size() && allowance > 0; ++i) {
+      if ((wait[i].revents & POLLIN) == 0) continue;
+      Accept(doors_[i]);
+      --allowance;
+    }
+  }
+}
+
+void Listener::Accept(const Door& door) {
+  UniqueFd connection(::accept4(door.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!connection) return;  // it has gone again
+  if (!door.is_unix) {
+    const int one = 1;
+    const auto timeout_ms = static_cast<unsigned>(stalled_seconds_ * 1000);
+    ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    ::setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+  }
+  UniqueFd duplicate(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+  if (!duplicate) return;  // taken by others meanwhile: what cannot be cut is not let in
+  NotedPeer peer(connection.get());
+  {
+    MutexLock lock(mutex_);
+    ++accepted_;
+    connections_.push_back(
+        {.theirs = connection.get(), .inode = InodeOf(connection.get()), .duplicate = std::move(duplicate), .peer = std::move(peer)});
+  }
+  hand_over_(std::move(connection), door.is_unix);
+}
+
+void Listener::Sweep() {
+  std::erase_if(connections_, [](const Connection& connection) { return InodeOf(connection.theirs) != connection.inode; });
+}
+
+int64_t Listener::Allowance() {
+  {
+    MutexLock lock(mutex_);
+    Sweep();
+  }
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto most = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, int64_t{1} << 30));
+  const int64_t spare = spare_ > 0 ? spare_ : std::min<int64_t>(most / 4, 1024);
+  const int64_t free = most - spare - OpenDescriptors(most);
+  // Each takes two; others may take some before the next look.
+  return free < 2 ? 0 : std::max<int64_t>(1, free / 4);
+}
+
+}  // namespace octavo::rpc

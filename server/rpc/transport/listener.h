@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <sys/types.h>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/base/unique_fd.h"
+#include "server/rpc/transport/local_peer.h"
+
+namespace octavo::rpc {
+
+/// Accepts connections, TCP and Unix, and hands them to the server. gRPC's own listener is not used, because it stops for good when
+/// the process runs out of descriptors, and leaves nothing to cut a peer with.
+///
+/// Descriptors. Connections are accepted only while a reserve of descriptors is free: what the daemon does by itself (commits, files of
+/// scans, cameras) finds one when clients have taken all that they may. Peers wait in the kernel's queue meanwhile, and are
+/// accepted when there is room again.
+///
+/// Duplicates. Of each connection the listener keeps a duplicate. A peer that has stopped reading would otherwise hold the server's
+/// shutdown for ever; cutting the duplicate ends it. A duplicate keeps the socket open, so it has to go when gRPC closes its own
+/// descriptor: from then on that number is closed or is another file, which its inode tells. (What there is to read tells nothing:
+/// a peer that sent garbage leaves it unread.)
+class Listener {
+ public:
+  struct Counts {
+    int64_t open = 0;      // connections
+    int64_t accepted = 0;  // ever
+    int64_t pauses = 0;    // times that accepting stopped because descriptors were short
+  };
+  /// `spare`: descriptors that connections never take; 0 = a quarter of the process' limit, at most 1024. `stalled_seconds`: TCP connections
+  /// end when the peer takes nothing of what is written for so long.
+  Listener(int spare, double stalled_seconds) : spare_(spare), stalled_seconds_(stalled_seconds) {}
+  ~Listener();
+  /// Listens on "host:port", on all addresses of that name. Adds what clients can use to addresses(): port 0 is replaced.
+  absl::Status AddTcp(const std::string& address);
+  /// A socket file that nobody answers on is replaced; one that answers is AlreadyExists. Mode 0660.
+  absl::Status AddUnix(const std::string& path);
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+  /// Begins to accept. `hand_over` takes the descriptor.
+  void Start(std::function<void(UniqueFd connection, bool is_unix)> hand_over);
+  /// No more connections.
+  void Stop();
+  /// Cuts every connection.
+  void CutAll();
+  /// Cuts the Unix connection that gRPC calls `peer` ("fd:23"); others end by themselves (TCP_USER_TIMEOUT).
+  void Cut(const std::string& peer);
+  Counts Count();
+
+ private:
+  struct Door {
+    UniqueFd fd;
+    bool is_unix = false;
+  };
+  struct Connection {
+    int theirs = -1;  // gRPC's descriptor
+    ino_t inode = 0;
+    UniqueFd duplicate;
+    NotedPeer peer;
+  };
+  void Run(const std::stop_token& stop);
+  void Accept(const Door& door);
+  /// Forgets the connections that gRPC has closed.
+  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Connections that may be accepted before it has to be looked again; 0 = none now.
+  int64_t Allowance();
+
+  const int spare_;
+  const double stalled_seconds_;
+  std::vector<Door> doors_;
+  std::vector<std::string> addresses_;
+  std::string unix_path_;
+  std::function<void(UniqueFd, bool)> hand_over_;
+  Mutex mutex_;
+  std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0, pauses_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::jthread thread_;
+};
+
+}  // namespace octavo::rpc

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/support/byte_buffer.h"
+
+#include "server/model/checksum.h"
+#include "server/model/frame.h"
+#include "server/rpc/convert/status.h"
+#include "server/rpc/transport/payload.h"
+#include "server/rpc/transport/reactor.h"
+
+namespace octavo::rpc {
+
+/// Streams bytes to a client piece by piece: the next piece is asked for when the last one is on the wire, so that memory stays bounded by
+/// two pieces of the slowest client. `Response` has offset, last and crc32c; its field kDataField is the bytes.
+template <class Response>
+class PieceStream final : public std::enable_shared_from_this<PieceStream<Response>> {
+ public:
+  static constexpr uint32_t kDataField = 15;
+  using Done = std::function<void(absl::StatusOr<engine::Bytes>)>;
+
+  /// `next` calls back once with the next piece, from any thread, at once or later. Nothing keeps the stream but what waits for a piece
+  /// or for the wire; when the client has gone, it goes.
+  PieceStream(int64_t total_bytes, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, std::function<void(Done)> next)
+      : total_bytes_(total_bytes), writer_(writer), next_(std::move(next)) {}
+
+  void Begin(const Response& header) {
+    if (auto writer = writer_.lock()) writer->Push(WithPayload(header, kDataField, {}, 0, 0));
+    Continue();
+  }
+
+ private:
+  void Continue() {
+    next_([self = this->shared_from_this()](absl::StatusOr<engine::Bytes> piece) {
+      if (auto writer = self->writer_.lock()) writer->Feed([&] { self->Send(std::move(piece), *writer); });
+    });
+  }
+  void Send(absl::StatusOr<engine::Bytes> piece, QueuedWriter<grpc::ByteBuffer>& writer) {
+    if (!piece.ok()) {
+      writer.End(ToGrpc(piece.status()));
+      return;
+    }
+    crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
+    Response header;
+    header.set_offset(offset_);
+    offset_ += static_cast<uint64_t>(piece->size);
+    const bool last = static_cast<int64_t>(offset_) == total_bytes_;
+    if (last) {
+      header.set_last(true);
+      header.set_crc32c(crc_);
+    }
+    grpc::ByteBuffer message = WithPayload(header, kDataField, *piece, 0, piece->size);
+    if (last) {
+      writer.Push(message);
+      writer.End({});
+      return;
+    }
+    writer.PushThen(message, [self = this->shared_from_this()] { self->Continue(); });
+  }
+
+  const int64_t total_bytes_;
+  const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
+  const std::function<void(Done)> next_;
+  uint64_t offset_ = 0;
+  uint32_t crc_ = 0;
+};
+
+}  // namespace octavo::rpc

@@ -1,0 +1,183 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "grpcpp/alarm.h"
+#include "grpcpp/grpcpp.h"
+
+#include "gpu/base/failpoint.h"
+#include "gpu/base/mutex.h"
+#include "server/rpc/convert/status.h"
+#include "server/rpc/transport/reactor.h"
+
+namespace octavo::rpc {
+
+/// A stream on which a client pushes and is told, whenever there is news, how far it is. One message is read and one answer is
+/// written at a time; answers that were not written yet give way to the newest. After the last answer it reads on until the client half-closes, for
+/// some seconds at most, so that messages which were sent already are counted. Keeps itself alive until OnDone.
+class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStreamBase> {
+ public:
+  template <class Stream, class... Args>
+  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Begin(Args&&... args) {
+    std::shared_ptr<PushStreamBase> stream;
+    const absl::Status made = Guarded([&] {
+      (void)Failpoint("stream_made");
+      stream = std::make_shared<Stream>(std::forward<Args>(args)...);
+      return absl::OkStatus();
+    });
+    if (stream == nullptr) return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(ToGrpc(made));
+    stream->self_ = stream;
+    stream->StartRead(&stream->incoming_);
+    return stream.get();
+  }
+
+  void OnReadDone(bool ok) final {
+    if (!ok) {                  // the client has said all it will: what it sent counts, and another connection may follow
+      if (Connected()) Tell();  // an answer may still be on its way to it
+      End(grpc::Status::OK);
+      return;
+    }
+    {
+      MutexLock lock(mutex_);
+      if (finished_) return;  // told the end while this came: gRPC may be done with the stream as soon as this returns
+      ++taking_;              // from here on it is not finished before the next read has begun
+    }
+    const absl::Status begun = Guarded([&] { return Work(), absl::OkStatus(); });
+    if (!begun.ok()) Taken(ToGrpc(begun));
+  }
+
+  void OnWriteDone(bool ok) final {
+    {
+      MutexLock lock(mutex_);
+      writing_ = false;
+      if (!ok) dirty_ = false;
+    }
+    Advance();
+  }
+
+  void OnCancel() final { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
+
+  void OnDone() final {
+    (void)Guarded([&] { return Disconnected(), absl::OkStatus(); });
+    auto self = std::move(self_);  // the last reference may go here
+  }
+
+ protected:
+  /// Looks at `message`, through Received. An error ends the stream.
+  virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
+  /// Calls TakeAndRead, now or on another thread; throws only if it never will.
+  virtual void Work() { TakeAndRead(); }
+  /// Whether the first message has come to a port that may have something to tell.
+  virtual bool Connected() const = 0;
+  virtual void Disconnected() = 0;
+  struct Answer {
+    grpc::Status status;  // not OK: the stream ends with it, nothing is written
+    bool last = false;    // nothing more is wanted
+    grpc::ByteBuffer message;
+  };
+  virtual Answer NextAnswer() = 0;
+
+  void TakeAndRead() noexcept {
+    const grpc::Status status = ToGrpc(Guarded([&] { return Take(incoming_); }));
+    incoming_.Clear();
+    Taken(status);
+  }
+
+  // There is something new to say. Any thread, does not block.
+  void Tell() {
+    {
+      MutexLock lock(mutex_);
+      dirty_ = true;
+    }
+    Advance();
+  }
+
+ private:
+  void Taken(const grpc::Status& status) {
+    if (status.ok()) {
+      StartRead(&incoming_);  // the stream cannot be over while taking_ counts this message
+    } else {
+      End(status);
+    }
+    {
+      MutexLock lock(mutex_);
+      --taking_;
+    }
+    Advance();
+  }
+  void End(grpc::Status status) {
+    {
+      MutexLock lock(mutex_);
+      if (ending_) return;
+      ending_ = true;
+      final_ = std::move(status);
+    }
+    Advance();
+  }
+
+  // Writes, or finishes, or waits: whatever is next. gRPC is called without the lock.
+  void Advance() {
+    bool finish = false;
+    {
+      MutexLock lock(mutex_);
+      if (writing_ || finished_) return;
+      if (dirty_) {
+        dirty_ = false;
+        writing_ = true;
+      } else if (ending_ && taking_ == 0) {
+        finish = finished_ = true;
+      } else {
+        return;
+      }
+    }
+    if (finish) {
+      Finish(final_);
+      return;
+    }
+    Answer answer;
+    const absl::Status told = Guarded([&] { return answer = NextAnswer(), absl::OkStatus(); });
+    if (!told.ok()) answer.status = ToGrpc(told);
+    if (!answer.status.ok()) {
+      MutexLock lock(mutex_);
+      if (!ending_) final_ = answer.status;
+      ending_ = true;
+    }
+    if (!answer.status.ok()) {
+      OnWriteDone(true);  // nothing to write: on to the end
+      return;
+    }
+    outgoing_ = answer.message;
+    StartWrite(&outgoing_);
+    if (answer.last) EndAfterGrace();
+  }
+
+  // A client that half-closes ends the stream before.
+  void EndAfterGrace() {
+    constexpr auto kGrace = std::chrono::seconds(5);
+    {
+      MutexLock lock(mutex_);
+      if (ending_ || grace_begun_) return;
+      grace_begun_ = true;
+    }
+    const absl::Status set = Guarded([&] {
+      grace_alarm_.Set(std::chrono::system_clock::now() + kGrace, [weak = weak_from_this()](bool) {
+        if (auto self = weak.lock()) self->End(grpc::Status::OK);
+      });
+      return absl::OkStatus();
+    });
+    if (!set.ok()) End(grpc::Status::OK);
+  }
+
+  std::shared_ptr<PushStreamBase> self_;
+  grpc::ByteBuffer incoming_, outgoing_;
+  Mutex mutex_;
+  bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
+              finished_ ABSL_GUARDED_BY(mutex_) = false, grace_begun_ ABSL_GUARDED_BY(mutex_) = false;
+  int taking_ ABSL_GUARDED_BY(mutex_) = 0;
+  grpc::Status final_;
+  grpc::Alarm grace_alarm_;
+};
+
+}  // namespace octavo::rpc

@@ -1,0 +1,74 @@
+#include "server/scan/scan_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "server/scan/scan_session.h"
+
+namespace octavo::engine {
+
+void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const QueueOptions& options) {
+  if (options.name.empty()) {
+    session->Start();
+    return;
+  }
+  std::shared_ptr<ScanSession> interrupted;
+  {
+    MutexLock lock(mutex_);
+    Queue& queue = queues_[options.name];
+    Entry entry{.name = session->name(), .session = session};
+    if (!queue.acquiring.name.empty()) {
+      const bool interrupts = options.insert == QueueInsert::kInterruptAtVolume || options.insert == QueueInsert::kInterruptNow;
+      queue.waiting.insert(interrupts ? queue.waiting.begin() : queue.waiting.end(), std::move(entry));
+      if (!interrupts) return;
+      interrupted = queue.acquiring.session.lock();
+      if (interrupted == nullptr) return;
+    } else {
+      queue.acquiring = std::move(entry);
+    }
+  }
+  if (interrupted == nullptr) {
+    session->Start();
+    return;
+  }
+  const std::string reason = absl::StrCat("interrupted by ", session->name());
+  if (options.insert == QueueInsert::kInterruptNow) {
+    interrupted->Cancel("INTERRUPTED", reason);
+  } else {
+    interrupted->Stop("INTERRUPTED", reason + " after the current volume");
+  }
+}
+
+void ScanQueues::Acquired(const std::string& queue, const std::string& session) {
+  std::shared_ptr<ScanSession> next;
+  {
+    MutexLock lock(mutex_);
+    auto it = queues_.find(queue);
+    if (it == queues_.end()) return;
+    auto& [acquiring, waiting] = it->second;
+    if (acquiring.name != session) {  // ended before its turn came
+      std::erase_if(waiting, [&](const Entry& entry) { return entry.name == session; });
+      return;
+    }
+    while (next == nullptr && !waiting.empty()) {
+      acquiring = std::move(waiting.front());
+      waiting.pop_front();
+      next = acquiring.session.lock();
+    }
+    if (next == nullptr) queues_.erase(it);
+  }
+  if (next != nullptr) next->Start();
+}
+
+int64_t ScanQueues::PositionOf(const std::string& queue, const std::string& session) {
+  MutexLock lock(mutex_);
+  auto it = queues_.find(queue);
+  if (it == queues_.end()) return 0;
+  const auto& waiting = it->second.waiting;
+  auto self = std::find_if(waiting.begin(), waiting.end(), [&](const Entry& entry) { return entry.name == session; });
+  return self == waiting.end() ? 0 : self - waiting.begin() + 1;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,155 @@
+#include "server/session/client_sessions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/base/resource_names.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kRememberNs = int64_t{24} * 3600 * 1'000'000'000;
+
+int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+}  // namespace
+
+SessionStatus ClientSessions::StatusOf(const Session& session) const {
+  SessionStatus status = session.status;
+  status.alive = session.ended_ns == 0;
+  if (status.alive) {
+    status.expires_seconds = static_cast<double>(status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) - clock_->Now().monotonic_ns) * 1e-9;
+  }
+  return status;
+}
+
+void ClientSessions::EndOverdue() {
+  const int64_t now = clock_->Now().monotonic_ns;
+  while (!alive_.empty() && alive_.front().status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) <= now) {
+    alive_.front().ended_ns = now;
+    ++expired_;
+    ended_.splice(ended_.end(), alive_, alive_.begin());
+  }
+  while (!told_.empty() && (now - told_.front().ended_ns > kRememberNs || std::ssize(told_) > config_.most)) {
+    by_secret_.erase(told_.front().secret);
+    by_name_.erase(told_.front().status.name);
+    told_.pop_front();
+  }
+}
+
+absl::Status ClientSessions::CheckRoom() {
+  if (std::ssize(alive_) < config_.most) return absl::OkStatus();
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
+                  {.reason = "SESSIONS", .field = "", .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
+}
+
+void ClientSessions::Touch(Sessions::iterator session) {
+  session->status.seen = clock_->Now();
+  alive_.splice(alive_.end(), alive_, session);
+}
+
+absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(const std::string& secret) {
+  EndOverdue();
+  const auto it = by_secret_.find(secret);
+  if (it == by_secret_.end()) {
+    return WithInfo(
+        absl::NotFoundError("no session has this secret; open one (the server forgets a session within a day of its end, and when it restarts)"),
+        {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
+  }
+  return it->second;
+}
+
+absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& client) {
+  MutexLock lock(mutex_);
+  EndOverdue();
+  OCTAVO_RETURN_IF_ERROR(CheckRoom());
+  Session session;
+  session.number = ++opened_;
+  session.status.name = absl::StrCat("sessions/", NewId(server_id_));
+  session.status.client = client;
+  session.status.opened = session.status.seen = clock_->Now();
+  session.secret = NewId("").substr(1);
+  alive_.push_back(session);
+  by_secret_[session.secret] = by_name_[session.status.name] = std::prev(alive_.end());
+  return Opened{.session = StatusOf(session), .secret = session.secret};
+}
+
+absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::string& secret) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  Alive alive;
+  alive.revived = session->ended_ns != 0;
+  if (alive.revived) {
+    OCTAVO_RETURN_IF_ERROR(CheckRoom());
+    session->ended_ns = 0;
+    alive_.splice(alive_.end(), std::exchange(session->told, false) ? told_ : ended_, session);
+  }
+  Touch(session);
+  alive.session = StatusOf(*session);
+  return alive;
+}
+
+absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  if (session->ended_ns == 0) {
+    session->ended_ns = clock_->Now().monotonic_ns;
+    ended_.splice(ended_.end(), alive_, session);
+  }
+  return StatusOf(*session);
+}
+
+absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
+  MutexLock lock(mutex_);
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  if (session->ended_ns != 0) {
+    return WithInfo(absl::NotFoundError(absl::StrCat(session->status.name, " has expired; KeepAlive revives it")),
+                    {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session->status.name}}});
+  }
+  Touch(session);
+  return StatusOf(*session);
+}
+
+std::vector<SessionStatus> ClientSessions::List() {
+  MutexLock lock(mutex_);
+  EndOverdue();
+  std::vector<const Session*> all;
+  for (const Sessions* part : {&alive_, &ended_, &told_}) {
+    for (const Session& session : *part) all.push_back(&session);
+  }
+  std::sort(all.begin(), all.end(), [](const Session* a, const Session* b) { return a->number < b->number; });
+  std::vector<SessionStatus> list;
+  list.reserve(all.size());
+  for (const Session* session : all) list.push_back(StatusOf(*session));
+  return list;
+}
+
+bool ClientSessions::Gone(const std::string& name) {
+  MutexLock lock(mutex_);
+  EndOverdue();
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() || it->second->ended_ns != 0;
+}
+
+std::vector<std::string> ClientSessions::Expire() {
+  MutexLock lock(mutex_);
+  EndOverdue();
+  std::vector<std::string> ended;
+  for (Session& session : ended_) {
+    session.told = true;
+    ended.push_back(session.status.name);
+  }
+  told_.splice(told_.end(), ended_);
+  return ended;
+}
+
+ClientSessions::Counts ClientSessions::Count() {
+  MutexLock lock(mutex_);
+  EndOverdue();
+  return {.alive = std::ssize(alive_), .expired = expired_};
+}
+
+}  // namespace octavo::engine

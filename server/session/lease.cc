@@ -1,0 +1,475 @@
+#include "server/session/lease.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/failpoint.h"
+#include "gpu/base/status.h"
+#include "server/base/resource_names.h"
+
+namespace octavo::engine {
+namespace {
+
+int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+absl::Status Lost(const std::string& what) {
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease is lost: ", what, "; acquire it again")),
+                  {.reason = "LEASE_LOST", .field = "lease_token", .numbers = {}});
+}
+
+absl::Status CheckSeconds(const char* field, double seconds, double most) {
+  if (std::isfinite(seconds) && seconds >= 0 && seconds <= most) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", seconds, "; allowed 0 to ", most));
+}
+
+}  // namespace
+
+const char* Name(LeaseMode mode) { return mode == LeaseMode::kExclusive ? "EXCLUSIVE" : "SHARED"; }
+
+absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
+  if (request.resource.empty()) return InvalidField("resource", "is empty; give buffers/... or volumes/...");
+  if (request.mode != LeaseMode::kShared && request.mode != LeaseMode::kExclusive) {
+    return InvalidField("mode", absl::StrCat("is ", static_cast<int>(request.mode), "; allowed SHARED, EXCLUSIVE"));
+  }
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", request.seconds, kLongestLeaseSeconds));
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("wait_seconds", request.wait_seconds, kLongestWaitSeconds));
+  if (request.mode == LeaseMode::kExclusive && absl::StartsWith(request.resource, "volumes/")) {
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(request.resource, " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
+        {.reason = "SEALED", .field = "mode", .numbers = {}});
+  }
+  return absl::OkStatus();
+}
+
+bool LeaseTable::Fits(const Resource& resource, LeaseMode mode) {
+  if (resource.held.empty()) return true;
+  return mode == LeaseMode::kShared && resource.held.front().mode == LeaseMode::kShared;
+}
+
+absl::Status LeaseTable::CheckAlive(const std::string& session) const {
+  if (session.empty() || gone_ == nullptr || !gone_(session)) return absl::OkStatus();
+  return WithInfo(absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
+                  {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
+}
+
+absl::Status LeaseTable::Conflict(const Resource& resource, const std::string& name, bool waited) {
+  return ConflictWith(resource.held.empty() ? nullptr : &resource.held.front(), resource, name, waited);
+}
+
+absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resource, const std::string& name, bool waited) {
+  const double left = lease == nullptr || lease->expires_ns == 0 ? -1 : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
+  const std::string who = lease == nullptr          ? "somebody who waits"
+                          : !lease->holder.empty()  ? lease->holder
+                          : !lease->session.empty() ? lease->session
+                                                    : "another operation";
+  const std::string mode = lease == nullptr ? "waiting" : Name(lease->mode);
+  const std::string text =
+      absl::StrCat(name, " is leased (", mode, ") by ", who, left >= 0 ? absl::StrCat(" for ", left, " s more") : "",
+                   resource.waiting.empty() ? "" : absl::StrCat(", and ", resource.waiting.size(), " wait"), waited ? "; the wait ran out" : "");
+  return WithInfo(waited ? absl::DeadlineExceededError(text) : absl::AbortedError(text),
+                  {.reason = "LEASED",
+                   .field = "",
+                   .numbers = {{"mode", mode},
+                               {"holder", who},
+                               {"expires_seconds", left >= 0 ? absl::StrCat(left) : "never"},
+                               {"waiting", absl::StrCat(resource.waiting.size())},
+                               {"retryable", "true"}}});
+}
+
+Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
+  Lease lease{.resource = request.resource,
+              .mode = request.mode,
+              .token = NewId("").substr(1),
+              .fence = ++last_fence_,
+              .session = request.session,
+              .holder = request.holder,
+              .granted_ns = clock_->Now().monotonic_ns,
+              .expires_ns = 0};
+  if (request.seconds > 0) lease.expires_ns = lease.granted_ns + Nanoseconds(request.seconds);
+  std::list<Lease> one{lease};
+  (void)Failpoint("lease_granted");
+  resource_of_.emplace(lease.token, request.resource);
+  resource.held.splice(resource.held.end(), one);  // in both lists or in neither
+  ++totals_.granted;
+  return lease;
+}
+
+LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told* told) {
+  Resource& resource = it->second;
+  const int64_t now = clock_->Now().monotonic_ns;
+  for (auto lease = resource.held.begin(); lease != resource.held.end();) {
+    if (lease->expires_ns == 0 || lease->expires_ns > now) {
+      ++lease;
+      continue;
+    }
+    resource_of_.erase(lease->token);
+    lease = resource.held.erase(lease);
+    ++totals_.expired;
+  }
+  // In order: whoever is first gets what has become free, even if his time ran out in the same moment.
+  while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
+    Waiter waiter = std::move(resource.waiting.front());
+    resource.waiting.pop_front();
+    --waiting_;
+    totals_.wait_seconds += static_cast<double>(now - waiter.since_ns) * 1e-9;
+    told->emplace_back(std::move(waiter.done), Grant(resource, waiter.request));
+  }
+  for (auto waiter = resource.waiting.begin(); waiter != resource.waiting.end();) {
+    if (waiter->until_ns > now) {
+      ++waiter;
+      continue;
+    }
+    Done done = std::move(waiter->done);
+    waiter = resource.waiting.erase(waiter);
+    --waiting_;
+    ++totals_.waits_timed_out;
+    told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
+  }
+  // One that gave up may have stood in the way of those behind him.
+  if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) return Settle(it, told);
+  return resource.held.empty() && resource.waiting.empty() ? resources_.erase(it) : std::next(it);
+}
+
+void LeaseTable::SettleOne(const std::string& name, Told* told) {
+  if (auto it = resources_.find(name); it != resources_.end()) Settle(it, told);
+}
+
+void LeaseTable::Tell(const Told& told) {
+  for (const auto& [done, answer] : told) done(answer);
+}
+
+namespace {
+/// What `act` does under the table's lock, and then the calls that it brings about.
+template <class Act>
+auto Telling(const Act& act) {
+  LeaseTable::Told told;
+  auto answer = act(&told);
+  LeaseTable::Tell(told);
+  return answer;
+}
+}  // namespace
+
+absl::Status LeaseTable::CheckRoom() {
+  if (std::ssize(resource_of_) + waiting_ < most_) return absl::OkStatus();
+  ++totals_.refused;
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_, " wait for one; allowed lease.most = ", most_)),
+                  {.reason = "LEASES", .field = "", .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
+}
+
+absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
+  OCTAVO_RETURN_IF_ERROR(CheckAlive(request.session));
+  OCTAVO_RETURN_IF_ERROR(CheckRoom());
+  Resource& resource = resources_[request.resource];
+  if (!resource.waiting.empty() || !Fits(resource, request.mode)) {
+    ++totals_.refused;
+    return Conflict(resource, request.resource, /*waited=*/false);
+  }
+  return Grant(resource, request);
+}
+
+absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
+  return Telling([&](Told* told) { return TryAcquire(request, told); });
+}
+
+absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request, Told* told) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequest(request));
+  MutexLock lock(mutex_);
+  SettleOne(request.resource, told);
+  return TryLocked(request);
+}
+
+uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done) {
+  Told told;
+  const uint64_t place = Acquire(request, std::move(done), &told);
+  Tell(told);
+  return place;
+}
+
+uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told) {
+  if (absl::Status status = CheckRequest(request); !status.ok()) {
+    told->emplace_back(std::move(done), status);
+    return 0;
+  }
+  MutexLock lock(mutex_);
+  SettleOne(request.resource, told);
+  if (request.wait_seconds == 0) {
+    told->emplace_back(std::move(done), TryLocked(request));
+    return 0;
+  }
+  if (const absl::Status alive = CheckAlive(request.session); !alive.ok()) {
+    told->emplace_back(std::move(done), alive);
+    return 0;
+  }
+  if (const absl::Status room = CheckRoom(); !room.ok()) {
+    told->emplace_back(std::move(done), room);
+    return 0;
+  }
+  Resource& resource = resources_[request.resource];
+  if (resource.waiting.empty() && Fits(resource, request.mode)) {
+    told->emplace_back(std::move(done), Grant(resource, request));
+    return 0;
+  }
+  const int64_t now = clock_->Now().monotonic_ns;
+  const uint64_t place = ++last_place_;
+  ++totals_.waits;
+  resource.waiting.push_back(
+      {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
+  ++waiting_;
+  return place;
+}
+
+void LeaseTable::Withdraw(uint64_t place) {
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = resources_.begin(); place != 0 && it != resources_.end(); ++it) {
+      auto& waiting = it->second.waiting;
+      const auto waiter = std::find_if(waiting.begin(), waiting.end(), [&](const Waiter& w) { return w.place == place; });
+      if (waiter == waiting.end()) continue;
+      told.emplace_back(std::move(waiter->done), absl::CancelledError("the wait for the lease was given up"));
+      waiting.erase(waiter);
+      --waiting_;
+      Settle(it, &told);
+      break;
+    }
+  }
+  Tell(told);
+}
+
+Lease* LeaseTable::FindToken(const std::string& token, Told* told) {
+  auto name = resource_of_.find(token);
+  if (name == resource_of_.end()) return nullptr;
+  const std::string resource = name->second;
+  SettleOne(resource, told);
+  auto it = resources_.find(resource);
+  if (it == resources_.end()) return nullptr;
+  auto& held = it->second.held;
+  const auto lease = std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; });
+  return lease == held.end() ? nullptr : &*lease;
+}
+
+absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds) {
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", seconds, kLongestLeaseSeconds));
+  Told told;
+  absl::StatusOr<Lease> renewed = Lost("it expired, was given back, or never was");
+  {
+    MutexLock lock(mutex_);
+    if (Lease* lease = FindToken(token, &told); lease != nullptr) {
+      lease->expires_ns = seconds > 0 ? clock_->Now().monotonic_ns + Nanoseconds(seconds) : 0;
+      renewed = *lease;
+    }
+  }
+  Tell(told);
+  return renewed;
+}
+
+absl::Status LeaseTable::Release(const std::string& token) {
+  return Telling([&](Told* told) { return Release(token, told); });
+}
+
+absl::Status LeaseTable::Release(const std::string& token, Told* told) {
+  MutexLock lock(mutex_);
+  const Lease* lease = FindToken(token, told);
+  if (lease == nullptr) return Lost("it expired, was given back, or never was");
+  auto it = resources_.find(lease->resource);
+  it->second.held.remove_if([&](const Lease& l) { return l.token == token; });
+  resource_of_.erase(token);
+  Settle(it, told);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode) {
+  return Telling([&](Told* told) { return Check(resource, token, fence, mode, told); });
+}
+
+absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode, Told* told) {
+  MutexLock lock(mutex_);
+  const Lease* lease = FindToken(token, told);
+  if (lease == nullptr) return Lost("it expired, was given back, or never was");
+  if (lease->resource != resource) return Lost(absl::StrCat("it is one of ", lease->resource, ", not of ", resource));
+  if (fence != 0 && fence != lease->fence) return Lost(absl::StrCat("its fencing number is ", lease->fence, ", not ", fence));
+  if (mode == LeaseMode::kExclusive && lease->mode != LeaseMode::kExclusive) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
+                    {.reason = "LEASE_MODE", .field = "lease_token", .numbers = {}});
+  }
+  return *lease;
+}
+
+absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence,
+                                                    const std::string& holder, Told* told) {
+  if (!token.empty()) {
+    OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode, told));
+    return Guard(this, std::move(lease), /*own=*/false);
+  }
+  OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}, told));
+  return Guard(this, std::move(lease), /*own=*/true);
+}
+
+absl::Status LeaseTable::Guard::Stands() const {
+  if (asked_ == nullptr || table_ != nullptr) return absl::OkStatus();  // one of its own has no end but its own
+  MutexLock lock(asked_->mutex_);
+  const auto resource = asked_->resources_.find(lease_.resource);
+  if (resource != asked_->resources_.end()) {
+    const int64_t now = asked_->clock_->Now().monotonic_ns;
+    for (const Lease& lease : resource->second.held) {
+      if (lease.token == lease_.token && (lease.expires_ns == 0 || lease.expires_ns > now)) return absl::OkStatus();
+    }
+  }
+  return Lost("it ended while the operation waited for its turn");
+}
+
+absl::Status LeaseTable::CheckNobodyElse(const std::string& name, const std::string& own) {
+  MutexLock lock(mutex_);
+  const Resource none;
+  const auto it = resources_.find(name);
+  const Resource& resource = it == resources_.end() ? none : it->second;
+  const int64_t now = clock_->Now().monotonic_ns;
+  const Lease* other = nullptr;
+  bool has_own = own.empty();
+  for (const Lease& lease : resource.held) {
+    if (lease.expires_ns != 0 && lease.expires_ns <= now) continue;
+    if (!own.empty() && lease.token == own) {
+      has_own = true;
+    } else if (other == nullptr) {
+      other = &lease;
+    }
+  }
+  if (!has_own) return Lost(absl::StrCat("it expired, was given back, or is none of ", name));
+  if (other == nullptr) return absl::OkStatus();
+  ++totals_.refused;
+  return ConflictWith(other, resource, name, /*waited=*/false);
+}
+
+bool LeaseTable::Leased(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto it = resources_.find(name);
+  const int64_t now = clock_->Now().monotonic_ns;
+  return it != resources_.end() &&
+         std::any_of(it->second.held.begin(), it->second.held.end(), [&](const Lease& l) { return l.expires_ns == 0 || l.expires_ns > now; });
+}
+
+void LeaseTable::Guard::Done() {
+  if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token);
+}
+
+void LeaseTable::Guard::Done(Told* told) {
+  if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token, told);
+}
+
+void LeaseTable::Forget(const std::string& name) {
+  Told told;
+  Forget(name, &told);
+  Tell(told);
+}
+
+void LeaseTable::Forget(const std::string& name, Told* told) {
+  MutexLock lock(mutex_);
+  auto it = resources_.find(name);
+  if (it == resources_.end()) return;
+  for (const Lease& lease : it->second.held) resource_of_.erase(lease.token);
+  for (Waiter& waiter : it->second.waiting) {
+    told->emplace_back(std::move(waiter.done),
+                       WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
+  }
+  waiting_ -= std::ssize(it->second.waiting);
+  resources_.erase(it);
+}
+
+void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
+  const auto ended = [&](const std::string& session) {
+    return !session.empty() && sessions.count(session) > 0 && (gone_ == nullptr || gone_(session));
+  };
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = resources_.begin(); it != resources_.end();) {
+      std::list<Lease>& held = it->second.held;
+      for (auto lease = held.begin(); lease != held.end();) {
+        if (!ended(lease->session)) {
+          ++lease;
+          continue;
+        }
+        resource_of_.erase(lease->token);
+        lease = held.erase(lease);
+      }
+      auto& waiting = it->second.waiting;
+      for (auto waiter = waiting.begin(); waiter != waiting.end();) {
+        if (!ended(waiter->request.session)) {
+          ++waiter;
+          continue;
+        }
+        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(waiter->request.session, " has ended")));
+        waiter = waiting.erase(waiter);
+        --waiting_;
+      }
+      it = Settle(it, &told);
+    }
+  }
+  Tell(told);
+}
+
+void LeaseTable::Expire() {
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (auto it = resources_.begin(); it != resources_.end();) it = Settle(it, &told);
+  }
+  Tell(told);
+}
+
+std::vector<Lease> LeaseTable::List(const std::string& resource) {
+  if (resource.empty()) Expire();
+  Told told;
+  std::vector<Lease> list;
+  {
+    MutexLock lock(mutex_);
+    if (!resource.empty()) SettleOne(resource, &told);
+    const auto begin = resource.empty() ? resources_.begin() : resources_.find(resource);
+    const auto end = resource.empty() || begin == resources_.end() ? resources_.end() : std::next(begin);
+    for (auto it = begin; it != end; ++it) list.insert(list.end(), it->second.held.begin(), it->second.held.end());
+  }
+  Tell(told);
+  return list;
+}
+
+// Of this one only: lists of what is leased ask for one after the other.
+LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
+  MutexLock lock(mutex_);
+  Counts counts;
+  const auto it = resources_.find(resource);
+  if (it == resources_.end()) return counts;
+  const int64_t now = clock_->Now().monotonic_ns;
+  for (const Lease& lease : it->second.held) {
+    if (lease.expires_ns == 0 || lease.expires_ns > now) ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
+  }
+  const auto& waiting = it->second.waiting;
+  counts.waiting = std::count_if(waiting.begin(), waiting.end(), [&](const Waiter& waiter) { return waiter.until_ns > now; });
+  return counts;
+}
+
+std::map<std::string, int64_t> LeaseTable::CountBySession() {
+  Expire();
+  MutexLock lock(mutex_);
+  std::map<std::string, int64_t> counts;
+  for (const auto& [name, row] : resources_) {
+    for (const Lease& lease : row.held) ++counts[lease.session];
+  }
+  return counts;
+}
+
+LeaseTable::Totals LeaseTable::CountAll() {
+  Expire();
+  MutexLock lock(mutex_);
+  Totals totals = totals_;
+  for (const auto& [name, row] : resources_) {
+    for (const Lease& lease : row.held) ++(lease.mode == LeaseMode::kShared ? totals.now.shared : totals.now.exclusive);
+    totals.now.waiting += std::ssize(row.waiting);
+  }
+  return totals;
+}
+
+}  // namespace octavo::engine

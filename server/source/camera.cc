@@ -1,0 +1,22 @@
+#include "server/source/camera.h"
+
+#include "server/source/sources.h"
+
+namespace octavo::engine {
+
+std::vector<SourceKind> SourceKinds() {
+  return {{.name = "simulated", .available = true, .reason = "part of the server"},
+          {.name = "replay", .available = true, .reason = "part of the server"},
+          {.name = "push", .available = true, .reason = "part of the server"},
+          {.name = "ring", .available = true, .reason = "part of the server"},
+          CameraSupport()};
+}
+
+CameraSource WithDefaults(const CameraSource& given) {
+  CameraSource s = given;
+  if (s.buffers == 0) s.buffers = 16;
+  if (s.frame_timeout_s == 0) s.frame_timeout_s = s.trigger_source.empty() ? 5 : -1;
+  return s;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,145 @@
+// What a producer has published, word by word: read once, checked, taken in.
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/source/ring_port.h"
+#include "server/source/ring_words.h"
+
+namespace octavo::engine {
+namespace {
+
+// A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
+constexpr int64_t kMostAhead = int64_t{1} << 31;
+constexpr int64_t kOldestNs = 60'000'000'000;  // a block is not older than a minute
+
+// What another process wrote into a text field: as much of it as can be shown.
+std::string TextOf(const char* text) {
+  std::string out;
+  for (size_t i = 0; i + 1 < kRingText; ++i) {
+    const char c = Load(text[i]);
+    if (c == '\0') break;
+    out += c >= 32 && c < 127 ? c : '?';
+  }
+  return out;
+}
+
+}  // namespace
+
+// Takes in what was published since.
+void RingPort::Look() {
+  if (!feeding_) return;
+  const auto state = static_cast<RingProducerState>(Load(producer()->state));  // before the counter: what it published before it ended is there
+  const uint64_t published = Load(producer()->published), fresh = published - seen_;
+  const uint64_t room = static_cast<uint64_t>(limits_.slots) - (seen_ - released_);
+  if (fresh > room) {
+    Break(absl::StrCat("published ", published, " blocks; ", seen_, " were there before and there was room for ", room));
+    return;
+  }
+  const uint64_t before = seen_;
+  while (feeding_ && seen_ != published) Accept(seen_);
+  if (feeding_ && state == RingProducerState::kEnded) Ended();
+  if (feeding_ && state == RingProducerState::kFailed) {
+    Ended();
+    failed_ = WithInfo(absl::UnavailableError(absl::StrCat("the producer failed: ", TextOf(producer()->error))),
+                       {.reason = "SOURCE_LOST", .field = "", .numbers = {{"next_record", absl::StrCat(next_record_)}}});
+  }
+  if (seen_ == before) return;
+  const bool useless = count_ == 0 && returned_ == lent_;  // nothing of it can be used
+  if (useless) GiveBack(seen_);
+  TellProducer();
+  if (useless) WakeProducer();
+}
+
+// Of the block, what follows on from what is known.
+void RingPort::Accept(uint64_t number) {
+  const auto slot = static_cast<int64_t>(number % static_cast<uint64_t>(limits_.slots));
+  const auto& given =
+      *reinterpret_cast<const RingDescriptor*>(memory_.data() + kRingDescriptorOffset + slot * static_cast<int64_t>(sizeof(RingDescriptor)));
+  const uint64_t given_number = Load(given.number), given_first = Load(given.first_record);
+  const int64_t given_records = Load(given.records), time_ns = Load(given.time_ns);
+  const bool overrun = (Load(given.flags) & kRingOverrun) != 0;
+  if (given_number != number) {
+    Break(absl::StrCat("block ", number, " says of itself that it is block ", given_number));
+    return;
+  }
+  ++seen_;
+  if (given_records < 1 || given_records > limits_.block_records) {
+    ++counts_.broken_blocks;
+    return;
+  }
+  if (closed_) {
+    counts_.out_of_range_records += given_records;
+    return;
+  }
+  const int64_t limit = total_records_ > 0 ? std::min(total_records_, next_record_ + kMostAhead) : next_record_ + kMostAhead;
+  if (given_first >= static_cast<uint64_t>(limit)) {
+    counts_.out_of_range_records += given_records;
+    return;
+  }
+  const auto first = static_cast<int64_t>(given_first);
+  int64_t records = given_records;
+  if (const int64_t beyond = first + records - total_records_; total_records_ > 0 && beyond > 0) {
+    counts_.out_of_range_records += beyond;
+    records -= beyond;
+  }
+  const int64_t known = std::clamp<int64_t>(next_record_ - first, 0, records);
+  counts_.duplicate_records += known;
+  if (known == records) return;
+  Waiting waiting{.slot = slot, .offset = known, .end = seen_};
+  if (first > next_record_) {
+    ++counts_.gaps;
+    counts_.lost_records += first - next_record_;
+    if (overrun) {
+      ++counts_.overruns;
+      counts_.overrun_records += first - next_record_;
+      waiting.overrun = true;
+    }
+  }
+  next_record_ = first + records;
+  TimePoint acquired = clock_->Now();
+  if (time_ns > 0 && time_ns < acquired.monotonic_ns && acquired.monotonic_ns - time_ns < kOldestNs) {  // any number may stand there
+    acquired.unix_ns -= acquired.monotonic_ns - time_ns;
+    acquired.monotonic_ns = time_ns;
+  }
+  waiting.block = {.first_record = first + known, .records = records - known, .acquired = acquired};
+  queue_[(first_ + count_++) % queue_.size()] = waiting;  // no more than slots that are not released
+}
+
+// Its word cannot be relied on any more: what was accepted counts, what it writes from now on does not.
+void RingPort::Break(const std::string& what) {
+  feeding_ = false;
+  ++counts_.broken_blocks;
+  const std::string text = absl::StrCat("the ring is broken: the producer ", what);
+  StoreInt(server()->error_code, static_cast<int64_t>(absl::StatusCode::kInvalidArgument));
+  for (size_t i = 0; i < kRingText; ++i) Store(server()->error[i], i < text.size() && i + 1 < kRingText ? text[i] : '\0');
+  TellProducer();
+  WakeProducer();
+  gone_ = std::chrono::steady_clock::now();
+  cut_now_ = std::exchange(cut_, nullptr);
+  broken_ = text;
+}
+
+// What it dropped behind its last block nobody will tell any more.
+void RingPort::Ended() {
+  feeding_ = false;
+  ended_ = true;
+  const uint64_t next = Load(producer()->next_record), dropped = Load(producer()->overrun_records);
+  const int64_t limit = total_records_ > 0 ? total_records_ : next_record_ + kMostAhead;
+  const int64_t end = next > static_cast<uint64_t>(limit) ? (total_records_ > 0 ? limit : next_record_) : static_cast<int64_t>(next);
+  const int64_t lost = end - next_record_;
+  if (lost <= 0) return;
+  ++counts_.gaps;
+  counts_.lost_records += lost;
+  const auto counted = static_cast<uint64_t>(counts_.overrun_records - overruns_before_);
+  if (counted < dropped) {
+    ++counts_.overruns;
+    counts_.overrun_records += static_cast<int64_t>(std::min(dropped - counted, static_cast<uint64_t>(lost)));
+  }
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// How the memory looks that a producer on the same host and the server share; client/cpp/include/octavo/octavo_ring.h says the same to producers
+// (a test compares the two). Numbers are of the machine's own byte order, and every one of them is read and written atomically.
+// The server writes the pages RingFacts and RingServerPage and never reads them back; what it reads of the rest is another
+// process's, and may be anything at any time.
+namespace octavo::engine {
+
+inline constexpr uint64_t kRingMagic = 0x474E49524F54434F;  // the bytes "OCTORING"
+inline constexpr uint32_t kRingVersion = 1;
+inline constexpr int64_t kRingPage = 4096;
+inline constexpr size_t kRingText = 256;  // bytes of a text, its zero included
+
+/// Page 0: what does not change. Written before the memory is handed out.
+struct RingFacts {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t flags;        // kRingMayWait
+  uint64_t total_bytes;  // of the memory
+  uint64_t descriptor_offset;
+  uint64_t data_offset;  // of slot 0
+  uint64_t slot_bytes;   // block_records * record_bytes: the next slot begins there
+  uint32_t slots;
+  uint32_t block_records;  // most records of a slot
+  uint32_t record_bytes;
+  uint32_t samples_per_record;
+  uint32_t raw_type;       // octavo.v1.RawType
+  uint32_t channels;       // interleaved in a record
+  uint64_t total_records;  // that the scan wants; 0 = until stopped
+};
+inline constexpr uint32_t kRingMayWait = 1;  // the scan was submitted with producer_waits
+
+enum class RingState : uint32_t { kQueued = 0, kRunning = 1, kClosed = 2 };
+
+/// Page 1: written by the server. `bell` moves with each change of released, state, attachment.
+struct RingServerPage {
+  uint64_t released;     // slots given back, from the beginning
+  uint32_t bell;         // futex
+  uint32_t state;        // RingState
+  uint32_t waits;        // the server waits on RingProducerPage.bell
+  uint32_t error_code;   // google.rpc.Code: why the producer was cut off; 0 = it was not
+  uint64_t attachment;   // of the producer that may write
+  uint64_t next_record;  // records before it were accepted or are given up; brought up to date as blocks are looked at
+  uint64_t records, lost_records, duplicate_records, out_of_range_records, broken_blocks;
+  uint64_t padding[22];
+  char error[kRingText];
+};
+
+enum class RingProducerState : uint32_t { kFeeding = 0, kEnded = 1, kFailed = 2 };
+
+/// Page 2: written by the producer.
+struct RingProducerPage {
+  uint64_t published;  // slots filled, from the beginning; set by the server when a producer attaches
+  uint32_t bell;       // futex; moves with each change
+  uint32_t state;      // RingProducerState
+  uint32_t waits;      // it waits on RingServerPage.bell
+  uint32_t reserved;
+  uint64_t next_record;  // the record that it would write next: what it dropped at the end shows
+  uint64_t overruns;     // times that it found the ring full and dropped records
+  uint64_t overrun_records;
+  uint64_t padding[26];
+  char error[kRingText];  // of kFailed
+};
+
+/// One per slot, written by the producer before it publishes the slot.
+struct RingDescriptor {
+  uint64_t number;  // of the block, from 0: published before it
+  uint64_t first_record;
+  uint32_t records;
+  uint32_t flags;   // kRingOverrun
+  int64_t time_ns;  // CLOCK_MONOTONIC at its last record; 0 = now
+  uint64_t reserved[4];
+};
+inline constexpr uint32_t kRingOverrun = 1;  // records before the block were dropped because the ring was full
+
+static_assert(sizeof(RingDescriptor) == 64);
+static_assert(offsetof(RingServerPage, error) == 256 && offsetof(RingProducerPage, error) == 256);
+
+inline constexpr int64_t kRingServerOffset = kRingPage, kRingProducerOffset = 2 * kRingPage, kRingDescriptorOffset = 3 * kRingPage;
+
+}  // namespace octavo::engine

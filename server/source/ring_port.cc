@@ -1,0 +1,334 @@
+#include "server/source/ring_port.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device/pinned_registration.h"
+#include "server/source/ring_words.h"
+
+namespace octavo::engine {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// A producer may forget to ring, or be killed between publishing and ringing: nobody waits longer than this for a bell.
+constexpr std::chrono::milliseconds kLongestWait(50);
+// A bell that rings for nothing so many times in a row is not listened to for a while.
+constexpr int kFalseAlarms = 16;
+
+}  // namespace
+
+int64_t RingLimits::data_offset() const {
+  const int64_t end = kRingDescriptorOffset + slots * static_cast<int64_t>(sizeof(RingDescriptor));
+  return (end + kRingPage - 1) / kRingPage * kRingPage;
+}
+
+RingPort::RingPort(const RingLimits& limits, const Clock* clock)
+    : limits_(limits), clock_(clock), queue_(static_cast<size_t>(std::max<int64_t>(limits.slots, 1))) {
+  MutexLock lock(mutex_);
+  counts_.ring = true;
+}
+
+absl::Status RingPort::OpenMemory(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(memory_, SharedPages::Create("octavo-ring", limits_.total_bytes()));
+  OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
+  MutexLock lock(mutex_);
+  auto* facts = reinterpret_cast<RingFacts*>(memory_.data());
+  *facts = {.magic = kRingMagic,
+            .version = kRingVersion,
+            .flags = limits_.producer_waits ? kRingMayWait : 0,
+            .total_bytes = static_cast<uint64_t>(limits_.total_bytes()),
+            .descriptor_offset = kRingDescriptorOffset,
+            .data_offset = static_cast<uint64_t>(limits_.data_offset()),
+            .slot_bytes = static_cast<uint64_t>(limits_.slot_bytes()),
+            .slots = static_cast<uint32_t>(limits_.slots),
+            .block_records = static_cast<uint32_t>(limits_.block_records),
+            .record_bytes = static_cast<uint32_t>(limits_.record_bytes),
+            .samples_per_record = static_cast<uint32_t>(limits_.samples_per_record),
+            .raw_type = limits_.raw_type,
+            .channels = static_cast<uint32_t>(limits_.channels),
+            .total_records = static_cast<uint64_t>(total_records_)};
+  open_ = true;
+  return absl::OkStatus();
+}
+
+void RingPort::Want(int64_t total_records) {
+  MutexLock lock(mutex_);
+  total_records_ = total_records;
+  if (open_) StoreInt(reinterpret_cast<RingFacts*>(memory_.data())->total_records, total_records);
+}
+
+int64_t RingPort::total_records() {
+  MutexLock lock(mutex_);
+  return total_records_;
+}
+
+absl::Status RingPort::CanAttachLocked() const {
+  if (!open_ || closed_ || ended_ || !failed_.ok()) {
+    return WithInfo(absl::FailedPreconditionError("the scan takes no more records"), {.reason = "SCAN_STATE", .field = "scan", .numbers = {}});
+  }
+  if (counts_.connected) {
+    return WithInfo(absl::FailedPreconditionError("a producer is attached to this ring; another one may be when it has gone"),
+                    {.reason = "RING_TAKEN", .field = "scan", .numbers = {{"connection", absl::StrCat(connection_)}}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RingPort::CanAttach() {
+  MutexLock lock(mutex_);
+  return CanAttachLocked();
+}
+
+absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut) {
+  Attachment attached;
+  {
+    MutexLock lock(mutex_);
+    OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
+    attached.fd = UniqueFd(::fcntl(memory_.fd(), F_DUPFD_CLOEXEC, 3));
+    if (!attached.fd) return absl::ResourceExhaustedError(absl::StrCat("no descriptor for the ring: ", std::strerror(errno)));
+    ++connection_;
+    ++counts_.connections;
+    counts_.connected = feeding_ = true;
+    cut_ = std::move(cut);
+    // It begins where the one before was.
+    RingProducerPage& page = *producer();
+    Store(page.published, seen_);
+    StoreInt(page.state, static_cast<int64_t>(RingProducerState::kFeeding));
+    Store(page.waits, uint32_t{0});
+    StoreInt(page.next_record, next_record_);
+    overruns_before_ = counts_.overrun_records;
+    Store(page.overruns, uint64_t{0});
+    Store(page.overrun_records, uint64_t{0});
+    Store(page.error[0], '\0');
+    Store(server()->error_code, uint32_t{0});
+    Store(server()->error[0], '\0');
+    StoreInt(server()->attachment, connection_);
+    TellProducer();
+    WakeProducer();
+    attached.connection = connection_;
+  }
+  RingServer();
+  Tell(absl::StrCat("producer ", attached.connection, " attached"));
+  return attached;
+}
+
+void RingPort::Detach(int64_t connection) {
+  {
+    MutexLock lock(mutex_);
+    if (connection != connection_ || !counts_.connected) return;
+    if (open_) Look();
+    counts_.connected = feeding_ = false;
+    cut_ = nullptr;
+    gone_ = Steady::now();
+  }
+  RingServer();
+  CutIfBroken();
+  Tell(absl::StrCat("producer ", connection, " gone"));
+}
+
+// The ring's bell rings for the server too: what it waits for may come from elsewhere.
+void RingPort::RingServer() {
+  MutexLock lock(mutex_);
+  if (!open_) return;
+  uint32_t& bell = producer()->bell;
+  std::atomic_ref<uint32_t>(bell).fetch_add(1);
+  FutexWake(bell);
+}
+
+void RingPort::TellProducer() {
+  RingServerPage& page = *server();
+  StoreInt(page.next_record, next_record_);
+  StoreInt(page.records, counts_.records);
+  StoreInt(page.lost_records, counts_.lost_records);
+  StoreInt(page.duplicate_records, counts_.duplicate_records);
+  StoreInt(page.out_of_range_records, counts_.out_of_range_records);
+  StoreInt(page.broken_blocks, counts_.broken_blocks);
+  StoreInt(page.state, static_cast<int64_t>(closed_ ? RingState::kClosed : running_ ? RingState::kRunning : RingState::kQueued));
+  Store(page.released, released_);
+}
+
+// What it may wait for has changed.
+void RingPort::WakeProducer() {
+  RingServerPage& page = *server();
+  std::atomic_ref<uint32_t>(page.bell).fetch_add(1);
+  if (std::atomic_ref<uint32_t>(producer()->waits).load() != 0) FutexWake(page.bell);
+}
+
+void RingPort::CutIfBroken() {
+  std::function<void()> cut;
+  std::string news;
+  {
+    MutexLock lock(mutex_);
+    cut = std::exchange(cut_now_, nullptr);
+    news = std::exchange(broken_, "");
+  }
+  if (!news.empty()) Tell(news);
+  if (cut) cut();
+}
+
+void RingPort::GiveBack(uint64_t until) {
+  if (until > released_) released_ = until;
+}
+
+// How long to wait for what comes next.
+absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point began) {
+  const auto now = Steady::now();
+  Seconds left(3600);
+  if (!counts_.connected && counts_.connections > 0) {
+    left = std::min(left, Seconds(std::max(limits_.restart_grace_s, 0.0)) - Seconds(now - gone_));
+    if (left.count() <= 0) {
+      const ErrorInfo info{.reason = "SOURCE_LOST", .field = "ring.restart_grace_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}};
+      return WithInfo(absl::UnavailableError(absl::StrCat("the producer is gone and no other came within ", std::max(limits_.restart_grace_s, 0.0),
+                                                          " s; the next would be record ", next_record_)),
+                      info);
+    }
+  }
+  if (limits_.idle_timeout_s > 0) {
+    left = std::min(left, Seconds(limits_.idle_timeout_s) - Seconds(now - began));
+    if (left.count() <= 0) {
+      const char* who = counts_.connections == 0 ? "no producer ever attached"
+                        : !counts_.connected     ? "no producer is attached"
+                        : feeding_               ? "a producer is attached, but silent"
+                                                 : "the producer broke the ring";
+      const ErrorInfo info{.reason = "SOURCE_STALLED", .field = "ring.idle_timeout_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}};
+      return WithInfo(absl::DeadlineExceededError(
+                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ", next_record_)),
+                      info);
+    }
+  }
+  return std::min<std::chrono::nanoseconds>(std::chrono::duration_cast<std::chrono::nanoseconds>(left), kLongestWait);
+}
+
+absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
+  std::stop_callback wake(stop, [this] { RingServer(); });
+  const auto began = Steady::now();
+  RingProducerPage& page = *producer();
+  for (int alarms = 0; !stop.stop_requested();) {
+    const uint32_t bell = Load(page.bell);
+    std::chrono::nanoseconds longest(0);
+    uint64_t seen = 0;
+    bool feeding = false;
+    {
+      MutexLock lock(mutex_);
+      if (!running_) {
+        running_ = true;
+        TellProducer();
+        WakeProducer();
+      }
+      if (count_ == 0) Look();
+      if (count_ > 0) {
+        const Waiting& next = queue_[first_];
+        if (next.overrun && limits_.fail_on_overrun) {
+          return WithInfo(absl::DataLossError(absl::StrCat("the producer overran the ring of ", limits_.slots, " slots: ", counts_.overrun_records,
+                                                           " records were dropped; the device was too slow for it")),
+                          {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
+        }
+        BorrowedBlock loan{.block = next.block,
+                        .data = reinterpret_cast<const uint8_t*>(memory_.data()) + limits_.data_offset() + next.slot * limits_.slot_bytes() +
+                                next.offset * limits_.record_bytes,
+                        .loan = static_cast<int64_t>(next.end)};
+        lent_ = next.end;
+        counts_.records += loan.block.records;
+        first_ = (first_ + 1) % queue_.size();
+        --count_;
+        return loan;
+      }
+      if (ended_ || closed_) {
+        if (!failed_.ok()) return failed_;
+        if (counts_.overruns > 0 && limits_.fail_on_overrun) {
+          return WithInfo(
+              absl::DataLossError(absl::StrCat("the producer overran the ring: its last ", counts_.overrun_records, " records were dropped")),
+              {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
+        }
+        return BorrowedBlock{};
+      }
+      seen = seen_;
+      feeding = feeding_;
+      OCTAVO_ASSIGN_OR_RETURN(longest, MayWait(began));
+    }
+    CutIfBroken();
+    std::atomic_ref<uint32_t>(server()->waits).store(1);
+    // Either it sees that we wait, or we see what it published.
+    if (feeding && std::atomic_ref<uint64_t>(page.published).load() != seen) {
+      std::atomic_ref<uint32_t>(server()->waits).store(0);
+      continue;
+    }
+    const auto before = Steady::now();
+    FutexWait(page.bell, bell, longest);
+    std::atomic_ref<uint32_t>(server()->waits).store(0);
+    alarms = Steady::now() - before < std::chrono::microseconds(50) ? alarms + 1 : 0;
+    if (alarms > kFalseAlarms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return BorrowedBlock{};
+}
+
+void RingPort::Return(int64_t loan) {
+  {
+    MutexLock lock(mutex_);
+    returned_ = std::max(returned_, static_cast<uint64_t>(loan));
+    if (!open_) return;
+    // What came behind the last loan and cannot be used goes with it.
+    GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
+    TellProducer();
+  }
+  WakeProducer();  // a system call: Lend does not wait for it
+}
+
+double RingPort::Occupancy() {
+  MutexLock lock(mutex_);
+  if (!open_) return 0;
+  const uint64_t slots = static_cast<uint64_t>(limits_.slots), used = feeding_ ? Load(producer()->published) - released_ : seen_ - released_;
+  return static_cast<double>(std::min(used, slots)) / static_cast<double>(slots);
+}
+
+SourceCounts RingPort::Counts() {
+  MutexLock lock(mutex_);
+  return counts_;
+}
+
+void RingPort::OnNews(std::function<void(const std::string&)> tell) {
+  MutexLock lock(news_mutex_);
+  news_ = std::move(tell);
+}
+
+void RingPort::Tell(const std::string& news) {
+  MutexLock lock(news_mutex_);
+  if (news_) news_(news);
+}
+
+void RingPort::Close() {
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    count_ = 0;
+    if (open_) TellProducer();
+    if (open_) WakeProducer();
+  }
+  OnNews(nullptr);
+  CutIfBroken();
+}
+
+void RingPort::CloseMemory() {
+  SharedPages memory;
+  PinnedBuffer locked;
+  {
+    MutexLock lock(mutex_);
+    open_ = feeding_ = false;
+    closed_ = true;
+    memory = std::move(memory_);
+    locked = std::move(locked_);
+  }
+  locked = PinnedBuffer();  // before the mapping goes
+}
+
+}  // namespace octavo::engine

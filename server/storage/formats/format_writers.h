@@ -1,0 +1,89 @@
+#pragma once
+
+// Private to server/storage/formats: the writers behind MakeWriter.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/base/unique_fd.h"
+#include "server/storage/formats/manifest.h"
+#include "server/storage/formats/writer.h"
+
+namespace octavo::storage {
+
+/// A writer that keeps account of its files.
+class FileListWriter : public VolumeWriter {
+ public:
+  int64_t DiskBytes() const override { return disk_bytes_.load(); }
+  /// The files written so far. After Finish.
+  std::vector<Manifest::File> Files();
+
+  /// One file being written from front to back; listed when closed.
+  class Output {
+   public:
+    absl::Status Append(const void* data, size_t bytes);
+    /// Starts the way to the disk without waiting for it, and lists the file.
+    absl::Status Close();
+    int64_t bytes() const { return file_.bytes; }
+
+   private:
+    friend class FileListWriter;
+    FileListWriter* writer_ = nullptr;
+    std::string path_;
+    UniqueFd fd_;
+    Manifest::File file_;
+  };
+
+  const std::string& path() const { return path_; }
+  /// Creates `relative` below the path. Any thread.
+  absl::StatusOr<Output> Create(const std::string& relative);
+  /// Creates, appends and closes.
+  absl::Status WriteListed(const std::string& relative, const void* data, size_t bytes);
+  void List(Manifest::File file);
+  /// fdatasync of every listed file.
+  absl::Status SyncListed();
+
+ protected:
+  explicit FileListWriter(std::string path) : path_(std::move(path)) {}
+
+  const std::string path_;
+  std::atomic<int64_t> disk_bytes_{0};
+
+ private:
+  Mutex mutex_;
+  std::vector<Manifest::File> files_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Runs `sync(i)` for i in [0, count) on a few threads of its own, because a sync waits and does not compute; journalling
+/// file systems then share one commit between several. The first error, if any.
+absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& sync);
+
+// The writers of the formats, for options that are resolved.
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path, const VolumeMeta& meta,
+                                                               const WriterOptions& options);  // .npy, .bin
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNrrdWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+/// MakeWriter, as the commit needs it. `path` is an empty folder.
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+
+/// Threads for a oneTBB arena; -1 = as many as there are.
+inline int ArenaThreads(const WriterOptions& options) { return options.threads > 0 ? options.threads : -1; }
+
+/// Names of the files inside the temporary directory of a format of one file: the file, and the metadata that go beside it.
+inline constexpr char kDataFile[] = "data", kMetaFile[] = "data.json";
+
+/// Most bytes of the voxels in a MATLAB v5 file: sizes there are 32-bit, and MATLAB reads variables below 2^31 bytes.
+inline constexpr int64_t kMatlabMaxBytes = (int64_t{1} << 31) - (1 << 16);
+
+}  // namespace octavo::storage

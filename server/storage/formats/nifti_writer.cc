@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tbb/enumerable_thread_specific.h"
+#include "tbb/parallel_for.h"
+
+#include "gpu/base/status.h"
+#include "server/storage/formats/meta_json.h"
+#include "server/storage/formats/planes.h"
+#include "server/storage/formats/single_file.h"
+
+namespace octavo::storage {
+namespace {
+
+// Field by field as in nifti1.h and nifti2_hdr.h; all members lie at their natural places.
+struct Nifti1 {
+  int32_t sizeof_hdr = 348;
+  char unused1[35] = {};
+  char dim_info = 0;
+  int16_t dim[8] = {3, 1, 1, 1, 1, 1, 1, 1};
+  float intent_p[3] = {};
+  int16_t intent_code = 0, datatype = 0, bitpix = 0, slice_start = 0;
+  float pixdim[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  float vox_offset = 0, scl_slope = 1, scl_inter = 0;
+  int16_t slice_end = 0;
+  char slice_code = 0, xyzt_units = 2;  // millimetres
+  float cal_max = 0, cal_min = 0, slice_duration = 0, toffset = 0;
+  int32_t glmax = 0, glmin = 0;
+  char descrip[80] = {}, aux_file[24] = {};
+  int16_t qform_code = 1, sform_code = 1;
+  float quatern[3] = {}, qoffset[3] = {};
+  float srow[3][4] = {};
+  char intent_name[16] = {};
+  char magic[4] = {'n', '+', '1', 0};
+};
+static_assert(sizeof(Nifti1) == 348);
+
+struct Nifti2 {
+  int32_t sizeof_hdr = 540;
+  char magic[8] = {'n', '+', '2', 0, '\r', '\n', '\032', '\n'};
+  int16_t datatype = 0, bitpix = 0;
+  int64_t dim[8] = {3, 1, 1, 1, 1, 1, 1, 1};
+  double intent_p[3] = {};
+  double pixdim[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  int64_t vox_offset = 0;
+  double scl_slope = 1, scl_inter = 0, cal_max = 0, cal_min = 0, slice_duration = 0, toffset = 0;
+  int64_t slice_start = 0, slice_end = 0;
+  char descrip[80] = {}, aux_file[24] = {};
+  int32_t qform_code = 1, sform_code = 1;
+  double quatern[3] = {}, qoffset[3] = {};
+  double srow[3][4] = {};
+  int32_t slice_code = 0, xyzt_units = 2, intent_code = 0;
+  char intent_name[16] = {};
+  char dim_info = 0;
+  char unused[15] = {};
+};
+static_assert(sizeof(Nifti2) == 544 && offsetof(Nifti2, unused) == 525);
+
+int16_t TypeCode(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: return 2;
+    case DType::kI8: return 256;
+    case DType::kU16: return 512;
+    case DType::kI16: return 4;
+    case DType::kF64: return 64;
+    case DType::kC64: return 32;
+    default: return 16;  // float
+  }
+}
+
+/// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its readers expect, and the affine is
+/// diagonal: so a volume [y, x, z] is transposed on the way, each plane z growing as slabs of y come; a tomogram, [z, y, x], is not. Only a
+/// volume whose first axis is x keeps its order, the last axis as i, and the affine says where i, j and k go. Lengths are millimetres, which also
+/// those readers understand that ignore the unit; where one is not known, the unit is none. The metadata are an extension (code 6, text) between
+/// header and voxels. Stored values are not scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of https://nifti.nimh.nih.gov
+class NiftiWriter final : public StreamedFileWriter {
+ public:
+  using StreamedFileWriter::StreamedFileWriter;
+
+  absl::Status Start() {
+    head_ = options_.nifti_version == 2 ? MakeHead<Nifti2>() : MakeHead<Nifti1>();
+    OCTAVO_RETURN_IF_ERROR(Open(static_cast<int64_t>(head_.size()), VolumeBytes()));
+    if (order_[0] == 0) return absl::OkStatus();
+    return BeginRows(meta_.shape[order_[0]], VolumeBytes() / meta_.shape[order_[0]], "");
+  }
+
+  int64_t SlabBscans() const override { return BscansOf(order_[0] == 0 ? 8 << 20 : 32 << 20); }  // longer runs in the file
+
+ private:
+  absl::Status Slab(int64_t, int64_t bscans, const char* data) override {
+    const int64_t extents[3] = {bscans, meta_.shape[1], meta_.shape[2]}, size = SizeOf(meta_.dtype);
+    if (order_[0] == 0 && order_[1] == 1) return Append(data, bscans * PlaneBytes());
+    if (order_[0] == 0) {
+      std::vector<char> turned(static_cast<size_t>(bscans * PlaneBytes()));
+      tbb::parallel_for(int64_t{0}, bscans, [&](int64_t plane) {
+        CopyRows(data, extents, size, order_, plane * meta_.shape[2], meta_.shape[2], turned.data() + plane * PlaneBytes());
+      });
+      return Append(turned.data(), std::ssize(turned));
+    }
+    constexpr int64_t kPlanes = 32;  // written lines of cache at a time
+    const int64_t all = meta_.shape[order_[0]], run = bscans * PlaneBytes() / all, blocks = (all + kPlanes - 1) / kPlanes;
+    std::vector<absl::Status> results(static_cast<size_t>(blocks));
+    tbb::parallel_for(int64_t{0}, blocks, [&](int64_t block) {
+      std::vector<char>& planes = scratch_.local();
+      const int64_t first = block * kPlanes, count = std::min(kPlanes, all - first);
+      planes.resize(static_cast<size_t>(count * run));
+      CopyPlanes(data, extents, size, order_, first, count, planes.data());
+      for (int64_t i = 0; i < count && results[static_cast<size_t>(block)].ok(); ++i) {
+        results[static_cast<size_t>(block)] = AppendToRow(first + i, planes.data() + i * run, run);
+      }
+    });
+    for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Head() override {
+    if (order_[0] != 0) OCTAVO_RETURN_IF_ERROR(EndRows());
+    return head_;
+  }
+
+  template <class Header>
+  std::string MakeHead() const {
+    Header header;
+    constexpr size_t kHeaderBytes = sizeof(Nifti1) == sizeof(Header) ? 348 : 540;
+    // One unit is for all axes. A known length is a number of millimetres in any case, an assumed one a number of voxels.
+    if (!SpacingIsKnown(meta_)) header.xyzt_units = 0;
+    for (int i = 0; i < 3; ++i) {
+      const int axis = order_[static_cast<size_t>(2 - i)], along = meta_.axes[axis][0] - 'x';
+      header.dim[i + 1] = static_cast<std::remove_reference_t<decltype(header.dim[0])>>(meta_.shape[axis]);
+      header.pixdim[i + 1] =
+          static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(meta_.spacing_um[axis] * (meta_.spacing_assumed[axis] ? 1 : 1e-3));
+      header.srow[along][i] = header.pixdim[i + 1];
+    }
+    if (meta_.axes[0] == "x") header.qform_code = 0;  // a quaternion turns, it does not exchange axes
+    header.datatype = TypeCode(meta_.dtype);
+    header.bitpix = static_cast<int16_t>(8 * SizeOf(meta_.dtype));
+    using Real = decltype(header.cal_max);
+    header.cal_min = static_cast<Real>(meta_.display_lo);
+    header.cal_max = static_cast<Real>(meta_.display_hi);
+    const std::string& name = meta_.title.empty() ? meta_.volume_name : meta_.title;
+    size_t length = std::min(name.size(), sizeof header.descrip - 1);
+    while (length > 0 && length < name.size() && (name[length] & 0xC0) == 0x80) --length;  // UTF-8: no half characters
+    std::memcpy(header.descrip, name.data(), length);
+    // The extension: its own size and code, text, zeros up to a multiple of 16. It begins after the header and 4 flags.
+    std::string extension = MetaText(meta_);
+    extension.append(16 - (extension.size() + 8) % 16, '\0');
+    const size_t offset = kHeaderBytes + 4 + 8 + extension.size();
+    header.vox_offset = static_cast<decltype(header.vox_offset)>(offset);  // a float holds every such number below 2^28
+    std::string out(reinterpret_cast<const char*>(&header), kHeaderBytes);
+    out += std::string("\1\0\0\0", 4);
+    Put(&out, static_cast<int32_t>(8 + extension.size()));
+    Put(&out, int32_t{6});
+    return out + extension;
+  }
+
+  const PlaneOrder order_ = meta_.axes[0] == "x" ? PlaneOrder{0, 1, 2} : PlanesAcross(meta_, 'z');  // k, j, i
+  std::string head_;
+  tbb::enumerable_thread_specific<std::vector<char>> scratch_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+  return Started<NiftiWriter>(path, meta, options);
+}
+
+}  // namespace octavo::storage

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/device/dtype.h"
+
+namespace octavo::storage {
+
+/// What the header of a .npy file says.
+struct NpyHeader {
+  DType dtype = DType::kU16;
+  std::vector<int64_t> shape;
+  int64_t data_offset = 0;
+};
+
+/// Parses the first bytes of a .npy file (format 1.0, 2.0 or 3.0; NumPy NEP 1). InvalidArgument ("replay.path") for another
+/// type than u1, u2, i2, f4, Fortran order, big-endian or damaged headers.
+absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head);
+
+}  // namespace octavo::storage

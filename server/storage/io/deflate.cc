@@ -1,0 +1,73 @@
+#include "server/storage/io/deflate.h"
+
+#include <algorithm>
+#include <zlib.h>
+
+#include "absl/strings/str_cat.h"
+#include "tbb/parallel_for.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::storage {
+namespace {
+
+/// A piece as whole deflate blocks, none of them the last of the stream, ending at a byte.
+absl::StatusOr<std::string> Blocks(const char* data, size_t bytes, int level) {
+  z_stream stream{};
+  if (deflateInit2(&stream, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    return absl::ResourceExhaustedError("no memory for a deflate encoder");
+  std::string out(deflateBound(&stream, bytes) + 16, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));
+  stream.avail_in = static_cast<uInt>(bytes);
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const int result = deflate(&stream, Z_SYNC_FLUSH);
+  const bool whole = stream.avail_in == 0 && stream.avail_out > 0;
+  out.resize(out.size() - stream.avail_out);
+  deflateEnd(&stream);
+  if (result != Z_OK || !whole) return absl::InternalError(absl::StrCat("deflate: ", result));
+  return out;
+}
+
+}  // namespace
+
+std::string DeflateStream::Head() const {
+  // gzip: no name, no time, so that equal volumes make equal files; system unknown. zlib: a window of 32 KiB.
+  return wrap_ == Wrap::kGzip ? std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10) : std::string("\x78\x01", 2);
+}
+
+absl::StatusOr<std::vector<std::string>> DeflateStream::Add(const void* data, int64_t bytes) {
+  constexpr int64_t kPiece = 1 << 20;
+  const auto* p = static_cast<const char*>(data);
+  std::vector<absl::StatusOr<std::string>> parts(static_cast<size_t>((bytes + kPiece - 1) / kPiece));
+  std::vector<uint32_t> checks(parts.size());
+  const auto length = [&](size_t i) { return std::min(kPiece, bytes - static_cast<int64_t>(i) * kPiece); };
+  tbb::parallel_for(size_t{0}, parts.size(), [&](size_t i) {
+    const char* piece = p + static_cast<int64_t>(i) * kPiece;
+    const auto n = static_cast<uInt>(length(i));
+    const auto* read = reinterpret_cast<const Bytef*>(piece);
+    checks[i] = static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32(0, read, n) : adler32(1, read, n));
+    parts[i] = Blocks(piece, n, level_);
+  });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    OCTAVO_RETURN_IF_ERROR(parts[i].status());
+    out.push_back(*std::move(parts[i]));
+    check_ =
+        static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32_combine(check_, checks[i], length(i)) : adler32_combine(check_, checks[i], length(i)));
+  }
+  bytes_ += static_cast<uint64_t>(bytes);
+  return out;
+}
+
+std::string DeflateStream::Tail() const {
+  std::string out("\x03\x00", 2);  // an empty last block
+  const auto put = [&](uint32_t value, bool little) {
+    for (int i = 0; i < 4; ++i) out += static_cast<char>(value >> (8 * (little ? i : 3 - i)));
+  };
+  put(check_, wrap_ == Wrap::kGzip);
+  if (wrap_ == Wrap::kGzip) put(static_cast<uint32_t>(bytes_), true);
+  return out;
+}
+
+}  // namespace octavo::storage

@@ -1,0 +1,189 @@
+#include "server/storage/projections/hdf5_probe.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <semaphore>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/mutex.h"
+#include "gpu/base/status.h"
+#include "gpu/base/unique_fd.h"
+#include "server/storage/projections/hdf5_probe_wire.h"
+#include "server/storage/projections/internal.h"
+
+namespace octavo::storage {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMostAnswer = 1 << 20;
+
+struct Used {
+  Mutex mutex;
+  std::shared_ptr<const Hdf5Probe> probe ABSL_GUARDED_BY(mutex);
+};
+Used& TheProbe() {
+  static Used& used = *new Used;
+  return used;
+}
+
+/// Each of them may take all the memory that it is allowed.
+std::counting_semaphore<4>& Turns() {
+  static auto& turns = *new std::counting_semaphore<4>(4);
+  return turns;
+}
+
+/// Not 0, 1, 2 or kProbedFile, which the new process gets others as.
+UniqueFd OutOfTheWay(UniqueFd fd) {
+  return !fd || fd.get() > kProbedFile ? std::move(fd) : UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
+}
+
+/// A file without a name: unlike a pipe it takes all at once, whoever reads it.
+UniqueFd FileOf(const std::string& bytes) {
+  UniqueFd fd(::memfd_create("octavo-probe", MFD_CLOEXEC));
+  if (!fd || ::pwrite(fd.get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return UniqueFd();
+  return OutOfTheWay(std::move(fd));
+}
+
+/// A process with these as its only descriptors, and /dev/null for what it complains. 0 or errno.
+int Spawn(const std::vector<std::string>& command, int in, int out, int file, pid_t* pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, file, kProbedFile);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kProbedFile + 1);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);  // ^C is for the server
+  sigset_t none, usual;
+  sigemptyset(&none);
+  sigemptyset(&usual);
+  for (const int signal : {SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGCHLD, SIGXCPU}) sigaddset(&usual, signal);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &usual);
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  const int failure = ::posix_spawn(pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return failure;
+}
+
+/// How a process ended.
+struct Ended {
+  std::string answer;
+  bool late = false;  // and was ended
+  int status = 0;     // as waitpid gives it
+};
+
+/// Reads what a process writes until it ends. None is left behind.
+Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
+  Ended ended;
+  const auto left = [&] { return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count(); };
+  char part[65536];
+  for (;;) {
+    pollfd wait{.fd = from, .events = POLLIN, .revents = 0};
+    if (const int ready = ::poll(&wait, 1, static_cast<int>(std::clamp<int64_t>(left(), 0, 1000))); ready <= 0) {
+      if (left() <= 0) break;
+      continue;
+    }
+    const ssize_t n = ::read(from, part, sizeof part);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    if (ended.answer.size() < kMostAnswer) ended.answer.append(part, static_cast<size_t>(n));
+  }
+  for (;;) {
+    const pid_t found = ::waitpid(pid, &ended.status, ended.late ? 0 : WNOHANG);
+    if (found == pid) break;
+    if (found < 0 && errno != EINTR) {  // SIGCHLD is ignored: nobody is to wait, and the answer says it all
+      ended.status = 0;
+      break;
+    }
+    if (found == 0 && left() <= 0) {
+      ::kill(pid, SIGKILL);
+      ended.late = true;
+    } else if (found == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it has closed its end, and is about to go
+    }
+  }
+  return ended;
+}
+
+absl::Status NotStarted(const Hdf5Probe& probe, const std::string& why) {
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true)) {
+    Log(LogLevel::kWarning, "HDF5 files are opened without a process that looks at them first: a damaged one may end the server",
+        {{"program", probe.command[0]}, {"error", why}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void UseHdf5Probe(Hdf5Probe probe) {
+  Used& used = TheProbe();
+  MutexLock lock(used.mutex);
+  used.probe = std::make_shared<const Hdf5Probe>(std::move(probe));
+}
+
+absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path, const ProjectionOptions& options) {
+  std::shared_ptr<const Hdf5Probe> probe;
+  {
+    Used& used = TheProbe();
+    MutexLock lock(used.mutex);
+    probe = used.probe;
+  }
+  if (probe == nullptr || probe->command.empty()) return absl::OkStatus();
+  const std::string bytes =
+      EncodeRequest({.path = path, .options = options, .processor_seconds = probe->processor_seconds, .memory_bytes = probe->memory_bytes});
+
+  Turns().acquire();
+  struct Turn {
+    ~Turn() { Turns().release(); }
+  } turn;
+  const UniqueFd request = FileOf(bytes);
+  if (!request) return NotStarted(*probe, std::strerror(errno));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return NotStarted(*probe, std::strerror(errno));
+  const UniqueFd from(ends[0]);
+  UniqueFd to = OutOfTheWay(UniqueFd(ends[1]));
+  const UniqueFd looked_at(::fcntl(file.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
+  if (!to || !looked_at) return NotStarted(*probe, std::strerror(errno));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(probe->seconds));
+  pid_t pid = 0;
+  if (const int failure = Spawn(probe->command, request.get(), to.get(), looked_at.get(), &pid); failure != 0)
+    return NotStarted(*probe, std::strerror(failure));
+  to = UniqueFd();
+  const Ended ended = WaitFor(pid, from.get(), deadline);
+  if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kProbeNotStarted) return NotStarted(*probe, "it ended at once");
+  const int signal = WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0;
+  if (!ended.late && signal == 0) {
+    if (const auto answer = DecodeAnswer(ended.answer)) return *answer;
+  }
+  const std::string what = ended.late          ? absl::StrCat("takes longer than ", probe->seconds, " s to open")
+                           : signal == SIGXCPU ? absl::StrCat("takes more than ", probe->processor_seconds, " s of processor time to open")
+                           : signal == 0       ? std::string("is damaged: the HDF5 library crashes on it")
+                                               : absl::StrCat("is damaged: the HDF5 library crashes on it (signal ", signal, ")");
+  Log(LogLevel::kError, "HDF5 file refused", {{"path", path}, {"reason", what}});
+  return DamagedProjections(path, "the file", what);
+}
+
+}  // namespace octavo::storage

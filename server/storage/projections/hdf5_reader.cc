@@ -1,0 +1,265 @@
+#include "server/storage/projections/hdf5_reader.h"
+
+#include <algorithm>
+#include <sys/stat.h>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/storage/io/open_beneath.h"
+
+namespace octavo::storage {
+namespace {
+
+using Id = Hdf5Id;
+constexpr int64_t kMostNumbers = int64_t{1} << 24;
+constexpr size_t kMostText = 4096;
+
+/// What a number's type is; nothing for what is no real number.
+std::optional<StoredType> TypeOf(hid_t type) {
+  const auto bytes = static_cast<int64_t>(H5Tget_size(type));
+  if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return std::nullopt;
+  StoredType out{.bytes = bytes, .big_endian = H5Tget_order(type) == H5T_ORDER_BE};
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER: out.kind = H5Tget_sign(type) == H5T_SGN_NONE ? StoredType::Kind::kUnsigned : StoredType::Kind::kSigned; return out;
+    case H5T_FLOAT: return bytes == 1 ? std::nullopt : std::optional(out);
+    default: return std::nullopt;
+  }
+}
+
+const char* NameOfClass(hid_t type) {
+  switch (H5Tget_class(type)) {
+    case H5T_STRING: return "text";
+    case H5T_COMPOUND: return "compound";
+    case H5T_ENUM: return "enumeration";
+    case H5T_INTEGER: return "integers of an unusual size";
+    case H5T_FLOAT: return "floating point numbers of an unusual size";
+    default: return "something else";
+  }
+}
+
+hid_t MemoryType(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: return H5T_NATIVE_UINT8;
+    case DType::kU16: return H5T_NATIVE_UINT16;
+    case DType::kI16: return H5T_NATIVE_INT16;
+    default: return H5T_NATIVE_FLOAT;
+  }
+}
+
+/// Text of a dataset or attribute, as `read(type, memory)` gives it.
+template <class Read>
+std::string ReadText(hid_t type, hid_t space, const Read& read) {
+  if (H5Tget_class(type) != H5T_STRING || H5Sget_simple_extent_npoints(space) != 1) return "";
+  if (H5Tis_variable_str(type) > 0) {
+    Id memory(H5Tcopy(H5T_C_S1), H5Tclose);
+    H5Tset_size(memory.get(), H5T_VARIABLE);
+    H5Tset_cset(memory.get(), H5Tget_cset(type));
+    char* text = nullptr;
+    if (read(memory.get(), &text) < 0 || text == nullptr) return "";
+    std::string out = std::string(text).substr(0, kMostText);
+    H5free_memory(text);
+    return out;
+  }
+  const size_t size = H5Tget_size(type);
+  if (size == 0 || size > kMostText) return "";
+  std::string out(size + 1, '\0');
+  if (read(type, out.data()) < 0) return "";
+  out.resize(out.find('\0'));
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+}  // namespace
+
+/// A dataset of frames. Reads take turns.
+class Hdf5Frames final : public FrameArray {
+ public:
+  Hdf5Frames(std::shared_ptr<Hdf5Reader> file, std::unique_ptr<Hdf5Dataset> data, int rank)
+      : file_(std::move(file)), data_(std::move(data)), rank_(rank) {}
+  ~Hdf5Frames() override {
+    MutexLock lock(Hdf5Mutex());
+    QuietHdf5();
+    data_.reset();
+    H5Eclear2(H5E_DEFAULT);
+  }
+
+  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype, char* out) override {
+    MutexLock lock(Hdf5Mutex());
+    QuietHdf5();
+    const int skip = 3 - rank_;
+    hsize_t from[3], extent[3], zero[3] = {};
+    for (int d = 0; d < 3; ++d) from[d] = static_cast<hsize_t>(start[d]), extent[d] = static_cast<hsize_t>(count[d]);
+    const Id space(H5Dget_space(data_->id()), H5Sclose), memory(H5Screate_simple(rank_, extent + skip, nullptr), H5Sclose);
+    const bool fine = space && memory && H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, from + skip, nullptr, extent + skip, nullptr) >= 0 &&
+                      H5Sselect_hyperslab(memory.get(), H5S_SELECT_SET, zero, nullptr, extent + skip, nullptr) >= 0 &&
+                      data_->Read(MemoryType(dtype), memory.get(), space.get(), out);
+    if (fine) return absl::OkStatus();
+    return DamagedProjections(file_->path(), dataset, absl::StrCat("cannot be read at frame ", start[0], ": ", Hdf5Reason()));
+  }
+
+ private:
+  const std::shared_ptr<Hdf5Reader> file_;
+  std::unique_ptr<Hdf5Dataset> data_;
+  const int rank_;
+};
+
+absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(const UniqueFd& opened, const std::string& path, const std::vector<std::string>& roots) {
+  std::shared_ptr<Hdf5Reader> reader(new Hdf5Reader(path));
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  const std::string name = NameOfOpen(opened);  // the library opens by name
+  // It asks for the name that the file has, and fails where there is none any more.
+  const auto replaced = [&] {
+    struct stat info {};
+    return ::fstat(opened.get(), &info) == 0 && info.st_nlink == 0;
+  };
+  if (H5Fis_hdf5(name.c_str()) <= 0) {
+    H5Eclear2(H5E_DEFAULT);
+    if (replaced()) return ReplacedProjections(path);
+    return BadProjections(path, "the file", "is no HDF5 file", "HDF5 (Data Exchange, NXtomo), .npy and Zarr");
+  }
+  Id file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!file && replaced()) return ReplacedProjections(path);
+  if (!file) return DamagedProjections(path, "the file", absl::StrCat("cannot be opened: ", Hdf5Reason()));
+  reader->links_ = std::make_unique<Hdf5Links>(path, std::move(file), roots);
+  return reader;
+}
+
+Hdf5Reader::~Hdf5Reader() {
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  links_.reset();
+  H5Eclear2(H5E_DEFAULT);
+}
+
+absl::StatusOr<bool> Hdf5Reader::Exists(const std::string& name) {
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  OCTAVO_ASSIGN_OR_RETURN(const auto place, links_->Find(name));
+  return place.has_value();
+}
+
+std::vector<std::string> Hdf5Reader::Groups(const std::string& group) {
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  std::vector<std::string> names, groups;
+  if (const Id opened = OpenLocked(group); opened && H5Iget_type(opened.get()) == H5I_GROUP) {
+    hsize_t at = 0;
+    H5Literate(
+        opened.get(), H5_INDEX_NAME, H5_ITER_INC, &at,
+        [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
+          static_cast<std::vector<std::string>*>(to)->emplace_back(name);
+          return 0;
+        },
+        &names);
+  }
+  const Id access = ConfinedAccess(H5P_LINK_ACCESS);
+  for (std::string& name : names) {
+    const auto place = links_->Find(absl::StrCat(group, "/", name));
+    if (!place.ok()) links_->Overlook(place.status());
+    if (!place.ok() || !place->has_value()) continue;
+    H5O_info_t info;
+    const Hdf5Place& at = **place;
+    if (H5Oget_info_by_name2(at.file, at.path.c_str(), &info, H5O_INFO_BASIC, access.get()) >= 0 && info.type == H5O_TYPE_GROUP)
+      groups.push_back(std::move(name));
+  }
+  H5Eclear2(H5E_DEFAULT);
+  return groups;
+}
+
+absl::Status Hdf5Reader::LeftOut() {
+  MutexLock lock(Hdf5Mutex());
+  return links_->overlooked();
+}
+
+// The group or dataset of this name, or nothing.
+Hdf5Id Hdf5Reader::OpenLocked(const std::string& name) {
+  const auto place = links_->Find(name);
+  if (!place.ok() || !place->has_value()) return Id();
+  const Id access = ConfinedAccess(H5P_LINK_ACCESS);
+  return Id(H5Oopen((*place)->file, (*place)->path.c_str(), access.get()), H5Oclose);
+}
+
+std::string Hdf5Reader::TextAttribute(const std::string& name, const std::string& attribute) {
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  std::string out;
+  if (const Id object = OpenLocked(name); object && H5Aexists(object.get(), attribute.c_str()) > 0) {
+    const Id a(H5Aopen(object.get(), attribute.c_str(), H5P_DEFAULT), H5Aclose);
+    const Id type(H5Aget_type(a.get()), H5Tclose), space(H5Aget_space(a.get()), H5Sclose);
+    out = ReadText(type.get(), space.get(), [&](hid_t as, void* to) { return H5Aread(a.get(), as, to); });
+  }
+  H5Eclear2(H5E_DEFAULT);
+  return out;
+}
+
+std::string Hdf5Reader::Text(const std::string& name) {
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  std::string out;
+  if (const Id data = OpenLocked(name); data && H5Iget_type(data.get()) == H5I_DATASET) {
+    const Id type(H5Dget_type(data.get()), H5Tclose), space(H5Dget_space(data.get()), H5Sclose), creation(H5Dget_create_plist(data.get()), H5Pclose);
+    if (H5Pget_layout(creation.get()) != H5D_VIRTUAL && H5Pget_external_count(creation.get()) == 0)
+      out = ReadText(type.get(), space.get(), [&](hid_t as, void* to) { return H5Dread(data.get(), as, H5S_ALL, H5S_ALL, H5P_DEFAULT, to); });
+  }
+  H5Eclear2(H5E_DEFAULT);
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const std::string& name, int64_t cache_bytes) {
+  OCTAVO_ASSIGN_OR_RETURN(const auto place, links_->Find(name));
+  if (!place.has_value()) return BadProjections(path_, name, "is missing", "a dataset of this name");
+  return Hdf5Dataset::Open(*links_, *place, links_->Label(name, *place), cache_bytes);
+}
+
+absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string& name, bool flat) {
+  std::shared_ptr<Hdf5Reader> self = shared_from_this();  // released behind the lock if this fails
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  OCTAVO_ASSIGN_OR_RETURN(auto data, OpenDatasetLocked(name, 64 << 20));
+  const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank != 3 && !(flat && rank == 2)) {
+    return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"), flat ? "2 or 3: [frame, row, column]" : "3: [angle, row, column]");
+  }
+  const auto stored = TypeOf(type.get());
+  if (!stored.has_value()) return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())), "real numbers");
+  OCTAVO_RETURN_IF_ERROR(data->CheckWritten());
+  hsize_t extent[3] = {1, 1, 1};
+  H5Sget_simple_extent_dims(space.get(), extent + (3 - rank), nullptr);
+  const int64_t chunk_rows = data->Chunk(rank - 2);
+  auto frames = std::make_shared<Hdf5Frames>(std::move(self), std::move(data), rank);
+  frames->dataset = name;
+  frames->type = *stored;
+  for (int d = 0; d < 3; ++d) frames->shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
+  frames->row_granularity = std::min(chunk_rows, std::max<int64_t>(frames->shape[1], 1));
+  return frames;
+}
+
+absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name) {
+  MutexLock lock(Hdf5Mutex());
+  QuietHdf5();
+  OCTAVO_ASSIGN_OR_RETURN(const auto data, OpenDatasetLocked(name, 0));
+  const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank != 0 && rank != 1) return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"), "1");
+  if (!TypeOf(type.get()).has_value()) return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())), "real numbers");
+  const hssize_t count = H5Sget_simple_extent_npoints(space.get());
+  if (count < 0 || count > kMostNumbers)
+    return BadProjections(path_, name, absl::StrCat("has ", count, " values"), absl::StrCat("at most ", kMostNumbers));
+  OCTAVO_RETURN_IF_ERROR(data->CheckWritten());
+  std::vector<double> out(static_cast<size_t>(count));
+  if (count == 0) return out;
+  const hsize_t extent = static_cast<hsize_t>(count), zero = 0;
+  const Id memory(rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
+  for (const hid_t selected : {space.get(), memory.get()}) {  // parts of virtual datasets want hyperslabs
+    if (rank == 1) H5Sselect_hyperslab(selected, H5S_SELECT_SET, &zero, nullptr, &extent, nullptr);
+  }
+  if (!data->Read(H5T_NATIVE_DOUBLE, memory.get(), space.get(), out.data()))
+    return DamagedProjections(path_, name, absl::StrCat("cannot be read: ", Hdf5Reason()));
+  return out;
+}
+
+}  // namespace octavo::storage

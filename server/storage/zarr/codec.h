@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+#include "server/storage/formats/writer.h"
+
+namespace octavo::storage {
+
+/// The bytes-to-bytes codec of a Zarr v3 chunk: none, zstd, gzip or Blosc (frames of libblosc 1).
+struct ChunkCodec {
+  Codec codec = Codec::kDefault;  // kDefault: none
+  int level = 1;
+  Shuffle shuffle = Shuffle::kNone;  // of Blosc
+  int64_t type_bytes = 1;            // of Blosc
+  bool zlib = false;                 // of kGzip: a zlib stream instead, as Zarr v2 has too
+
+  /// What resolved options ask for.
+  static ChunkCodec Of(const WriterOptions& options, DType dtype);
+  /// The codec as an array's metadata name it; null for none.
+  nlohmann::json ToJson() const;
+  /// What a codec of this name decodes: "zstd", "gzip", "zlib", "blosc", whose data say the rest. Unimplemented for others.
+  static absl::StatusOr<ChunkCodec> Named(const std::string& name);
+};
+
+/// What one thread encodes and decodes with; kept between chunks, so that no chunk allocates.
+class ChunkCoder {
+ public:
+  ChunkCoder();
+  ~ChunkCoder();
+  ChunkCoder(const ChunkCoder&) = delete;
+
+  /// `chunk` encoded; valid until the next call (without a codec: as long as `chunk`).
+  absl::StatusOr<absl::string_view> Encode(const ChunkCodec& codec, absl::string_view chunk);
+  /// Decodes to exactly `bytes` at `out`. gzip: all members of `encoded`, one after the other. DataLoss if `encoded` is damaged, of another size,
+  /// or has something behind its end.
+  absl::Status Decode(const ChunkCodec& codec, absl::string_view encoded, char* out, int64_t bytes);
+
+  std::vector<char> chunk;  // for the caller
+
+ private:
+  struct Contexts;
+  std::unique_ptr<Contexts> contexts_;
+  std::vector<char> encoded_;
+};
+
+}  // namespace octavo::storage

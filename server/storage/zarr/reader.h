@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "tbb/enumerable_thread_specific.h"
+
+#include "server/storage/zarr/codec.h"
+#include "server/storage/zarr/metadata.h"
+
+namespace octavo::storage {
+
+/// One Zarr array in a folder, of v3 or v2 (metadata.h says what is read of them). It is seen with 3 axes: fewer get leading ones, more are
+/// allowed where those before the last three have extent 1. Thread-safe.
+class ZarrArrayReader {
+ public:
+  enum class MissingChunk { kFill, kDamage };  // what a chunk means that is not there
+
+  /// Folders, by their real paths, that all which is read must lie in, wherever links lead; empty = anywhere.
+  using Roots = std::vector<std::string>;
+
+  /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged ones; Unimplemented names what is not read;
+  /// PermissionDenied for what lies outside of the roots.
+  static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path, MissingChunk missing, Roots roots);
+  /// Reads JSON. DataLoss; PermissionDenied.
+  static absl::StatusOr<nlohmann::json> ReadJson(const std::string& path, const Roots& roots);
+
+  const int64_t* shape() const { return shape_; }
+  int64_t rank() const { return std::ssize(meta_.shape); }          // as stored
+  const std::string& data_type() const { return meta_.data_type; }  // as v3 calls it: "uint16"
+  bool big_endian() const { return meta_.big_endian; }              // the elements that Read gives
+  int64_t element_bytes() const { return size_; }
+  const int64_t* file_shape() const { return file_; }  // elements of a file: a chunk or a shard
+  const nlohmann::json& attributes() const { return meta_.attributes; }
+
+  /// Reads a box that is inside, packed, elements as stored; files are decoded in parallel in the caller's oneTBB arena. DataLoss names the file;
+  /// PermissionDenied as Open.
+  absl::Status Read(const int64_t start[3], const int64_t count[3], void* out) const;
+
+ private:
+  struct Scratch {
+    ChunkCoder coder;
+    std::vector<char> encoded;
+  };
+  struct Box;
+  ZarrArrayReader() = default;
+  absl::Status SetExtents();
+  std::string FileOf(const int64_t at[3]) const;
+  absl::Status ReadFile(const int64_t at[3], const Box& box) const;
+  absl::Status ReadChunk(int fd, const std::string& path, int64_t offset, int64_t bytes, const int64_t begin[3], const Box& box) const;
+  void Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const;
+  template <class Copy>
+  static void Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box, const Copy& copy);
+
+  std::string path_;
+  Roots roots_;
+  ZarrMetadata meta_;
+  int64_t shape_[3] = {1, 1, 1}, file_[3] = {1, 1, 1}, chunk_[3] = {1, 1, 1};
+  int64_t size_ = 1;
+  MissingChunk missing_ = MissingChunk::kDamage;
+  mutable tbb::enumerable_thread_specific<Scratch> scratch_;
+};
+
+}  // namespace octavo::storage

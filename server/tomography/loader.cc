@@ -1,0 +1,202 @@
+#include "server/tomography/loader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <pthread.h>
+#include <utility>
+
+#include "gpu/base/status.h"
+#include "server/storage/projections/prefetch.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kSlots = 3;
+constexpr int64_t kSlabBytes = 16 << 20;
+
+// Rows of the detector from the first to the last one that is read.
+int64_t Span(const BatchRows& rows) { return (rows.count - 1) * rows.step + 1; }
+
+int64_t FrameBytes(const TomographyLayout& layout, const storage::ProjectionInput& input, const BatchRows& rows) {
+  return Span(rows) * layout.columns() * SizeOf(input.info().dtype);
+}
+
+// What is read for a batch, in this order: flats, darks, projections.
+std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout, const storage::ProjectionInput& input, const BatchRows& rows,
+                                            int64_t slot_bytes) {
+  using storage::FrameKind;
+  std::vector<storage::ProjectionBox> boxes;
+  const int64_t together = std::max<int64_t>(1, slot_bytes / FrameBytes(layout, input, rows));
+  const auto add = [&](FrameKind kind, int64_t first, int64_t frames) {
+    boxes.push_back({.kind = kind,
+                     .first_frame = first,
+                     .frames = frames,
+                     .first_row = rows.first,
+                     .rows = Span(rows),
+                     .first_column = 0,
+                     .columns = layout.columns()});
+  };
+  const auto add_all = [&](FrameKind kind, int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += together) add(kind, at, std::min(together, end - at));
+  };
+  add_all(FrameKind::kFlat, 0, layout.flats());
+  add_all(FrameKind::kDark, 0, layout.darks());
+  const IndexRange& range = layout.projections();
+  if (range.step == 1) {
+    add_all(FrameKind::kProjection, range.begin, range.end);
+  } else {
+    for (int64_t at = range.begin; at < range.end; at += range.step) add(FrameKind::kProjection, at, 1);
+  }
+  return boxes;
+}
+
+}  // namespace
+
+int64_t TomographyLoader::HostBytes(const TomographyLayout& layout, const BatchRows& rows) {
+  return kSlots * std::max(kSlabBytes, Span(rows) * layout.columns() * SizeOf(layout.dtype()));
+}
+
+absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(JobRun& run, const TomographyLayout& layout,
+                                                                          std::shared_ptr<storage::ProjectionInput> input,
+                                                                          std::vector<SliceBatch> batches, int64_t raw_bytes, int64_t field_bytes) {
+  std::unique_ptr<TomographyLoader> loader(new TomographyLoader(layout, run.device(), std::move(input), std::move(batches)));
+  OCTAVO_ASSIGN_OR_RETURN(loader->stream_, run.device().NewStream(StreamPriority::kLow));
+  loader->slot_bytes_ = 0;
+  for (const SliceBatch& batch : loader->batches_) {
+    loader->slot_bytes_ = std::max(loader->slot_bytes_, FrameBytes(layout, *loader->input_, batch.rows));
+  }
+  loader->slot_bytes_ = std::max(loader->slot_bytes_, kSlabBytes);
+  for (int64_t i = 0; i < kSlots; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer slot, run.device().AllocatePinned(loader->slot_bytes_));
+    loader->slots_.push_back(std::move(slot));
+  }
+  if (loader->input_->info().dtype == DType::kI16) {
+    OCTAVO_ASSIGN_OR_RETURN(loader->widened_, run.device().AllocatePinned(2 * loader->slot_bytes_));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(loader->projections_, run.Allocate(raw_bytes));
+  if (field_bytes > 0) {
+    auto fields = run.Allocate(field_bytes);
+    if (!fields.ok()) {
+      run.Free(loader->projections_);
+      return fields.status();
+    }
+    loader->fields_ = *fields;
+  }
+  loader->thread_ = std::jthread([l = loader.get()](std::stop_token stop) {
+    pthread_setname_np(pthread_self(), "oct-load");
+    l->Work(stop);
+  });
+  return loader;
+}
+
+TomographyLoader::~TomographyLoader() {
+  thread_.request_stop();
+  {
+    MutexLock lock(mutex_);
+    cv_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  if (stream_) (void)stream_.ref().Synchronize();
+}
+
+void TomographyLoader::Free(JobRun& run) {
+  thread_.request_stop();
+  {
+    MutexLock lock(mutex_);
+    cv_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  (void)stream_.ref().Synchronize();
+  run.Free(std::exchange(projections_, nullptr));
+  if (fields_ != nullptr) run.Free(std::exchange(fields_, nullptr));
+}
+
+absl::StatusOr<PrepareInput> TomographyLoader::Next(std::stop_token stop) {
+  std::stop_callback wake(stop, [this] {
+    MutexLock lock(mutex_);
+    cv_.NotifyAll();
+  });
+  MutexLock lock(mutex_);
+  while (loaded_ == released_ && status_.ok() && !stop.stop_requested()) cv_.Wait(lock);
+  if (stop.stop_requested()) return absl::CancelledError("cancelled");
+  if (loaded_ == released_) return status_;
+  return PrepareInput{.projections = projections_,
+                      .flats = layout_.flats() > 0 ? fields_ : nullptr,
+                      .darks = layout_.darks() > 0 ? static_cast<char*>(fields_) + darks_offset_ : nullptr};
+}
+
+void TomographyLoader::Release() {
+  MutexLock lock(mutex_);
+  released_ = loaded_;
+  cv_.NotifyAll();
+}
+
+void TomographyLoader::Work(std::stop_token stop) {
+  absl::Status status;
+  try {
+    status = Load(stop);
+  } catch (const std::bad_alloc&) {
+    status = absl::ResourceExhaustedError("no host memory left to read projections");
+  } catch (const std::exception& e) {
+    status = absl::InternalError(e.what());
+  }
+  if (status.ok()) status = absl::InternalError("all batches were read");
+  MutexLock lock(mutex_);
+  status_ = status;
+  cv_.NotifyAll();
+}
+
+absl::Status TomographyLoader::Load(std::stop_token stop) {
+  const int64_t columns = layout_.columns(), to_size = SizeOf(layout_.dtype());
+  const DType from = input_->info().dtype;
+  const int64_t row_bytes = columns * SizeOf(from);
+  std::vector<storage::ProjectionBox> boxes;
+  std::vector<int64_t> ends;  // of each batch, in boxes
+  for (const SliceBatch& batch : batches_) {
+    const auto of_batch = BoxesOf(layout_, *input_, batch.rows, slot_bytes_);
+    boxes.insert(boxes.end(), of_batch.begin(), of_batch.end());
+    ends.push_back(std::ssize(boxes));
+  }
+  std::vector<void*> slots;
+  for (const PinnedBuffer& slot : slots_) slots.push_back(slot.data());
+  OCTAVO_ASSIGN_OR_RETURN(const auto prefetch, storage::ProjectionPrefetch::Start(input_, boxes, std::move(slots), slot_bytes_));
+  int64_t next = 0;
+  for (size_t b = 0; b < batches_.size(); ++b) {
+    const BatchRows& rows = batches_[b].rows;
+    const int64_t frame_bytes = rows.count * columns * to_size, darks_offset = layout_.flats() * frame_bytes;
+    {
+      MutexLock lock(mutex_);
+      while (released_ < static_cast<int64_t>(b) && !stop.stop_requested()) cv_.Wait(lock);
+      if (stop.stop_requested()) return absl::CancelledError("cancelled");
+      darks_offset_ = darks_offset;
+    }
+    char* places[3] = {static_cast<char*>(projections_), static_cast<char*>(fields_), static_cast<char*>(fields_) + darks_offset};
+    for (; next < ends[b]; ++next) {
+      OCTAVO_ASSIGN_OR_RETURN(const storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
+      const storage::ProjectionBox& box = slab.box();
+      auto* data = static_cast<char*>(const_cast<void*>(slab.data()));  // one of slots_
+      if (rows.step > 1) {                                              // the rows that are wanted move together
+        for (int64_t i = 1; i < box.frames * rows.count; ++i) {
+          std::memmove(data + i * row_bytes, data + (i / rows.count * box.rows + i % rows.count * rows.step) * row_bytes,
+                       static_cast<size_t>(row_bytes));
+        }
+      }
+      const int64_t elements = box.frames * rows.count * columns;
+      if (from == DType::kI16) {
+        const auto* values = reinterpret_cast<const int16_t*>(data);
+        std::transform(values, values + elements, widened_.as<float>(), [](int16_t v) { return static_cast<float>(v); });
+        data = widened_.as<char>();
+      }
+      char*& place = places[static_cast<size_t>(box.kind)];
+      OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream_.ref(), place, data, elements * to_size));
+      place += elements * to_size;
+      OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());  // the slab goes
+    }
+    MutexLock lock(mutex_);
+    loaded_ = static_cast<int64_t>(b) + 1;
+    cv_.NotifyAll();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace octavo::engine

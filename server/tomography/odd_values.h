@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/model/tomography_spec.h"
+#include "server/storage/projections/projection_input.h"
+
+// Values that give a reconstruction without an error and are not what the request takes them for.
+namespace octavo::engine {
+
+/// Reads a little of the projections and all means of the flat fields. Warnings, one sentence each: one flat field among others that is brighter or
+/// darker; transmissions beside the object that are not 1; counts taken as transmissions; line integrals whose logarithm would be taken once more.
+/// None where they cannot be read: the job will say so.
+std::vector<std::string> FindOddValues(const TomographySpec& spec, storage::ProjectionInput& input);
+
+}  // namespace octavo::engine

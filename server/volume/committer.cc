@@ -1,0 +1,333 @@
+#include "server/volume/committer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
+#include "server/memory/stripe_layout.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;
+
+std::string FileName(absl::string_view text) {
+  std::string out;
+  for (const char c : text) out += absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' ? c : '_';
+  return absl::StartsWith(out, ".") ? absl::StrCat("_", out) : out;
+}
+
+std::string DateOf(int64_t unix_ns) {
+  const std::time_t seconds = unix_ns / 1'000'000'000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  const size_t n = std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
+  return std::string(text, n);
+}
+
+absl::Status Cancelled() {
+  return WithInfo(absl::CancelledError("the commit was cancelled; the volume stays held"),
+                  {.reason = "COMMIT_CANCELLED", .field = "", .numbers = {}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const VolumeStatus& volume) {
+  constexpr char kField[] = "options.destination";
+  absl::string_view scan = volume.scan;
+  absl::ConsumePrefix(&scan, "scans/");
+  std::string out;
+  for (size_t i = 0; i < destination.size(); ++i) {
+    if (destination[i] != '{') {
+      if (destination[i] == '}') return InvalidField(kField, absl::StrCat("'", destination, "' has a '}' without a '{'"));
+      out += destination[i];
+      continue;
+    }
+    const size_t close = destination.find('}', i);
+    const std::string token = close == std::string::npos ? destination.substr(i) : destination.substr(i, close - i + 1);
+    int width = 0;
+    if (token == "{scan}") {
+      absl::StrAppend(&out, scan);
+    } else if (token == "{title}") {
+      out += volume.title.empty() ? "untitled" : FileName(volume.title);
+    } else if (token == "{date}") {
+      out += DateOf(volume.acquired_begin.unix_ns);
+    } else if (token == "{index}") {
+      absl::StrAppend(&out, volume.index);
+    } else if (token.size() == 10 && absl::StartsWith(token, "{index:0") && absl::ascii_isdigit(static_cast<unsigned char>(token[8])) &&
+               (width = token[8] - '0') > 0) {
+      absl::StrAppend(&out, absl::StrFormat("%0*d", width, volume.index));
+    } else {
+      return InvalidField(kField, absl::StrCat("'", token, "' is no template field; allowed are {scan} {index} {index:05} {title} {date}"));
+    }
+    i = close;
+  }
+  if (out.empty()) return InvalidField(kField, "is empty; give a path relative to a storage root");
+  return out;
+}
+
+struct Committer::Job {
+  std::string volume, scan, request_id, destination;
+  CommitOptions options;
+  std::atomic<bool> cancel{false};
+  bool automatic = false;
+  std::recursive_mutex callback_mutex;  // recursive: a callback may cancel its own handle
+  std::map<int, CommitCallbacks> callbacks;
+  int next_id = 0;
+  std::optional<absl::StatusOr<storage::CommitOutcome>> outcome;  // once it is over: nobody is called back any more
+  CommitProgress progress;
+  int64_t told_ns = 0;
+
+  void Tell(const CommitProgress& now, const Clock& clock, bool force) {
+    const int64_t at = clock.Now().monotonic_ns;
+    if (!force && at - told_ns < 100'000'000) return;
+    told_ns = at;
+    std::lock_guard lock(callback_mutex);
+    progress = now;
+    for (auto it = callbacks.begin(); it != callbacks.end();) {
+      auto callback = (it++)->second.on_progress;  // a copy: the entry may cancel itself away
+      if (callback) callback(now);
+    }
+  }
+  /// Tells everybody; whoever joins later is told at once.
+  void End(const absl::StatusOr<storage::CommitOutcome>& with) {
+    std::lock_guard lock(callback_mutex);
+    outcome = with;
+    for (auto& [id, callback] : std::exchange(callbacks, {})) {
+      if (callback.on_done) callback.on_done(with);
+    }
+  }
+};
+
+class Committer::JobHandle final : public Handle {
+ public:
+  JobHandle(std::shared_ptr<Job> job, int id) : job_(std::move(job)), id_(id) {}
+  void Cancel() override {
+    std::lock_guard lock(job_->callback_mutex);
+    job_->callbacks.erase(id_);
+    if (job_->callbacks.empty() && !job_->automatic) job_->cancel = true;
+  }
+
+ private:
+  const std::shared_ptr<Job> job_;
+  const int id_;
+};
+
+namespace {
+class NoHandle final : public Handle {
+  void Cancel() override {}
+};
+}  // namespace
+
+Committer::Committer(Context context, int threads) : context_(std::move(context)), pool_("oct-commit", threads) {}
+Committer::~Committer() { CancelAll(); }
+
+absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                          CommitCallbacks callbacks, const ClientVerb* asked) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
+  if (earlier != nullptr) return Join(earlier, std::move(callbacks));
+  auto job = std::make_shared<Job>();
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, context_.volumes->Get(name));
+  OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, VolumeState::kCommitting));
+  OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
+  OCTAVO_RETURN_IF_ERROR(storage::ResolveDestination(context_.storage->roots(), job->destination).status());
+  job->volume = name;
+  job->scan = volume.scan;
+  job->request_id = request_id;
+  job->options = options;
+  OCTAVO_ASSIGN_OR_RETURN(job->options.writer, storage::ResolveOptions(options.writer, context_.meta_of(volume)));
+  job->automatic = !callbacks.on_done;
+  auto handle = Join(job, callbacks);
+  // Listed before the volume is committing: a retry finds one or the other.
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> meanwhile, Earlier(name, request_id, job));
+  if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
+  // From here on nobody else can take or discard it.
+  bool committing = false;
+  const absl::Status begun = ExceptionToStatus([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(context_.volumes->BeginCommit(name, asked).status());
+    committing = true;
+    pool_.Post([this, job] { Run(job); });
+    return absl::OkStatus();
+  });
+  if (!begun.ok()) {
+    if (committing) context_.volumes->EndCommit(name, begun);
+    {
+      MutexLock lock(mutex_);
+      jobs_.remove(job);
+    }
+    handle->Cancel();  // this one is told by the answer
+    job->End(begun);   // somebody may have joined it
+    return begun;
+  }
+  return handle;
+}
+
+absl::Status Committer::Check(const CommitOptions& options) const {
+  VolumeStatus unknown;
+  unknown.title = "title";
+  OCTAVO_ASSIGN_OR_RETURN(const std::string destination, ExpandDestination(options.destination, unknown));
+  if (absl::StrContains(options.destination, "{")) return storage::ResolveDestination(context_.storage->roots(), destination).status();
+  return context_.storage->Check(destination, options.writer);
+}
+
+absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(const std::string& name, const std::string& request_id,
+                                                                   const std::shared_ptr<Job>& otherwise) {
+  MutexLock lock(mutex_);
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  std::erase_if(done_, [&](const auto& item) { return now - item.second.at_ns > kRememberNs; });
+  std::shared_ptr<Job> found;
+  if (!request_id.empty()) {
+    const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->request_id == request_id; });
+    const auto done = done_.find(request_id);
+    if (job != jobs_.end()) {
+      found = *job;
+    } else if (done != done_.end()) {
+      found = std::make_shared<Job>();
+      found->volume = done->second.volume;
+      found->outcome = done->second.outcome;
+    }
+  }
+  if (found != nullptr && found->volume != name) {
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id, "' was used to commit ", found->volume)),
+                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
+  }
+  if (found == nullptr && otherwise != nullptr) jobs_.push_back(otherwise);
+  return found;
+}
+
+std::shared_ptr<Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks) {
+  std::lock_guard lock(job->callback_mutex);
+  if (job->outcome.has_value()) {  // it has come to its end since
+    if (callbacks.on_done) pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
+    return std::make_shared<NoHandle>();
+  }
+  const int id = job->next_id++;
+  job->callbacks[id] = std::move(callbacks);
+  return std::make_shared<JobHandle>(job, id);
+}
+
+void Committer::Run(const std::shared_ptr<Job>& job) {
+  std::unique_ptr<storage::SpillCursor> cursor;  // the bytes are not on the device: they are read as they are needed
+  auto pinned = context_.volumes->OpenAnyTier(job->volume, &cursor);
+  const auto outcome = ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
+    if (job->cancel) return Cancelled();
+    OCTAVO_RETURN_IF_ERROR(pinned.status());
+    return Write(*job, *pinned, cursor.get());
+  });
+  cursor = nullptr;
+  if (pinned.ok()) pinned->slot = nullptr, pinned->spilled = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
+  context_.volumes->EndCommit(job->volume, outcome);
+  {
+    MutexLock lock(mutex_);
+    jobs_.remove(job);
+    if (outcome.ok()) {
+      seconds_.Add(outcome->seconds);
+      bytes_ += outcome->disk_bytes;
+      if (!job->request_id.empty()) {
+        done_[job->request_id] = {.volume = job->volume, .outcome = *outcome, .at_ns = context_.clock->Now().monotonic_ns};
+      }
+    } else {
+      const std::string reason = InfoOf(outcome.status()).reason;
+      ++errors_[reason.empty() ? absl::StatusCodeToString(outcome.status().code()) : reason];
+    }
+  }
+  if (outcome.ok()) {
+    Log(LogLevel::kInfo, "volume committed",
+        {{"volume", job->volume}, {"path", outcome->path}, {"bytes", outcome->disk_bytes}, {"seconds", outcome->seconds}});
+  } else {
+    Log(LogLevel::kError, "commit failed; the volume stays held", {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
+  }
+  job->End(outcome);
+}
+
+absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor) {
+  const VolumeStatus& volume = pinned.status;
+  const auto home = context_.device_of(pinned.device);
+  Device* const device = home.first;
+  const std::shared_ptr<FramePool>& pool = home.second;
+  const int64_t begun = context_.clock->Now().monotonic_ns;
+  CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "preparing"};
+  job.Tell(progress, *context_.clock, /*force=*/true);  // before the first touch of a storage that may be slow
+  const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
+  OCTAVO_ASSIGN_OR_RETURN(auto transaction, context_.storage->Begin(commit_id, job.destination, context_.meta_of(volume), job.options.writer));
+  const int64_t plane_bytes = volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
+  const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), volume.shape[0]));
+
+  // Two slabs: one on its way from the device while the other is encoded. With memory short, one has to do. The stream
+  // comes after them: its end waits for copies that an early return leaves behind.
+  std::shared_ptr<void> memory[2] = {pool->Get(slab * plane_bytes), pool->Get(slab * plane_bytes)};
+  if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
+  if (memory[0] == nullptr) {
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes, " bytes; use a smaller chunk or shard along y")),
+                    {.reason = "NO_STAGING", .field = "options.chunk", .numbers = {{"wanted", absl::StrCat(slab * plane_bytes)}}});
+  }
+  const int buffers = memory[1] == nullptr ? 1 : 2;
+  OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
+  const auto fetch = [&](int64_t y, int buffer) {
+    const int64_t count = std::min(slab, volume.shape[0] - y);
+    if (cursor != nullptr) return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
+    return CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot, volume, y * plane_bytes, count * plane_bytes);
+  };
+  const auto tell = [&](const char* stage, bool force) {
+    progress.stage = stage;
+    progress.disk_bytes = transaction->DiskBytes();
+    progress.seconds = static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9;
+    job.Tell(progress, *context_.clock, force);
+  };
+  tell("writing", true);
+  if (buffers == 2) OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
+  int buffer = 0;
+  for (int64_t y = 0; y < volume.shape[0]; y += slab) {
+    if (job.cancel) return Cancelled();
+    if (buffers == 1) OCTAVO_RETURN_IF_ERROR(fetch(y, 0));
+    OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+    if (buffers == 2 && y + slab < volume.shape[0]) OCTAVO_RETURN_IF_ERROR(fetch(y + slab, 1 - buffer));
+    const int64_t count = std::min(slab, volume.shape[0] - y);
+    absl::Status written = transaction->WriteSlab(y, count, memory[buffer].get());
+    if (!written.ok()) return written;
+    if (buffers == 2) buffer = 1 - buffer;
+    progress.done_bytes += count * plane_bytes;
+    tell("writing", false);
+  }
+  if (job.cancel) return Cancelled();
+  tell("syncing", true);
+  OCTAVO_ASSIGN_OR_RETURN(storage::CommitOutcome outcome, transaction->Publish());
+  outcome.seconds = static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9;
+  progress.disk_bytes = outcome.disk_bytes;
+  tell("done", true);
+  return outcome;
+}
+
+bool Committer::PendingOf(const std::string& scan) {
+  MutexLock lock(mutex_);
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->scan == scan; });
+}
+
+void Committer::CancelAll() {
+  MutexLock lock(mutex_);
+  for (const auto& job : jobs_) job->cancel = true;
+}
+
+void Committer::AddTo(Stats* stats) {
+  MutexLock lock(mutex_);
+  stats->commit_seconds = seconds_;
+  stats->commit_bytes = bytes_;
+  stats->commit_errors = errors_;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+#include "server/base/worker_pool.h"
+#include "server/engine/engine.h"
+#include "server/memory/frame_pool.h"
+#include "server/volume/volume_store.h"
+
+namespace octavo::engine {
+
+/// {scan} {index} {index:05} {title} {date} replaced; other braces and empty results are refused (InvalidArgument,
+/// "options.destination"). Characters of the title that are no good in file names become '_'. {date}: UTC of acquisition,
+/// 20261121T093000Z.
+absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const VolumeStatus& volume);
+
+/// Writes held volumes to storage: device → page-locked slabs → encoders → disk, the copy of a slab overlapping the writing
+/// of the one before. Several commits at once. Thread-safe.
+class Committer {
+ public:
+  struct Context {
+    storage::CommitStore* storage = nullptr;
+    VolumeStore* volumes = nullptr;
+    const Clock* clock = nullptr;
+    /// Device and pool of a device index.
+    std::function<std::pair<Device*, std::shared_ptr<FramePool>>(int device)> device_of;
+    /// What the file must say of the volume.
+    std::function<storage::VolumeMeta(const VolumeStatus&)> meta_of;
+  };
+  Committer(Context context, int threads);
+  ~Committer();
+
+  /// As Engine::CommitVolume; `asked`: by a client (VolumeStore::BeginCommit).
+  absl::StatusOr<std::shared_ptr<Handle>> Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
+                                                 CommitCallbacks callbacks, const ClientVerb* asked = nullptr);
+  absl::Status Check(const CommitOptions& options) const;  // as Engine::CheckCommit
+  int Pending() { return pool_.Pending(); }
+  bool PendingOf(const std::string& scan);
+  void CancelAll();
+  void AddTo(Stats* stats);
+
+ private:
+  struct Job;
+  class JobHandle;
+  /// The job that this request began, if it did, ended or not; else null, and `otherwise` is listed if it is given. AlreadyExists
+  /// (IDEMPOTENCY_MISMATCH) if the request was about another volume.
+  absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise);
+  std::shared_ptr<Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
+  void Run(const std::shared_ptr<Job>& job);
+  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor);
+
+  const Context context_;
+  Mutex mutex_;
+  std::list<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);  // until done
+  struct Done {
+    std::string volume;
+    storage::CommitOutcome outcome;
+    int64_t at_ns = 0;
+  };
+  std::map<std::string, Done> done_ ABSL_GUARDED_BY(mutex_);  // by request_id, for ten minutes
+  Histogram seconds_ ABSL_GUARDED_BY(mutex_);
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int64_t> errors_ ABSL_GUARDED_BY(mutex_);
+  WorkerPool pool_;  // last: its threads use the rest
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,113 @@
+#include "server/volume/spill_metadata.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/storage/formats/meta_json.h"
+#include "server/storage/io/json_members.h"
+#include "server/volume/pattern_json.h"
+#include "server/volume/volume_metadata.h"
+
+namespace octavo::engine {
+
+nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& meta) {
+  storage::VolumeMeta all = meta;
+  if (volume.all_missing != nullptr) all.missing_ranges = *volume.all_missing;
+  nlohmann::json about = {{"meta", storage::MetaJson(all)},
+                          {"value", static_cast<int>(volume.value)},
+                          {"quantity", volume.quantity},
+                          {"derived_from", volume.derived_from},
+                          {"operations", volume.operations},
+                          {"display", {volume.display_lo, volume.display_hi}},
+                          {"clipped", {volume.clipped_below, volume.clipped_above}},
+                          {"ttl_seconds", volume.ttl_seconds},
+                          {"ttl_warning_seconds", volume.ttl_warning_seconds},
+                          {"marked", volume.marked},
+                          {"raw", volume.is_raw}};
+  if (volume.expected_frames > 0) {
+    about["frames"] = {{"missing", volume.missing_frames}, {"expected", volume.expected_frames}, {"first_ranges", volume.missing_frame_ranges}};
+  }
+  const Pattern* const pattern = PatternOf(volume);
+  if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
+  return about;
+}
+
+absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
+  if (!about.is_object() || !about.contains("meta")) return absl::DataLossError("it has no metadata");
+  OCTAVO_ASSIGN_OR_RETURN(storage::VolumeMeta meta, storage::MetaFromJson(about["meta"]));
+  VolumeStatus volume;
+  int value = 0;
+  double display[2];
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "value", &value));
+  if (value < 0 || value > static_cast<int>(ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
+  volume.value = static_cast<ValueKind>(value);
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "quantity", &volume.quantity));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "derived_from", &volume.derived_from));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "operations", &volume.operations));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "display", &display));
+  volume.display_lo = display[0];
+  volume.display_hi = display[1];
+  if (about.contains("clipped")) {  // the member is optional
+    int64_t clipped[2];
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "clipped", &clipped));
+    volume.clipped_below = clipped[0];
+    volume.clipped_above = clipped[1];
+  }
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_seconds", &volume.ttl_seconds));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_warning_seconds", &volume.ttl_warning_seconds));
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "marked", &volume.marked));
+  if (about.contains("frames")) {
+    const nlohmann::json& frames = about["frames"];
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "missing", &volume.missing_frames, "frames"));
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "expected", &volume.expected_frames, "frames"));
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
+  }
+  if (about.contains("raw")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
+  if (!absl::StartsWith(meta.volume_name, "volumes/") ||
+      (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
+    return absl::DataLossError(absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
+  }
+  int64_t bytes = SizeOf(meta.dtype);
+  for (const int64_t extent : meta.shape) {
+    if (extent < 1 || extent > (int64_t{1} << 40) / bytes) return absl::DataLossError(absl::StrCat("an extent is ", extent));
+    bytes *= extent;
+  }
+  volume.name = meta.volume_name;
+  volume.scan = meta.scan_name;
+  volume.title = meta.title;
+  volume.index = meta.index;
+  std::copy(meta.shape, meta.shape + 3, volume.shape);
+  std::copy(meta.spacing_um, meta.spacing_um + 3, volume.spacing_um);
+  std::copy(meta.spacing_assumed, meta.spacing_assumed + 3, volume.spacing_assumed);
+  std::copy(meta.axes, meta.axes + 3, volume.axes);
+  volume.dtype = meta.dtype;
+  volume.bytes = bytes;
+  volume.has_levels = meta.has_levels;
+  volume.level_lo = meta.level_lo;
+  volume.level_hi = meta.level_hi;
+  volume.labels = meta.labels;
+  volume.acquired_begin.unix_ns = meta.acquired_begin_unix_ns;
+  volume.acquired_end.unix_ns = meta.acquired_end_unix_ns;
+  volume.missing_ascans = meta.missing_ascans;
+  volume.complete = meta.missing_ascans == 0 && volume.missing_frames == 0;
+  volume.digest = meta.digest;
+  if (about.contains("pattern")) {  // tomograms have none, and older files tell none; without one the voxels are as good
+    auto pattern = PatternFromJson(about["pattern"]);
+    if (pattern.ok() && pattern->rows() == volume.shape[0] && pattern->ascans_per_bscan == volume.shape[1]) {
+      volume.recovered_pattern = std::make_shared<const Pattern>(*std::move(pattern));
+    }
+  }
+  const auto& missing = meta.missing_ranges;
+  if (missing.size() > 32) volume.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
+  volume.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  volume.recovered_meta = std::make_shared<const storage::VolumeMeta>(std::move(meta));
+  return volume;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,462 @@
+#include "server/volume/spiller.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "gpu/device/digest.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/base/exception_to_status.h"
+#include "server/memory/stripe_layout.h"
+#include "server/scan/resolve_scan.h"
+#include "server/volume/spill_metadata.h"
+
+namespace octavo::engine {
+namespace {
+
+constexpr int64_t kPiece = 8 << 20;  // a multiple of 8: digests of parts add up
+
+absl::Status Changed(const std::string& volume, const std::string& sealed, const std::string& now) {
+  return WithInfo(absl::DataLossError(absl::StrCat(volume, " changed since it was sealed: its digest was ", sealed, " and is ", now)),
+                  {.reason = "DIGEST", .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
+}
+
+class MemoryCursor final : public storage::SpillCursor {
+ public:
+  explicit MemoryCursor(std::shared_ptr<void> memory) : memory_(std::move(memory)) {}
+  absl::Status Read(int64_t offset, int64_t bytes, void* out) override {
+    std::memcpy(out, static_cast<const char*>(memory_.get()) + offset, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<void> memory_;
+};
+
+}  // namespace
+
+/// Page-locked host memory. The room counts as used until the last reader is done.
+class Spiller::HostVolume final : public SpilledVolume {
+ public:
+  HostVolume(std::shared_ptr<void> memory, int64_t bytes) : bytes_(bytes), memory_(std::move(memory)) {}
+  Tier tier() const override { return Tier::kHost; }
+  int64_t bytes() const override { return bytes_; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return std::make_unique<MemoryCursor>(memory_); }
+  void Remove() const override {}  // goes with its last reader
+
+ private:
+  const int64_t bytes_;
+  const std::shared_ptr<void> memory_;
+};
+
+class Spiller::DiskVolume final : public SpilledVolume {
+ public:
+  explicit DiskVolume(std::shared_ptr<storage::SpillFile> file) : file_(std::move(file)) {}
+  Tier tier() const override { return Tier::kDisk; }
+  int64_t bytes() const override { return file_->bytes(); }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return file_->Open(); }
+  void Remove() const override { file_->Remove(); }
+
+ private:
+  const std::shared_ptr<storage::SpillFile> file_;
+};
+
+class Spiller::StoringOnDisk final : public Spiller::Storing {
+ public:
+  StoringOnDisk(Spiller& spiller, std::unique_ptr<storage::SpillWriter> writer) : spiller_(spiller), writer_(std::move(writer)) {}
+  absl::Status Append(const void* data, int64_t bytes) override {
+    Digest(static_cast<const char*>(data), bytes);
+    return writer_->Append(data, bytes);
+  }
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(VolumeStatus* volume) override {
+    volume->digest = absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
+    writer_->SetAbout(AboutOf(*volume, spiller_.context_.meta_of(*volume)));
+    OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());
+    return std::make_shared<const DiskVolume>(std::move(file));
+  }
+
+ private:
+  // Parts of a digest begin at whole words.
+  void Digest(const char* data, int64_t bytes) {
+    if (rest_bytes_ > 0) {
+      const int64_t more = std::min(8 - rest_bytes_, bytes);
+      std::memcpy(rest_ + rest_bytes_, data, static_cast<size_t>(more));
+      rest_bytes_ += more;
+      data += more;
+      bytes -= more;
+      if (rest_bytes_ < 8) return;
+      digest_ += DigestBytes(rest_, 8, digested_);
+      digested_ += 8;
+    }
+    const int64_t whole = bytes / 8 * 8;
+    digest_ += DigestBytes(data, whole, digested_);
+    digested_ += whole;
+    rest_bytes_ = bytes - whole;
+    std::memcpy(rest_, data + whole, static_cast<size_t>(rest_bytes_));
+  }
+
+  Spiller& spiller_;
+  const std::unique_ptr<storage::SpillWriter> writer_;
+  uint64_t digest_ = 0;
+  int64_t digested_ = 0, rest_bytes_ = 0;
+  char rest_[8] = {};
+};
+
+Spiller::Spiller(Context context, int threads) : context_(std::move(context)), pool_("oct-spill", threads) {
+  for (int d = 0; d < context_.devices; ++d) {
+    host_pools_.push_back(std::make_shared<FramePool>(context_.device_of(d).first, context_.host_bytes, FramePool::Sizes::kExact));
+  }
+}
+
+Spiller::~Spiller() = default;
+
+absl::Status Spiller::CheckTier(Tier tier) const {
+  const bool off = tier == Tier::kHost ? context_.host_bytes == 0 : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
+  if (tier == Tier::kDevice) return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
+  if (!off) return absl::OkStatus();
+  const char* key = tier == Tier::kHost ? "spill.host_bytes" : "spill.disk_bytes";
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key, " of the server's configuration is 0")),
+                  {.reason = "SPILL_OFF", .field = "", .numbers = {{"key", key}}});
+}
+
+int64_t Spiller::FreeOf(Tier tier) const {
+  if (!CheckTier(tier).ok()) return 0;
+  if (tier == Tier::kHost) return std::max<int64_t>(0, context_.host_bytes - *host_used_);
+  return std::max<int64_t>(0, std::min(context_.folder->quota_bytes() - context_.folder->used_bytes(), context_.folder->disk_free_bytes()));
+}
+
+absl::Status Spiller::ForEachPiece(const PinnedVolume& pinned, const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take) {
+  const int64_t bytes = pinned.status.bytes;
+  const auto [device, pool] = context_.device_of(pinned.device);
+  // One piece on its way from the device while the other is taken. The stream comes after them: its end waits for copies that an early
+  // return leaves behind.
+  std::shared_ptr<void> memory[2] = {pool->Get(std::min(kPiece, bytes)), pool->Get(std::min(kPiece, bytes))};
+  if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
+  if (memory[0] == nullptr) {
+    return WithInfo(absl::ResourceExhaustedError("no page-locked memory left to move the volume through"),
+                    {.reason = "NO_STAGING", .field = "", .numbers = {{"retryable", "true"}}});
+  }
+  if (pinned.spilled != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
+    for (int64_t at = 0; at < bytes; at += kPiece) {
+      const int64_t count = std::min(kPiece, bytes - at);
+      OCTAVO_RETURN_IF_ERROR(cursor->Read(at, count, memory[0].get()));
+      OCTAVO_RETURN_IF_ERROR(take(memory[0].get(), at, count));
+    }
+    return absl::OkStatus();
+  }
+  OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
+  const auto fetch = [&, device = device](int64_t at, int which) {
+    return CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot, pinned.status, at, std::min(kPiece, bytes - at));
+  };
+  const bool two = memory[1] != nullptr;
+  OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
+  int which = 0;
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+    const bool more = at + kPiece < bytes;
+    if (more && two) OCTAVO_RETURN_IF_ERROR(fetch(at + kPiece, 1 - which));
+    OCTAVO_RETURN_IF_ERROR(take(memory[which].get(), at, std::min(kPiece, bytes - at)));
+    if (more && !two) OCTAVO_RETURN_IF_ERROR(fetch(at + kPiece, 0));
+    if (two) which = 1 - which;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(const PinnedVolume& pinned) {
+  const int64_t bytes = pinned.status.bytes;
+  int64_t used = *host_used_;
+  do {
+    if (used + bytes <= context_.host_bytes) continue;
+    return WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat("the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
+                                                  " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
+        {.reason = "SPILL_QUOTA",
+         .field = "",
+         .numbers = {
+             {"wanted", absl::StrCat(bytes)}, {"used", absl::StrCat(used)}, {"quota", absl::StrCat(context_.host_bytes)}, {"retryable", "true"}}});
+  } while (!host_used_->compare_exchange_weak(used, used + bytes));
+  std::shared_ptr<void> block = host_pools_[static_cast<size_t>(pinned.device)]->Get(bytes);
+  // The room is given back with the block.
+  std::shared_ptr<void> memory(block.get(), [block, used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
+  if (block == nullptr) {
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes of page-locked memory left")),
+                    {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
+  }
+  uint64_t digest = 0;
+  OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, [&](const void* data, int64_t at, int64_t count) {
+    digest += DigestBytes(data, count, at);
+    std::memcpy(static_cast<char*>(memory.get()) + at, data, static_cast<size_t>(count));
+    return absl::OkStatus();
+  }));
+  if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != pinned.status.digest) {
+    return Changed(pinned.status.name, pinned.status.digest, now);
+  }
+  return std::make_shared<const HostVolume>(std::move(memory), bytes);
+}
+
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const PinnedVolume& pinned) {
+  const VolumeStatus& volume = pinned.status;
+  const std::string id = volume.name.substr(volume.name.find('/') + 1);
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
+  uint64_t digest = 0;
+  OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, [&](const void* data, int64_t at, int64_t count) {
+    digest += DigestBytes(data, count, at);
+    return writer->Append(data, count);
+  }));
+  if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest) return Changed(volume.name, volume.digest, now);
+  OCTAVO_ASSIGN_OR_RETURN(auto file, writer->Finish());
+  return std::make_shared<const DiskVolume>(std::move(file));
+}
+
+absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(const VolumeStatus& volume) {
+  OCTAVO_RETURN_IF_ERROR(CheckTier(Tier::kDisk));
+  const std::string id = volume.name.substr(volume.name.find('/') + 1);
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
+  return std::make_unique<StoringOnDisk>(*this, std::move(writer));
+}
+
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned, Tier tier) {
+  const int64_t begun = context_.clock->Now().monotonic_ns;
+  auto moved = ExceptionToStatus([&] { return tier == Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
+  MutexLock lock(mutex_);
+  TierUse& totals = totals_[tier];
+  if (moved.ok()) {
+    totals.spilled_bytes += pinned.status.bytes;
+    spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
+  } else {
+    ++totals.failures;
+    // Nobody would ever forget those of jobs, and of scans of an earlier process.
+    if (absl::StartsWith(pinned.status.scan, "scans/") && !pinned.status.recovered) ++failures_[pinned.status.scan];
+  }
+  return moved;
+}
+
+absl::Status Spiller::RunSpill(PinnedVolume pinned, Tier tier) {
+  auto moved = Move(pinned, tier);
+  absl::Status status = moved.status();
+  pinned.slot = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
+  pinned.spilled = nullptr;
+  context_.volumes->EndSpill(pinned.status.name, std::move(moved));
+  if (status.ok()) {
+    Log(LogLevel::kDebug, "volume spilled", {{"volume", pinned.status.name}, {"tier", Name(tier)}, {"bytes", pinned.status.bytes}});
+  } else {
+    // A tier that is full says so once a volume: one line for a scan is enough.
+    Log(FailuresOf(pinned.status.scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning, "volume not spilled; it stays where it is",
+        {{"volume", pinned.status.name}, {"tier", Name(tier)}, {"error", std::string(status.message())}});
+  }
+  return status;
+}
+
+bool Spiller::Request(const std::string& scan, Tier tier) {
+  if (!CheckTier(tier).ok()) return false;
+  {
+    MutexLock lock(mutex_);
+    if (!pending_.insert(scan).second) return true;
+  }
+  auto pinned = context_.volumes->BeginSpillOldest(scan);
+  if (!pinned.ok()) {
+    MutexLock lock(mutex_);
+    pending_.erase(scan);
+    return false;
+  }
+  const std::string name = pinned->status.name;
+  const absl::Status posted = ExceptionToStatus([&] {
+    pool_.Post([this, scan, tier, pinned = *std::move(pinned)]() mutable {
+      const absl::Cleanup over = [&] {
+        MutexLock lock(mutex_);
+        pending_.erase(scan);
+      };
+      (void)RunSpill(std::move(pinned), tier);
+    });
+    return absl::OkStatus();
+  });
+  if (posted.ok()) return true;
+  context_.volumes->EndSpill(name, posted);
+  MutexLock lock(mutex_);
+  pending_.erase(scan);
+  return false;
+}
+
+bool Spiller::PendingOf(const std::string& scan) {
+  MutexLock lock(mutex_);
+  return pending_.count(scan) > 0;
+}
+
+int64_t Spiller::FailuresOf(const std::string& scan) {
+  MutexLock lock(mutex_);
+  const auto it = failures_.find(scan);
+  return it == failures_.end() ? 0 : it->second;
+}
+
+void Spiller::ForgetScan(const std::string& scan) {
+  MutexLock lock(mutex_);
+  failures_.erase(scan);
+}
+
+void Spiller::Spill(const std::string& name, Tier tier, Done done, const ClientVerb* asked) {
+  auto pinned = [&]() -> absl::StatusOr<PinnedVolume> {
+    OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
+    OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus status, context_.volumes->Get(name));
+    if (status.state == VolumeState::kHeld && status.tier == tier) return PinnedVolume{.status = status};
+    return context_.volumes->BeginSpill(name, asked);
+  }();
+  if (!pinned.ok()) return done(pinned.status());
+  if (pinned->slot == nullptr && pinned->spilled == nullptr) return done(pinned->status);  // it is there
+  const absl::Status posted = ExceptionToStatus([&] {
+    pool_.Post([this, name, tier, done, pinned = *std::move(pinned)]() mutable {
+      done(ExceptionToStatus([&]() -> absl::StatusOr<VolumeStatus> {
+        OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(pinned), tier));
+        OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume now, context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
+        return now.status;
+      }));
+    });
+    return absl::OkStatus();
+  });
+  if (posted.ok()) return;
+  context_.volumes->EndSpill(name, posted);
+  done(posted);
+}
+
+absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVolume& pinned) {
+  const VolumeStatus& volume = pinned.status;
+  const auto [device, frames] = context_.device_of(pinned.device);
+  const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                          context_.ledger->Reserve(pinned.device, volume.scan, volume.title,
+                                                   {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
+  ChargeHolder held(context_.ledger, charges);  // before the slot: its memory is freed first
+  const auto pool = std::make_shared<SlotPool>(context_.ledger);
+  auto slot = std::make_unique<VolumeSlot>();
+  slot->charge = charges[0];
+  absl::Status moved = ExceptionToStatus([&, device = device]() -> absl::Status {
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
+    OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
+    OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
+    auto* to = slot->volume.as<uint8_t>();
+    const auto put = [&, device = device](const void* data, int64_t at, int64_t count) -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(device->CopyToDevice(stream.ref(), to + at, data, count));
+      return stream.ref().Synchronize();
+    };
+    OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, put));
+    OCTAVO_RETURN_IF_ERROR(device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
+    OCTAVO_RETURN_IF_ERROR(device->Digest(stream.ref(), to, volume.bytes, slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device->CopyToHost(stream.ref(), word.data(), slot->digest.data(), 8));
+    OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+    const std::string now = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
+    return now == volume.digest ? absl::OkStatus() : Changed(volume.name, volume.digest, now);
+  });
+  OCTAVO_RETURN_IF_ERROR(moved);
+  pool->Add(std::move(slot));
+  (void)held.Keep();  // the slot's charge ends with the slot
+  std::shared_ptr<VolumeSlot> taken = pool->TryTake();
+  pool->Close();
+  return taken;
+}
+
+void Spiller::Relocate(const std::string& name, std::function<void(const absl::Status&)> done) {
+  auto pinned = context_.volumes->BeginRelocate(name);
+  if (!pinned.ok()) return done(pinned.status());
+  const absl::Status posted = ExceptionToStatus([&] {
+    return pool_.Post([this, name, done, pinned = *std::move(pinned)]() mutable {
+      auto moved = ExceptionToStatus([&] { return MoveToDevice(pinned); });
+      absl::Status status = moved.status();
+      pinned.slot = nullptr;
+      if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok()) status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
+      done(status);
+    }),
+           absl::OkStatus();
+  });
+  if (posted.ok()) return;
+  (void)context_.volumes->EndRelocate(name, posted);
+  done(posted);
+}
+
+absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->BeginRestore(name));
+  if (pinned.spilled == nullptr) return pinned.status;  // it is there
+  const Tier tier = pinned.spilled->tier();
+  const int64_t begun = context_.clock->Now().monotonic_ns;
+  auto slot = ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<VolumeSlot>> {
+    auto moved = MoveToDevice(pinned);
+    const auto& origin = pinned.status.origin;
+    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr && Spills(origin->spec.retention.on_full)) {
+      // Its client said that volumes may be moved to make room: the oldest of the same scan goes in its stead.
+      auto other = context_.volumes->BeginSpillOldest(pinned.status.scan);
+      if (other.ok() && RunSpill(*std::move(other), TierOf(origin->spec.retention.on_full)).ok()) return MoveToDevice(pinned);
+    }
+    return moved;
+  });
+  const absl::Status status = slot.status();
+  pinned.spilled = nullptr;
+  context_.volumes->EndRestore(name, std::move(slot), pinned.device);
+  OCTAVO_RETURN_IF_ERROR(Annotate(status, absl::StrCat("while restoring ", name)));
+  {
+    MutexLock lock(mutex_);
+    totals_[tier].restored_bytes += pinned.status.bytes;
+    restore_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
+  }
+  return context_.volumes->Get(name);
+}
+
+void Spiller::Restore(const std::string& name, Done done) {
+  pool_.Post([this, name, done = std::move(done)] { done(ExceptionToStatus([&] { return RestoreNow(name); })); });
+}
+
+std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Found> found) {
+  std::vector<std::string> report;
+  for (auto& one : found) {
+    auto status = StatusFromAbout(one.about);
+    if (!status.ok() || status->bytes != one.file->bytes()) {
+      report.push_back(absl::StrCat(one.file->path(), ": does not say what volume it is (", status.ok() ? "another size" : status.status().message(),
+                                    "); stays as it is"));
+      continue;
+    }
+    report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
+    context_.volumes->AddRecovered(*std::move(status), std::make_shared<const DiskVolume>(std::move(one.file)));
+  }
+  return report;
+}
+
+std::vector<TierUse> Spiller::Uses() {
+  std::vector<TierUse> uses;
+  std::map<Tier, int64_t> volumes;
+  for (const VolumeStatus& volume : context_.volumes->List({.in_memory = true})) {
+    if (volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting) ++volumes[volume.tier];
+  }
+  MutexLock lock(mutex_);
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    TierUse use = totals_[tier];
+    use.tier = tier;
+    use.volumes = volumes[tier];
+    if (tier == Tier::kHost) {
+      use.quota_bytes = context_.host_bytes;
+      use.used_bytes = *host_used_;
+    } else if (context_.folder != nullptr) {
+      use.quota_bytes = context_.folder->quota_bytes();
+      use.used_bytes = context_.folder->used_bytes();
+      use.path = context_.folder->path();
+      use.disk_free_bytes = context_.folder->disk_free_bytes();
+    }
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+void Spiller::AddTo(Stats* stats) {
+  stats->tiers = Uses();
+  MutexLock lock(mutex_);
+  for (const auto& [tier, histogram] : spill_seconds_) stats->spill_seconds[Name(tier)].Merge(histogram);
+  for (const auto& [tier, histogram] : restore_seconds_) stats->restore_seconds[Name(tier)].Merge(histogram);
+}
+
+}  // namespace octavo::engine

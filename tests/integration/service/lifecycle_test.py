@@ -1,0 +1,185 @@
+"""The daemon itself: start, readiness, health, metrics, configuration errors, drain."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+from harness import BUILD, SOURCE, Daemon, DaemonTest, octavo
+from octavo.v1 import scan_pb2
+
+
+class Serving(DaemonTest):
+    def test_info_says_what_runs_and_why(self):
+        info = self.client.info()
+        chosen = [b for b in info.backends if b.chosen]
+        self.assertEqual(len(chosen), 1)
+        self.assertTrue(all(b.reason for b in info.backends))
+        self.assertEqual(len(info.server_id), 8)
+        self.assertTrue(self.client.health())
+        self.assertTrue(any(a.startswith("unix:") for a in info.listening))
+
+    def test_metrics_page(self):
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 8, volumes=3), samples=256)
+        self.client.wait(scan.name)
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        values = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("octavo_")}
+        self.assertEqual(values['octavo_volumes{state="HELD"}'], 3)
+        self.assertGreaterEqual(values["octavo_records_total"], 3 * 64 * 8)
+        self.assertEqual(values['octavo_device_memory_bytes{device="devices/0",kind="held"}'] > 0, True)
+        for line in page.splitlines():
+            if line.startswith("# TYPE octavo_"):
+                name, kind = line.split()[2:4]
+                self.assertEqual(name.endswith("_total"), kind == "counter", line)
+
+    def test_second_daemon_on_the_same_state_is_refused(self):
+        with self.assertRaises(RuntimeError) as caught:
+            Daemon(directory=self.daemon.directory)
+        self.assertIn("another octavod uses", str(caught.exception))
+
+    def test_reflection(self):
+        call = self.client.channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                                                 request_serializer=lambda b: b, response_deserializer=bytes)
+        answer = next(call(iter([b"\x3a\x00"])))  # list_services
+        for service in (b"ScanService", b"VolumeService", b"StreamService", b"SystemService"):
+            self.assertIn(b"octavo.v1." + service, answer)
+
+
+CUT = "drain time is over"
+
+
+class Ending(unittest.TestCase):
+    def drained(self, daemon):
+        """Exit code 0: it ended by itself, within drain.seconds + 5. And what it said."""
+        self.assertEqual(daemon.stop(timeout=60), 0)
+        text = daemon.text()
+        daemon.remove()
+        return text
+
+    def test_idle(self):
+        text = self.drained(Daemon("--drain.seconds", "300"))
+        self.assertNotIn(CUT, text)
+
+    def test_running_scan_stops_at_the_volume(self):
+        daemon = Daemon()
+        with daemon.client() as client:
+            client.submit_scan(octavo.simulated(1), octavo.raster(64, 16), samples=256, rate_hz=20000)
+            text = self.drained(daemon)
+        self.assertIn("DRAINED", text)
+        self.assertNotIn(CUT, text)
+
+    def test_a_scan_that_takes_too_long_does_not_hold_the_end(self):
+        daemon = Daemon("--drain.seconds", "1")
+        with daemon.client() as client:
+            client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000)
+            self.assertIn(CUT, self.drained(daemon))
+
+    def test_a_stalled_unix_client_does_not_hold_the_end(self):
+        daemon = Daemon("--drain.seconds", "1")
+        script = f"""
+import sys, time
+sys.path.insert(0, {os.path.join(BUILD, "python")!r})
+import octavo
+frames = octavo.Client("unix:{daemon.ready['unix']}").subscribe(products=["volume"], delivery="drop_oldest")
+next(frames); print("stalled", flush=True); time.sleep(1000)
+"""
+        client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        with daemon.client() as control:
+            control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64), samples=512, retention=dict(disposition=scan_pb2.AUTO_DISCARD))
+            self.assertEqual(client.stdout.readline(), "stalled\n")
+            os.kill(client.pid, signal.SIGSTOP)
+            try:
+                self.drained(daemon)
+            finally:
+                client.kill()
+                client.wait()
+                client.stdout.close()
+
+    def test_new_scans_are_refused_while_draining(self):
+        daemon = Daemon()
+        with daemon.client() as client:
+            client.submit_scan(octavo.simulated(1), octavo.raster(64, 200, volumes=1), samples=256, rate_hz=6000)
+            daemon.process.send_signal(signal.SIGTERM)
+            while client.health():
+                pass
+            with self.assertRaises(octavo.OctavoError) as caught:
+                client.submit_scan(octavo.simulated(1), octavo.raster(64, 8, volumes=1), samples=256)
+            self.assertEqual((caught.exception.code.name, caught.exception.reason), ("UNAVAILABLE", "DRAINING"))
+            self.assertEqual(daemon.process.wait(30), 0)
+        daemon.remove()
+
+
+class Configuration(unittest.TestCase):
+    def run_with(self, text=None, *flags, environment=None):
+        with tempfile.TemporaryDirectory() as directory:
+            command = [os.path.join(BUILD, "bin", "octavod"), *flags]
+            if text is not None:
+                path = os.path.join(directory, "c.toml")
+                with open(path, "w") as file:
+                    file.write(text)
+                command += ["--config", path]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, env={**os.environ, **(environment or {})})
+            return done.returncode, done.stderr
+
+    def test_errors_name_file_line_and_the_nearest_key(self):
+        for text, parts in (("[listen]\ntcpp = ['x']\n", ["listen.tcpp", "line 2", "listen.tcp"]), ("[device]\nmemory_fraction = 3\n", ["device.memory_fraction", "0.05 to 0.95", "line 2"]),
+                            ("[log]\nlevel = 'loud'\n", ["log.level", "debug"]), ("a = \n", ["line 1"])):
+            code, error = self.run_with(text)
+            self.assertEqual(code, 2, error)
+            for part in parts:
+                self.assertIn(part, error)
+
+    def test_addresses_that_others_reach_need_a_word(self):
+        # As the image has it: a sentence that names the key, and nothing else.
+        image = {"OCTAVO_LISTEN_TCP": "0.0.0.0:0", "OCTAVO_LISTEN_UNIX": "none", "OCTAVO_METRICS_LISTEN": "0.0.0.0:0", "OCTAVO_LOG_FORMAT": "json"}
+        code, error = self.run_with("", environment=image)
+        self.assertEqual((code, error.count("\n")), (2, 1), error)
+        self.assertIn("listen.tcp", error)
+        self.assertIn("security.insecure = true", error)
+        code, error = self.run_with("[metrics]\nlisten = '[::]:0'\n")
+        self.assertEqual(code, 2, error)
+        self.assertIn("metrics.listen", error)
+        for flags, open_ in ((("--listen.tcp", "0.0.0.0:0"), ["0.0.0.0:0"]), (("--metrics.listen", "0.0.0.0:0"), ["0.0.0.0:0"]), ((), [])):
+            daemon = Daemon(*flags, "--security.insecure", "true")
+            try:
+                with octavo.Client("unix:" + daemon.ready["unix"]) as client:
+                    self.assertEqual(list(client.info().insecure_listening), open_)
+                told = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "unix:" + daemon.ready["unix"], "info"], capture_output=True, text=True,
+                                      timeout=60).stdout
+                self.assertEqual("security.insecure" in told, bool(open_))
+                self.assertEqual("security.insecure is set" in daemon.text(), bool(open_))
+                self.assertEqual(daemon.stop(), 0)
+            finally:
+                daemon.remove()
+
+    def test_flags_and_environment_are_checked(self):
+        self.assertEqual(self.run_with(None, "--drain.seconds", "-1")[0], 2)
+        self.assertEqual(self.run_with(None, "--nonsense")[0], 2)
+        code, error = self.run_with(None, environment={"OCTAVO_LOG_LEVEL": "loud"})
+        self.assertEqual(code, 2)
+        self.assertIn("environment", error)
+
+    def test_the_example_file_has_every_key_and_is_accepted(self):
+        path = os.path.join(SOURCE, "deploy", "octavod.toml")
+        keys, section = set(), ""
+        with open(path) as file:
+            text = file.read()
+        for line in text.splitlines():
+            if line.startswith("["):
+                section = line.strip().strip("[]")
+            elif "=" in line and not line.startswith("# ") and line.strip():
+                keys.add(f"{section}.{line.lstrip('#').split('=')[0].strip()}")
+        shown = subprocess.run([os.path.join(BUILD, "bin", "octavod"), "--help"], capture_output=True, text=True).stdout
+        known = {word.lstrip("-") for word in shown.split() if word.startswith("--") and "." in word}
+        self.assertEqual(keys, known)
+        with tempfile.TemporaryDirectory() as directory:
+            daemon = Daemon("--config", path, directory=directory)
+            self.assertEqual(daemon.stop(), 0)
+            daemon.remove()
+
+
+if __name__ == "__main__":
+    unittest.main()

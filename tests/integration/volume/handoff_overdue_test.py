@@ -1,0 +1,157 @@
+"""Mapped memory that is not given back: what was revoked is moved away from, and what is mapped is not spilled."""
+
+import gc
+import os
+import unittest
+
+import numpy as np
+
+from handing import HandoffCase, same
+from harness import until
+import octavo
+from octavo import mapping
+from octavo.v1 import scan_pb2
+
+
+class OverdueTest(HandoffCase):
+    flags = HandoffCase.flags + ("--spill.host_bytes", str(64 << 20))
+
+    def overdue(self, volume):
+        array = self.client.map(volume.name)
+        self.assertEqual(self.client.revoke_export(volume.name), 1)
+        until(lambda: [e.overdue for e in self.client.exports(volume.name)] == [True])
+        return array
+
+    def test_the_volume_moves_and_the_memory_is_in_limbo(self):
+        scan = self.submit(volumes=2)
+        self.client.wait(scan.name)
+        volume, other = self.client.volumes(scan.name)
+        before, moved = self.client.memory().devices[0], self.metric("octavo_export_relocations_total")
+        array = self.overdue(volume)
+        copy = array.copy()
+        until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
+        self.assertEqual(self.metric("octavo_export_relocations_total"), moved + 1)
+        after = self.client.memory().devices[0]
+        self.assertGreater(after.limbo_bytes, 0)
+        self.assertGreaterEqual(after.held_bytes, before.held_bytes - 4096)  # it is held as before, in memory of its own
+        now = self.client.volume(volume.name)
+        self.assertEqual((now.state, now.digest, now.tier, now.moving), (2, volume.digest, volume.tier, ""))
+        same(self.client.read(volume.name), copy)
+        same(array, copy)
+        # Its user gets nothing else, as long as it keeps that.
+        self.refused("EXPORT_REFUSED", "PERMISSION_DENIED", lambda: self.ticket(other.name))
+        # Nothing keeps the volume from being moved, committed, discarded.
+        self.client.spill(volume.name, "host")
+        same(self.client.read(volume.name), copy)
+        self.client.restore(volume.name)
+        result = self.client.commit(volume.name, f"moved-{os.getpid()}", format="npy")
+        same(np.load(result.uri), copy)
+        same(array, copy)
+        self.client.unmap(array)
+        until(lambda: not self.client.exports() and self.detached() == 0)
+        later = self.client.map(other.name)
+        same(later, self.client.read(other.name))
+
+    def test_a_volume_that_is_not_wanted_any_more(self):
+        scan = self.submit()
+        self.client.wait(scan.name)
+        volume, = self.client.volumes(scan.name)
+        array = self.overdue(volume)
+        copy = array.copy()
+        self.client.discard(volume.name)  # without detach_exports
+        same(array, copy)
+        until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
+        self.client.unmap(array)
+        del array
+        until(lambda: self.detached() == 0)
+
+    def test_no_room_to_move_to(self):
+        scan = self.submit()
+        self.client.wait(scan.name)
+        volume, = self.client.volumes(scan.name)
+        free = self.client.memory().devices[0].free_bytes >> 21 << 21
+        filler = self.client.buffers.create([free // 4], uninitialized=True)
+        failures = self.metric("octavo_export_relocation_failures_total")
+        array = self.overdue(volume)
+        until(lambda: self.metric("octavo_export_relocation_failures_total") > failures)
+        self.assertEqual([e.limbo for e in self.client.exports(volume.name)], [False])
+        same(self.client.read(volume.name), array)
+        self.client.buffers.destroy(filler.name)  # it is tried again
+        until(lambda: [e.limbo for e in self.client.exports(volume.name)] == [True])
+        same(self.client.read(volume.name), array)
+        self.client.unmap(array)
+
+    def test_a_buffer_moves_when_its_lease_has_ended(self):
+        buffer = self.client.buffers.put(np.arange(600, dtype=np.float32).reshape(20, 30))
+        with self.client.session("test") as session:
+            with self.client.lease(buffer.name, exclusive=True, session=session) as lease:
+                array = self.client.map(buffer.name, lease=lease)
+                self.client.revoke_export(buffer.name)
+                until(lambda: [e.overdue for e in self.client.exports(buffer.name)] == [True])
+                self.assertEqual([e.limbo for e in self.client.exports(buffer.name)], [False])
+            until(lambda: [e.limbo for e in self.client.exports(buffer.name)] == [True])
+        self.client.buffers.write(buffer.name, np.ones((20, 30), np.float32))
+        self.client.buffers.wait(buffer.name)
+        same(self.client.buffers.read(buffer.name), np.ones((20, 30)))
+        same(array, np.arange(600).reshape(20, 30))  # others' writes do not come through
+        self.client.buffers.destroy(buffer.name)
+        self.client.unmap(array)
+
+
+class SpillTest(HandoffCase):
+    flags = HandoffCase.flags + ("--spill.host_bytes", "100000")  # one volume
+
+    def held_oldest(self, scan):
+        until(lambda: any(v.state == 2 for v in self.client.volumes(scan.name)))
+        return min(self.client.volumes(scan.name, states=[2]), key=lambda v: v.index)
+
+    def clear(self, scan):
+        for volume in self.client.volumes(scan.name):
+            if volume.state == 2:
+                self.client.discard(volume.name, detach_exports=True)
+        gc.collect()
+        until(lambda: self.detached() == 0)
+
+    def test_the_oldest_that_nobody_maps(self):
+        scan = self.submit(volumes=5, fast=False, rate_hz=600, retention=dict(hold_slots=4, on_full=scan_pb2.SPILL_HOST))
+        oldest = self.held_oldest(scan)
+        array = self.client.map(oldest.name)
+        ended = self.client.wait(scan.name)
+        self.assertEqual((ended.volumes_done, ended.volumes_dropped), (5, 0), ended.reason)
+        volumes = self.client.volumes(scan.name)
+        self.assertEqual([v.tier for v in volumes], [1, 2, 1, 1, 1])  # DEVICE, HOST, ...
+        self.assertEqual((oldest.index, self.detached()), (0, 0))
+        same(array, self.client.read(oldest.name))
+        del array
+        self.clear(scan)
+
+    def test_where_nothing_can_be_moved_on_tier_full_rules(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=1200,
+                           retention=dict(mode=scan_pb2.CAPTURE, hold_slots=5, on_full=scan_pb2.SPILL_HOST, on_tier_full=scan_pb2.STOP_AT_VOLUME))
+        array = self.client.map(self.held_oldest(scan).name)
+        ended = self.client.wait(scan.name)
+        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.DONE, "HOLD_SLOTS_FULL"))
+        self.assertIn("1 of them are mapped by other processes", ended.reason)
+        self.assertEqual((self.client.volume(mapping.owner(array).of).tier, self.detached()), (1, 0))
+        del array
+        self.clear(scan)
+
+    def test_a_ring_whose_only_hold_slot_is_mapped(self):
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=1, on_full=scan_pb2.SPILL_HOST))
+        volumes = self.client.map_volumes(scan.name, most=1, timeout=20)
+        array = next(volumes)
+        copy, name, index = array.copy(), mapping.owner(array).of, mapping.owner(array).index
+        until(lambda: self.client.scan(scan.name).volumes_done > index + 3)
+        reasons = set()
+        for _ in range(20):  # each asks for room to be made
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.hold(max((v for v in self.client.volumes(scan.name, states=[2]) if v.name != name), key=lambda v: v.index).name)
+            reasons.add(caught.exception.reason)
+        self.assertIn("HOLD_SLOTS_FULL", reasons)
+        self.assertLessEqual(reasons, {"HOLD_SLOTS_FULL", "VOLUME_STATE", "VOLUME_GONE"})
+        self.assertEqual((self.client.volume(name).tier, self.detached()), (1, 0))
+        same(array, copy)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,543 @@
+#include "server/publish/publisher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "gpu/base/status.h"
+#include "server/memory/frame_pool.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+const TopicKey kMipKey{.product = Product::kMip};
+
+class PublisherTest : public ::testing::Test {
+ protected:
+  PublisherTest() { publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {.extents = {4, 8, 16}}); }
+
+  void Publish(int count, Product product = Product::kMip, const std::string& scan = "scans/a", bool complete = true) {
+    for (int i = 0; i < count; ++i) {
+      Frame frame;
+      frame.scan = scan;
+      frame.product = product;
+      frame.complete = complete;
+      frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+      publisher_.Publish({.product = product}, std::move(frame));
+    }
+  }
+  std::shared_ptr<Subscription> Subscribe(Delivery delivery, int64_t queue = 16, double rate = 0) {
+    auto subscription = publisher_.Subscribe(
+        {.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = queue, .max_rate_hz = rate}, [this] { ++notified_; });
+    EXPECT_TRUE(subscription.ok()) << subscription.status();
+    return *subscription;
+  }
+  /// "sequence/dropped_before" of what there is to take.
+  static std::vector<std::string> TakeAll(Subscription& subscription) {
+    std::vector<std::string> taken;
+    for (Delivered d; subscription.Take(&d);) taken.push_back(absl::StrCat(d.frame->sequence, "/", d.dropped_before));
+    return taken;
+  }
+  using Strings = std::vector<std::string>;
+
+  FakeClock clock_;
+  std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
+  std::atomic<int> notified_{0};
+  Publisher publisher_{&clock_};
+};
+
+TEST_F(PublisherTest, LatestKeepsTheNewestAndCountsTheRest) {
+  const auto subscription = Subscribe(Delivery::kLatest);
+  Publish(1);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0"}));
+  Publish(5);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"5/4"}));
+  EXPECT_EQ(TakeAll(*subscription), Strings());
+}
+
+TEST_F(PublisherTest, LatestSeesAPictureAtOnce) {
+  Publish(3);
+  EXPECT_EQ(TakeAll(*Subscribe(Delivery::kLatest)), Strings({"2/0"}));
+  EXPECT_EQ(TakeAll(*Subscribe(Delivery::kDropOldest)), Strings());
+}
+
+TEST_F(PublisherTest, DropOldestKeepsTheLastOfItsQueue) {
+  const auto subscription = Subscribe(Delivery::kDropOldest, 3);
+  Publish(10);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"7/7", "8/0", "9/0"}));
+}
+
+TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
+  const auto subscription = Subscribe(Delivery::kLossless, 4);
+  Publish(7);
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0", "1/0", "2/0", "3/0"}));
+  absl::Status status;
+  ASSERT_TRUE(subscription->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "queue of 4 frames is full"));
+  std::string resume_from;
+  for (const auto& [name, value] : InfoOf(status).numbers) {
+    if (name == "resume_from") resume_from = value;
+  }
+  EXPECT_EQ(resume_from, "4");
+  ASSERT_OK_AND_ASSIGN(
+      const auto again,
+      publisher_.Subscribe(
+          {.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kLossless, .queue_length = 4, .resume = true, .from_sequence = 4},
+          [] {}));
+  Publish(1);
+  EXPECT_EQ(TakeAll(*again), Strings({"4/0", "5/0", "6/0", "7/0"}));
+}
+
+// Who resumes and takes nothing keeps no more than what was there to be replayed and a queue of new frames.
+TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
+  Publish(3);
+  const auto resume = [&](Delivery delivery) {
+    return publisher_
+        .Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = 4, .resume = true, .from_sequence = 0},
+                   [] {})
+        .value();
+  };
+  const auto lossy = resume(Delivery::kDropOldest), latest = resume(Delivery::kLatest), lossless = resume(Delivery::kLossless);
+  Publish(10);
+  const Strings newest = {"6/6", "7/0", "8/0", "9/0", "10/0", "11/0", "12/0"};
+  EXPECT_EQ(TakeAll(*lossy), newest);
+  EXPECT_EQ(TakeAll(*latest), newest);
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0", "1/0", "2/0", "3/0", "4/0", "5/0", "6/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "resume from sequence 7"));
+  Publish(1);
+  EXPECT_EQ(TakeAll(*lossy), Strings({"13/0"}));
+}
+
+/// Volumes of scans/a with these numbers.
+std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
+  std::vector<VolumeStatus> held;
+  for (int64_t i = begin; i < end; ++i) {
+    VolumeStatus volume;
+    volume.name = absl::StrCat("volumes/", i);
+    volume.scan = "scans/a";
+    volume.index = i;
+    std::copy_n(std::array<int64_t, 3>{4, 8, 16}.begin(), 3, volume.shape);
+    held.push_back(volume);
+  }
+  return held;
+}
+
+// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded when it is their turn.
+TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
+  std::vector<VolumeStatus> held = HeldVolumes(0, 3);
+  publisher_.SetHeld([&](const std::string& scan) { return scan == "scans/a" ? held : std::vector<VolumeStatus>(); });
+  std::vector<std::string> asked;
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+    asked.push_back(absl::StrCat(header->volume, " ", Name(header->axis), header->plane_index));
+    auto loaded = std::make_shared<Frame>(*header);
+    loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    if (header->volume == "volumes/gone") return done(absl::NotFoundError("gone"));
+    if (header->volume == "volumes/large") return done(absl::ResourceExhaustedError("no memory left"));
+    done(loaded);
+  });
+  const auto subscribe = [&](Delivery delivery, SubscribeSpec spec = {}) {
+    spec.scan = "scans/a";
+    if (spec.products.empty()) spec.products = {Product::kBscan};
+    spec.delivery = delivery;
+    return publisher_.Subscribe(spec, [] {});
+  };
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest)), Strings());  // it is running: what comes is published
+  publisher_.ScanEnded("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto latest, subscribe(Delivery::kLatest));
+  EXPECT_EQ(TakeAll(*latest), Strings({"2/0"}));
+  absl::Status status;
+  EXPECT_TRUE(latest->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+  EXPECT_EQ(asked, Strings({"volumes/2 y2"}));
+  asked.clear();
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLossless, {.axis = FrameAxis::kZ, .axis_given = true, .plane_index = 15})),
+            Strings({"0/0", "1/0", "2/0"}));
+  EXPECT_EQ(asked, Strings({"volumes/0 z15", "volumes/1 z15", "volumes/2 z15"}));
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.resume = true, .from_sequence = 0})), Strings({"0/0", "1/0", "2/0"}));
+  EXPECT_THAT(subscribe(Delivery::kLatest, {.plane_index = 4}).status(), IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
+  // Another product beside them; one that goes away before its turn.
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})), Strings({"2/0"}));
+  held.back().name = "volumes/gone";
+  asked.clear();
+  ASSERT_OK_AND_ASSIGN(const auto second, subscribe(Delivery::kLatest));
+  EXPECT_EQ(TakeAll(*second), Strings({"1/0"}));
+  EXPECT_EQ(asked, Strings({"volumes/gone y2", "volumes/1 y2"}));
+  ASSERT_TRUE(second->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLossless)), Strings({"0/0", "1/0"}));
+  held.erase(held.begin(), held.begin() + 2);
+  ASSERT_OK_AND_ASSIGN(const auto gone, subscribe(Delivery::kLatest));
+  EXPECT_EQ(TakeAll(*gone), Strings());
+  ASSERT_TRUE(gone->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, "volumes/gone, of which a bscan was to be made, is gone meanwhile"));
+  // One that is there and cannot be made now: no other takes its place in silence.
+  held = HeldVolumes(0, 2);
+  held.back().name = "volumes/large";
+  for (const Delivery delivery : {Delivery::kLatest, Delivery::kLossless}) {
+    ASSERT_OK_AND_ASSIGN(const auto large, subscribe(delivery));
+    EXPECT_EQ(TakeAll(*large).size(), delivery == Delivery::kLatest ? 0u : 1u);
+    ASSERT_TRUE(large->Ended(&status));
+    EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "a bscan of volumes/large could not be made: no memory left"));
+    EXPECT_EQ(InfoOf(status).reason, "NO_FRAME");
+  }
+  // None is held: one sentence says why nothing comes and what to do.
+  held.clear();
+  EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason, "NOTHING_KEPT");
+  EXPECT_THAT(subscribe(Delivery::kLatest).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "nor is one of its volumes held; subscribe while"));
+  EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, "NOTHING_KEPT");
+}
+
+// A viewer took some B-scans while the scan ran; the scan went on without it.
+TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
+  std::vector<VolumeStatus> held = HeldVolumes(1, 4);
+  publisher_.SetHeld([&](const std::string&) { return held; });
+  std::vector<std::string> asked;
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+    asked.push_back(header->volume);
+    auto loaded = std::make_shared<Frame>(*header);
+    loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    done(loaded);
+  });
+  for (const int64_t i : {0, 2}) {
+    Frame frame;
+    frame.scan = "scans/a";
+    frame.volume = absl::StrCat("volumes/", i);
+    frame.volume_index = i;
+    frame.product = Product::kBscan;
+    frame.axis = FrameAxis::kY;
+    frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    publisher_.Publish({.product = Product::kBscan, .axis = FrameAxis::kY}, std::move(frame));
+  }
+  publisher_.ScanEnded("scans/a");
+  const auto take = [&](SubscribeSpec spec) {
+    spec.scan = "scans/a";
+    spec.products = {Product::kBscan, Product::kBscan};  // asked for twice, given once
+    if (spec.resume) spec.products.pop_back();
+    auto subscription = publisher_.Subscribe(spec, [] {});
+    EXPECT_THAT(subscription, IsOk());
+    std::vector<std::string> volumes;
+    for (Delivered delivered; (*subscription)->Take(&delivered);) {
+      volumes.push_back(delivered.frame->volume);
+      EXPECT_EQ(delivered.dropped_before, 0u) << delivered.frame->volume;
+    }
+    return volumes;
+  };
+  EXPECT_EQ(take({.delivery = Delivery::kLatest}), Strings({"volumes/3"}));
+  EXPECT_EQ(asked, Strings({"volumes/3"}));
+  EXPECT_EQ(take({.delivery = Delivery::kDropOldest}), Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
+  EXPECT_EQ(take({.delivery = Delivery::kLossless, .resume = true}), Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
+  asked.clear();
+  held.clear();
+  EXPECT_EQ(take({.delivery = Delivery::kLatest}), Strings({"volumes/2"}));
+  EXPECT_EQ(asked, Strings());
+}
+
+// More volumes are held than are tried in vain: the frame that is kept is not cut off.
+TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
+  publisher_.SetHeld([&](const std::string&) { return HeldVolumes(1, 60); });
+  publisher_.SetLoader([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(absl::NotFoundError("gone")); });
+  Frame frame;
+  frame.scan = "scans/a";
+  frame.volume = "volumes/0";
+  frame.product = Product::kBscan;
+  frame.axis = FrameAxis::kY;
+  frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+  publisher_.Publish({.product = Product::kBscan, .axis = FrameAxis::kY}, std::move(frame));
+  publisher_.ScanEnded("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto latest, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+  Delivered delivered;
+  ASSERT_TRUE(latest->Take(&delivered));
+  EXPECT_EQ(delivered.frame->volume, "volumes/0");
+}
+
+// Between the last block and the last event: who comes then finds an ended scan, who was there sees the event.
+TEST_F(PublisherTest, AScanThatIsEnding) {
+  publisher_.SetHeld([&](const std::string&) { return HeldVolumes(0, 1); });
+  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(header); });
+  ASSERT_OK_AND_ASSIGN(const auto early, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kEvent}}, [] {}));
+  publisher_.ScanEnding("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto late, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+  EXPECT_EQ(TakeAll(*late), Strings({"0/0"}));
+  absl::Status status;
+  EXPECT_TRUE(late->Ended(&status));
+  Publish(1, Product::kEvent);
+  EXPECT_FALSE(early->Ended(&status));
+  publisher_.ScanEnded("scans/a");
+  EXPECT_EQ(TakeAll(*early), Strings({"0/0"}));
+  EXPECT_TRUE(early->Ended(&status));
+}
+
+// The newest volume is gone: what else was asked for comes all the same.
+TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
+  publisher_.SetLoader([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(absl::NotFoundError("gone")); });
+  Publish(2);
+  Publish(1, Product::kVolume);
+  publisher_.ScanEnded("scans/a");
+  ASSERT_OK_AND_ASSIGN(const auto both, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip, Product::kVolume}}, [] {}));
+  EXPECT_EQ(TakeAll(*both).size(), 1u);
+  absl::Status status;
+  ASSERT_TRUE(both->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
+  publisher_.SetHeld([](const std::string&) { return std::vector<VolumeStatus>(); });
+  const auto subscribe = [&](SubscribeSpec spec) {
+    spec.scan = "scans/a";
+    if (spec.products.empty()) spec.products = {Product::kMip};
+    return publisher_.Subscribe(spec, [] {});
+  };
+  Publish(2);
+  Publish(1, Product::kMip, "scans/a", /*complete=*/false);
+  publisher_.ScanEnded("scans/a");
+  EXPECT_EQ(TakeAll(**subscribe({})), Strings({"2/0"}));
+  EXPECT_EQ(TakeAll(**subscribe({.previews = false})), Strings({"1/0"}));
+  EXPECT_THAT(subscribe({.delivery = Delivery::kLossless}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "come with resume from sequence 0, one product at a time"));
+  EXPECT_THAT(subscribe({.axis = FrameAxis::kX, .axis_given = true}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "no frame of mip is kept; derive one from a volume while that is held"));
+  EXPECT_THAT(subscribe({.products = {Product::kEvent}}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "has ended and no frame of event is kept; subscribe while it runs"));
+  EXPECT_THAT(subscribe({.products = {Product::kVolume}}).status(), IsError(absl::StatusCode::kFailedPrecondition, "(ReadVolume)"));
+}
+
+TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
+  Publish(100);
+  const SubscribeSpec spec{.scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
+  EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+  SubscribeSpec future = spec;
+  future.from_sequence = 101;
+  EXPECT_THAT(publisher_.Subscribe(future, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+}
+
+TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
+  const int64_t block = FramePool::BlockBytes(8);
+  Publisher small(&clock_, 10 * block);
+  std::vector<std::weak_ptr<int64_t>> alive;
+  const auto publish = [&](const std::string& scan, int count) {
+    for (int i = 0; i < count; ++i) {
+      auto memory = std::make_shared<int64_t>(i);
+      alive.push_back(memory);
+      Frame frame;
+      frame.scan = scan;
+      frame.product = Product::kMip;
+      frame.payload = {.owner = memory, .data = memory.get(), .size = 8};
+      small.Publish(kMipKey, std::move(frame));
+    }
+  };
+  const auto living = [&] { return std::count_if(alive.begin(), alive.end(), [](const auto& weak) { return !weak.expired(); }); };
+  for (const char* scan : {"scans/slow", "scans/old", "scans/new"}) small.ScanStarted(scan, {}, {.extents = {4, 8, 16}});
+  publish("scans/slow", 1);  // the only picture of a scan that runs stays
+  publish("scans/old", 8);
+  EXPECT_EQ(living(), 9);
+  small.ScanEnded("scans/old");
+  publish("scans/new", 4);
+  EXPECT_EQ(living(), 10);
+  const auto kept_of = [&](const std::string& scan) {
+    const auto refused = small.Subscribe({.scan = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000}, [] {});
+    const auto numbers = InfoOf(refused.status()).numbers;
+    for (const auto& [name, value] : numbers) {
+      if (name == "first_available") return value;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(kept_of("scans/slow"), "0");
+  EXPECT_EQ(kept_of("scans/old"), "3");
+  EXPECT_EQ(kept_of("scans/new"), "0");
+  publish("scans/new", 20);
+  EXPECT_EQ(living(), 10);
+  EXPECT_EQ(kept_of("scans/slow"), "0");
+  EXPECT_EQ(kept_of("scans/old"), "8");  // nothing
+  EXPECT_EQ(kept_of("scans/new"), "15");
+}
+
+TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
+  auto opened = OpenDevices("host");
+  ASSERT_THAT(opened.status(), IsOk());
+  const auto pool = std::make_shared<FramePool>(opened->devices[0].get(), 16 * FramePool::BlockBytes(1));
+  std::vector<std::shared_ptr<void>> frames, staging;
+  while (auto block = pool->Get(1, FramePool::Use::kFrame)) frames.push_back(std::move(block));
+  EXPECT_EQ(frames.size(), 12u);
+  while (auto block = pool->Get(1)) staging.push_back(std::move(block));
+  EXPECT_EQ(staging.size(), 4u);
+  frames.pop_back();
+  staging.push_back(pool->Get(1));
+  EXPECT_NE(staging.back(), nullptr);
+  EXPECT_EQ(pool->Get(1, FramePool::Use::kFrame), nullptr);  // none left at all
+  staging.clear();
+  EXPECT_NE(pool->Get(1, FramePool::Use::kFrame), nullptr);
+  EXPECT_EQ(frames.size(), 11u);
+}
+
+TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
+  std::vector<uint64_t> loaded;
+  publisher_.SetLoader([&](FramePtr header, std::function<void(absl::StatusOr<FramePtr>)> done) {
+    EXPECT_EQ(header->payload.data, nullptr) << "a remembered volume holds no memory";
+    loaded.push_back(header->sequence);
+    auto full = std::make_shared<Frame>(*header);
+    full->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    if (header->sequence == 4) return done(absl::FailedPreconditionError("discarded"));
+    done(full);
+  });
+  Publish(6, Product::kVolume);
+  ASSERT_OK_AND_ASSIGN(
+      const auto subscription,
+      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kVolume}, .delivery = Delivery::kLossless, .resume = true, .from_sequence = 2},
+                           [] {}));
+  EXPECT_EQ(TakeAll(*subscription), Strings({"2/0", "3/0"}));
+  absl::Status status;
+  ASSERT_TRUE(subscription->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kOutOfRange, "volume frame 4"));
+  EXPECT_EQ(loaded, (std::vector<uint64_t>{2, 3, 4}));
+}
+
+TEST_F(PublisherTest, MaxRateLetsGoOfTheNewestInTime) {
+  const auto latest = Subscribe(Delivery::kLatest, 16, 10), oldest = Subscribe(Delivery::kDropOldest, 16, 10);
+  Publish(1);
+  EXPECT_EQ(TakeAll(*latest), Strings({"0/0"}));
+  Publish(3);
+  EXPECT_EQ(TakeAll(*latest), Strings()) << "too early";
+  EXPECT_EQ(TakeAll(*oldest), Strings({"0/0"}));
+  clock_.Advance(0.11);
+  const int before = notified_;
+  publisher_.Tick();
+  EXPECT_GT(notified_, before);
+  EXPECT_EQ(TakeAll(*latest), Strings({"3/2"}));
+  Publish(1);
+  EXPECT_EQ(TakeAll(*oldest), Strings({"4/3"}));
+}
+
+TEST_F(PublisherTest, LostFramesTakeASequenceNumberAndCount) {
+  const auto dropping = Subscribe(Delivery::kDropOldest), lossless = Subscribe(Delivery::kLossless);
+  Publish(1);
+  publisher_.Lost("scans/a", kMipKey);
+  Publish(1);
+  EXPECT_EQ(TakeAll(*dropping), Strings({"0/0", "2/1"}));
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "no memory for the frame"));
+}
+
+TEST_F(PublisherTest, LabelsChooseScansNowAndLater) {
+  std::vector<std::shared_ptr<Subscription>> all;
+  for (const auto& labels : std::vector<std::map<std::string, std::string>>{{}, {{"rig", "1"}}, {{"rig", "2"}}, {{"rig", "1"}, {"eye", "left"}}}) {
+    all.push_back(publisher_.Subscribe({.labels = labels, .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [] {}).value());
+  }
+  publisher_.ScanStarted("scans/b", {{"rig", "2"}}, {.extents = {1, 1, 1}});
+  Publish(1);
+  Publish(2, Product::kMip, "scans/b");
+  EXPECT_EQ(TakeAll(*all[0]).size(), 3u);
+  EXPECT_EQ(TakeAll(*all[1]).size(), 1u);
+  EXPECT_EQ(TakeAll(*all[2]).size(), 2u);
+  EXPECT_EQ(TakeAll(*all[3]).size(), 0u);
+  publisher_.ScanEnded("scans/b");
+  absl::Status status;
+  EXPECT_FALSE(all[2]->Ended(&status)) << "more scans may come";
+}
+
+TEST_F(PublisherTest, BscansCutAcrossTheAxisThatTheScanSays) {
+  publisher_.ScanStarted("jobs/t", {}, {.extents = {4, 8, 16}, .bscan_axis = FrameAxis::kZ});
+  for (const auto& [name, given, axis, extent] : {std::tuple{"scans/a", false, FrameAxis::kY, 4},
+                                                  {"jobs/t", false, FrameAxis::kZ, 16},
+                                                  {"scans/a", true, FrameAxis::kX, 8},
+                                                  {"jobs/t", true, FrameAxis::kY, 4}}) {
+    SubscribeSpec spec{.scan = name, .products = {Product::kBscan}, .axis = axis, .axis_given = given, .plane_index = extent};
+    EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "index")) << name;
+    --spec.plane_index;
+    ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(spec, [] {}));
+    const auto wanted = publisher_.WantedOf(name);
+    ASSERT_EQ(wanted.size(), 1u);
+    EXPECT_EQ(wanted[0].key.axis, axis) << name;
+  }
+}
+
+TEST_F(PublisherTest, EndsWhenTheScanHasAndTheQueueIsEmpty) {
+  const auto subscription = Subscribe(Delivery::kDropOldest);
+  Publish(1);
+  const int before = notified_;
+  publisher_.ScanEnded("scans/a");
+  EXPECT_GT(notified_, before);
+  absl::Status status = absl::UnknownError("");
+  EXPECT_FALSE(subscription->Ended(&status));
+  EXPECT_EQ(TakeAll(*subscription), Strings({"0/0"}));
+  EXPECT_TRUE(subscription->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST_F(PublisherTest, RefusesBadRequestsByName) {
+  const auto with = [&](SubscribeSpec spec) { return publisher_.Subscribe(spec, [] {}); };
+  const std::vector<Product> mip = {Product::kMip};
+  EXPECT_THAT(with({.scan = "scans/a"}), IsError(absl::StatusCode::kInvalidArgument, "products"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .queue_length = 0}), IsError(absl::StatusCode::kInvalidArgument, "queue_length"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = -1}), IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = NAN}), IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
+  EXPECT_THAT(with({.scan = "scans/z", .products = mip}), IsError(absl::StatusCode::kNotFound, "no scan scans/z"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kAip}}), IsError(absl::StatusCode::kFailedPrecondition, "computes no AIP"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kBscan}, .plane_index = 4}), IsError(absl::StatusCode::kOutOfRange, "index is 4"));
+  EXPECT_THAT(with({.products = mip, .resume = true}), IsError(absl::StatusCode::kInvalidArgument, "resume"));
+}
+
+// Consumers of every kind beside a producer: each frame reaches each of them or is counted as dropped, in order.
+TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
+  constexpr uint64_t kFrames = 20'000;
+  struct Consumer {
+    std::shared_ptr<Subscription> subscription;
+    uint64_t received = 0, dropped = 0, next = 0;
+    bool ordered = true;
+  };
+  std::vector<Consumer> consumers(4);
+  for (size_t i = 0; i < consumers.size(); ++i) {
+    consumers[i].subscription = Subscribe(i % 2 == 0 ? Delivery::kLatest : Delivery::kDropOldest, static_cast<int64_t>(1 + 7 * i));
+  }
+  std::vector<std::thread> threads;
+  for (auto& consumer : consumers) {
+    threads.emplace_back([&consumer] {
+      absl::Status status;
+      do {
+        for (Delivered d; consumer.subscription->Take(&d);) {
+          ++consumer.received;
+          consumer.dropped += d.dropped_before;
+          consumer.ordered &= d.frame->sequence == consumer.next + d.dropped_before;
+          consumer.next = d.frame->sequence + 1;
+        }
+        std::this_thread::yield();
+      } while (!consumer.subscription->Ended(&status));
+    });
+  }
+  Publish(kFrames);
+  publisher_.ScanEnded("scans/a");
+  for (auto& thread : threads) thread.join();
+  for (const auto& consumer : consumers) {
+    EXPECT_EQ(consumer.received + consumer.dropped, kFrames);
+    EXPECT_TRUE(consumer.ordered);
+    EXPECT_EQ(consumer.next, kFrames) << "the last one always comes";
+  }
+}
+
+// Close promises silence: no callback runs after it returned.
+TEST_F(PublisherTest, NoNotificationAfterClose) {
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<bool> closed{false}, late{false};
+    auto subscription =
+        publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [&] { late = late || closed; })
+            .value();
+    std::thread producer([&] { Publish(20); });
+    subscription->Close();
+    closed = true;
+    producer.join();
+    EXPECT_FALSE(late);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::engine

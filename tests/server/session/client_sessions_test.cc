@@ -1,0 +1,68 @@
+#include "server/session/client_sessions.h"
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+class ClientSessionsTest : public ::testing::Test {
+ protected:
+  FakeClock clock_;
+  ClientSessions sessions_{&clock_, {.heartbeat_seconds = 10, .expiry_seconds = 60}, "testtest"};
+};
+
+TEST_F(ClientSessionsTest, ASessionLivesAsLongAsItGivesSigns) {
+  ASSERT_OK_AND_ASSIGN(const auto opened, sessions_.Open("microscope"));
+  EXPECT_EQ(opened.session.name.rfind("sessions/testtest-", 0), 0u);
+  EXPECT_EQ(opened.secret.size(), 32u);
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(59);
+    ASSERT_OK_AND_ASSIGN(const auto alive, sessions_.KeepAlive(opened.secret));
+    EXPECT_FALSE(alive.revived);
+    EXPECT_NEAR(alive.session.expires_seconds, 60, 1e-6);
+  }
+  EXPECT_FALSE(sessions_.Gone(opened.session.name));
+  EXPECT_TRUE(sessions_.Expire().empty());
+  clock_.Advance(61);
+  EXPECT_TRUE(sessions_.Gone(opened.session.name));
+  EXPECT_EQ(sessions_.Expire(), std::vector<std::string>{opened.session.name});
+  EXPECT_TRUE(sessions_.Expire().empty()) << "told once";
+  EXPECT_THAT(sessions_.Find(opened.secret), IsError(absl::StatusCode::kNotFound, "KeepAlive revives it"));
+  EXPECT_EQ(sessions_.Count().expired, 1);
+}
+
+TEST_F(ClientSessionsTest, TheSecretRevivesForADay) {
+  ASSERT_OK_AND_ASSIGN(const auto opened, sessions_.Open("a"));
+  clock_.Advance(3600);
+  EXPECT_EQ(sessions_.Expire().size(), 1u);
+  ASSERT_OK_AND_ASSIGN(const auto alive, sessions_.KeepAlive(opened.secret));
+  EXPECT_TRUE(alive.revived);
+  EXPECT_FALSE(sessions_.Gone(opened.session.name));
+  clock_.Advance(61);
+  EXPECT_EQ(sessions_.Expire().size(), 1u) << "it ends again";
+  clock_.Advance(25 * 3600);
+  EXPECT_THAT(sessions_.KeepAlive(opened.secret), IsError(absl::StatusCode::kNotFound, "no session has this secret"));
+  EXPECT_TRUE(sessions_.Gone(opened.session.name));
+  EXPECT_TRUE(sessions_.List().empty());
+}
+
+TEST_F(ClientSessionsTest, CloseEndsAtOnce) {
+  ASSERT_OK_AND_ASSIGN(const auto a, sessions_.Open("a"));
+  ASSERT_OK_AND_ASSIGN(const auto b, sessions_.Open("b"));
+  EXPECT_NE(a.secret, b.secret);
+  EXPECT_THAT(sessions_.Close(a.secret), IsOk());
+  EXPECT_TRUE(sessions_.Gone(a.session.name));
+  EXPECT_FALSE(sessions_.Gone(b.session.name));
+  EXPECT_EQ(sessions_.Expire(), std::vector<std::string>{a.session.name});
+  EXPECT_EQ(sessions_.Count().alive, 1);
+  EXPECT_EQ(InfoOf(sessions_.Find("no such secret").status()).reason, "NO_SESSION");
+  EXPECT_EQ(sessions_.List().size(), 2u);
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,236 @@
+#include "server/session/lease.h"
+
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/seed.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using enum LeaseMode;
+
+class LeaseTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<Lease> Try(LeaseMode mode, const std::string& session = "", double seconds = 0) {
+    return table_.TryAcquire({.resource = "buffers/a", .mode = mode, .session = session, .holder = "tester", .seconds = seconds});
+  }
+  /// Stands in the queue; the answer lands in answers_[who].
+  uint64_t Wait(const std::string& who, LeaseMode mode, double wait_seconds, const std::string& session = "") {
+    return table_.Acquire({.resource = "buffers/a", .mode = mode, .session = session, .holder = who, .wait_seconds = wait_seconds},
+                          [this, who](absl::StatusOr<Lease> answer) {
+                            order_.push_back(who);
+                            EXPECT_TRUE(answers_.emplace(who, std::move(answer)).second) << who << " is told twice";
+                          });
+  }
+
+  FakeClock clock_;
+  LeaseTable table_{&clock_};
+  std::map<std::string, absl::StatusOr<Lease>> answers_;
+  std::vector<std::string> order_;
+};
+
+TEST_F(LeaseTest, SharedOnesGoTogetherAnExclusiveOneGoesAlone) {
+  ASSERT_OK_AND_ASSIGN(const Lease a, Try(kShared));
+  ASSERT_OK_AND_ASSIGN(const Lease b, Try(kShared));
+  EXPECT_NE(a.token, b.token);
+  EXPECT_EQ(a.token.size(), 32u);
+  EXPECT_LT(a.fence, b.fence);
+  const auto refused = Try(kExclusive);
+  ASSERT_THAT(refused, IsError(absl::StatusCode::kAborted, "buffers/a is leased (SHARED) by tester"));
+  EXPECT_EQ(InfoOf(refused.status()).reason, "LEASED");
+  EXPECT_THAT(table_.Release(a.token), IsOk());
+  EXPECT_THAT(Try(kExclusive), IsError(absl::StatusCode::kAborted, "SHARED"));
+  EXPECT_THAT(table_.Release(b.token), IsOk());
+  ASSERT_OK_AND_ASSIGN(const Lease alone, Try(kExclusive));
+  EXPECT_THAT(Try(kShared), IsError(absl::StatusCode::kAborted, "EXCLUSIVE"));
+  EXPECT_THAT(table_.TryAcquire({.resource = "buffers/b", .mode = kExclusive}), IsOk()) << "another buffer";
+  EXPECT_THAT(table_.Release(alone.token), IsOk());
+  EXPECT_THAT(table_.Release(alone.token), IsError(absl::StatusCode::kFailedPrecondition, "lost"));
+}
+
+TEST_F(LeaseTest, ExpiryFreesAndTheStaleTokenIsRefused) {
+  ASSERT_OK_AND_ASSIGN(const Lease old, Try(kExclusive, "", 5));
+  clock_.Advance(4);
+  EXPECT_THAT(table_.Check("buffers/a", old.token, old.fence, kExclusive), IsOk());
+  EXPECT_THAT(table_.Renew(old.token, 5), IsOk());
+  clock_.Advance(4.5);
+  EXPECT_THAT(table_.Check("buffers/a", old.token, old.fence, kExclusive), IsOk()) << "renewed";
+  clock_.Advance(1);
+  ASSERT_OK_AND_ASSIGN(const Lease now, Try(kExclusive));
+  EXPECT_GT(now.fence, old.fence);
+  for (const auto& stale : {table_.Check("buffers/a", old.token, old.fence, kExclusive), table_.Renew(old.token, 5)}) {
+    EXPECT_EQ(InfoOf(stale.status()).reason, "LEASE_LOST");
+  }
+  EXPECT_EQ(InfoOf(table_.Check("buffers/a", now.token, old.fence, kExclusive).status()).reason, "LEASE_LOST") << "an earlier fencing number";
+  EXPECT_EQ(InfoOf(table_.Check("buffers/b", now.token, 0, kExclusive).status()).reason, "LEASE_LOST") << "of something else";
+  EXPECT_THAT(table_.Check("buffers/a", now.token, 0, kShared), IsOk()) << "who may write may read";
+  EXPECT_EQ(table_.CountAll().expired, 1);
+}
+
+TEST_F(LeaseTest, ASharedTokenDoesNotWrite) {
+  ASSERT_OK_AND_ASSIGN(const Lease shared, Try(kShared));
+  EXPECT_EQ(InfoOf(table_.Check("buffers/a", shared.token, 0, kExclusive).status()).reason, "LEASE_MODE");
+}
+
+TEST_F(LeaseTest, FirstComeFirstServedSoThatAWriterDoesNotStarve) {
+  ASSERT_OK_AND_ASSIGN(const Lease reader, Try(kShared));
+  Wait("writer", kExclusive, 10);
+  Wait("reader 2", kShared, 10);
+  Wait("reader 3", kShared, 10);
+  EXPECT_THAT(Try(kShared), IsError(absl::StatusCode::kAborted, "3 wait")) << "nobody overtakes";
+  EXPECT_TRUE(answers_.empty());
+  EXPECT_THAT(table_.Release(reader.token), IsOk());
+  EXPECT_EQ(order_, (std::vector<std::string>{"writer"}));
+  EXPECT_THAT(table_.Release(answers_.at("writer")->token), IsOk());
+  EXPECT_EQ(order_, (std::vector<std::string>{"writer", "reader 2", "reader 3"})) << "both at once";
+  EXPECT_EQ(table_.CountOf("buffers/a").shared, 2);
+  EXPECT_EQ(table_.CountAll().waits, 3);
+}
+
+TEST_F(LeaseTest, AWaitIsBounded) {
+  ASSERT_OK_AND_ASSIGN(const Lease held, Try(kExclusive));
+  Wait("a", kExclusive, 3);
+  Wait("b", kShared, 8);
+  clock_.Advance(2.9);
+  table_.Expire();
+  EXPECT_TRUE(answers_.empty());
+  clock_.Advance(0.2);
+  table_.Expire();
+  ASSERT_EQ(answers_.count("a"), 1u);
+  EXPECT_THAT(answers_.at("a"), IsError(absl::StatusCode::kDeadlineExceeded, "EXCLUSIVE"));
+  EXPECT_EQ(InfoOf(answers_.at("a").status()).reason, "LEASED");
+  EXPECT_THAT(table_.Release(held.token), IsOk());
+  EXPECT_THAT(answers_.at("b"), IsOk());
+  EXPECT_THAT(table_.TryAcquire({.resource = "buffers/a", .mode = kShared, .wait_seconds = 301}),
+              IsError(absl::StatusCode::kInvalidArgument, "wait_seconds: is 301"));
+}
+
+TEST_F(LeaseTest, OneThatGivesUpLetsThoseBehindHimThrough) {
+  ASSERT_OK_AND_ASSIGN(const Lease reader, Try(kShared));
+  const uint64_t writer = Wait("writer", kExclusive, 100);
+  Wait("impatient", kExclusive, 1);
+  Wait("reader 2", kShared, 100);
+  table_.Withdraw(writer);
+  EXPECT_THAT(answers_.at("writer"), IsError(absl::StatusCode::kCancelled, "given up"));
+  EXPECT_EQ(answers_.count("reader 2"), 0u);
+  clock_.Advance(2);
+  table_.Expire();
+  EXPECT_THAT(answers_.at("impatient"), IsError(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_THAT(answers_.at("reader 2"), IsOk());
+  table_.Withdraw(writer);  // again: nothing
+}
+
+TEST_F(LeaseTest, EndOfTheSessionEndsItsLeasesAndWaits) {
+  ASSERT_OK_AND_ASSIGN(const Lease dead, Try(kExclusive, "sessions/dead"));
+  Wait("dead too", kExclusive, 100, "sessions/dead");
+  Wait("alive", kExclusive, 100, "sessions/alive");
+  table_.EndSession("sessions/dead");
+  EXPECT_THAT(answers_.at("dead too"), IsError(absl::StatusCode::kCancelled, "sessions/dead"));
+  ASSERT_THAT(answers_.at("alive"), IsOk());
+  EXPECT_EQ(InfoOf(table_.Check("buffers/a", dead.token, 0, kShared).status()).reason, "LEASE_LOST");
+  table_.EndSession("sessions/alive");
+  EXPECT_TRUE(table_.List().empty());
+}
+
+TEST_F(LeaseTest, AResourceThatGoesTakesItsLeasesAlong) {
+  ASSERT_OK_AND_ASSIGN(const Lease held, Try(kExclusive));
+  Wait("waiter", kShared, 100);
+  table_.Forget("buffers/a");
+  EXPECT_EQ(InfoOf(answers_.at("waiter").status()).reason, "NO_BUFFER");
+  EXPECT_THAT(table_.Release(held.token), IsError(absl::StatusCode::kFailedPrecondition, ""));
+  EXPECT_EQ(table_.CountAll().now.exclusive, 0);
+}
+
+TEST_F(LeaseTest, VolumesAreSealedAndKnowSharedLeasesOnly) {
+  EXPECT_THAT(table_.TryAcquire({.resource = "volumes/v", .mode = kShared}), IsOk());
+  const auto refused = table_.TryAcquire({.resource = "volumes/v", .mode = kExclusive});
+  EXPECT_EQ(InfoOf(refused.status()).reason, "SEALED");
+}
+
+TEST_F(LeaseTest, OperationsExcludeEachOtherAndTakeTheCallersLease) {
+  LeaseTable::Told told;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto guard, table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told));
+    EXPECT_THAT(Try(kShared), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
+    EXPECT_THAT(table_.Enter("buffers/a", kShared, "", 0, "ReadBuffer", &told), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
+  }
+  ASSERT_OK_AND_ASSIGN(const Lease mine, Try(kExclusive));
+  EXPECT_THAT(table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told), IsError(absl::StatusCode::kAborted, "tester"));
+  {
+    ASSERT_OK_AND_ASSIGN(auto guard, table_.Enter("buffers/a", kExclusive, mine.token, mine.fence, "WriteBuffer", &told));
+    EXPECT_EQ(guard.lease().fence, mine.fence);
+  }
+  EXPECT_THAT(table_.Check("buffers/a", mine.token, mine.fence, kExclusive), IsOk()) << "the guard leaves the caller's lease";
+}
+
+// Random programs from several threads: never two writers, never a writer beside a reader; everybody is told once.
+TEST_F(LeaseTest, RandomProgramsExclude) {
+  constexpr int kThreads = 4, kSteps = 10000, kResources = 3;
+  struct Inside {
+    std::atomic<int> readers{0}, writers{0};
+  };
+  std::vector<Inside> inside(kResources);
+  std::atomic<int64_t> asked{0}, told{0}, granted{0};
+  std::atomic<bool> wrong{false};
+  std::mutex left_mutex;
+  std::vector<std::string> left;  // tokens of those who did not give theirs back
+  const uint32_t seed = testing::FreshSeed();
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(seed + t);
+      for (int step = 0; step < kSteps; ++step) {
+        const auto which = static_cast<size_t>(random() % kResources);
+        const LeaseMode mode = random() % 3 == 0 ? kExclusive : kShared;
+        const bool leaves = random() % 8 == 0;
+        auto& in = inside[which];
+        ++asked;
+        table_.Acquire({.resource = absl::StrCat("buffers/", which), .mode = mode, .wait_seconds = random() % 2 == 0 ? 0 : 1.0},
+                       [&, mode, leaves](absl::StatusOr<Lease> lease) {
+                         ++told;
+                         if (!lease.ok()) return;
+                         ++granted;
+                         const int readers = mode == kShared ? ++in.readers : in.readers.load();
+                         const int writers = mode == kExclusive ? ++in.writers : in.writers.load();
+                         if (writers > 1 || (writers > 0 && readers > 0)) wrong = true;
+                         --(mode == kShared ? in.readers : in.writers);
+                         if (!leaves) {
+                           (void)table_.Release(lease->token);
+                         } else {
+                           std::lock_guard lock(left_mutex);
+                           left.push_back(lease->token);
+                         }
+                       });
+        if (random() % 16 == 0) clock_.Advance(0.3);
+        if (random() % 16 == 0) table_.Expire();
+        if (random() % 32 != 0) continue;
+        std::vector<std::string> some;
+        {
+          std::lock_guard lock(left_mutex);
+          some.swap(left);
+        }
+        for (const auto& token : some) EXPECT_THAT(table_.Release(token), IsOk());
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const Lease& lease : table_.List()) (void)table_.Release(lease.token);
+  clock_.Advance(10);
+  table_.Expire();
+  for (const Lease& lease : table_.List()) (void)table_.Release(lease.token);
+  EXPECT_EQ(asked, told);
+  EXPECT_GT(granted, kSteps / 4);
+  EXPECT_FALSE(wrong);
+  EXPECT_TRUE(table_.List().empty());
+}
+
+}  // namespace
+}  // namespace octavo::engine

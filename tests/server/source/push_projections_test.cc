@@ -1,0 +1,377 @@
+#include "server/source/push_projections.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using storage::FrameKind;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr int64_t kRows = 3, kColumns = 4;
+constexpr double kForever = 3600;
+
+/// Pixels that tell where they are.
+std::vector<uint16_t> Rows(uint64_t sequence, int64_t first_row, int64_t rows) {
+  std::vector<uint16_t> out;
+  for (int64_t i = first_row * kColumns; i < (first_row + rows) * kColumns; ++i)
+    out.push_back(static_cast<uint16_t>(sequence * 100 + static_cast<uint64_t>(i)));
+  return out;
+}
+
+class ProjectionPortTest : public ::testing::Test {
+ protected:
+  static PushedProjectionsSpec Spec(int64_t frames) {
+    return {
+        .rows = kRows, .columns = kColumns, .frames = frames, .dtype = DType::kU16, .pixel_size_um = 2, .credit_messages = 4, .idle_timeout_s = 5};
+  }
+  void Open(int64_t frames, double idle_timeout_s = 5) {
+    PushedProjectionsSpec spec = Spec(frames);
+    spec.idle_timeout_s = idle_timeout_s;
+    ASSERT_OK_AND_ASSIGN(port_, ProjectionPort::Create(spec, &memory_, &clock_));
+    connection_ = port_->Connect();
+  }
+  absl::Status Send(uint64_t sequence, FrameKind kind = FrameKind::kProjection, int64_t first_row = 0, int64_t rows = kRows) {
+    (void)port_->Progress(connection_);  // as the stream does before it tells of credit
+    const auto pixels = Rows(sequence, first_row, rows);
+    const char* data = reinterpret_cast<const char*>(pixels.data());
+    const size_t bytes = pixels.size() * 2, split = 7;  // as gRPC cuts it
+    PushedFrame frame{.sequence = sequence,
+                      .kind = kind,
+                      .angle_rad = 0.25 * static_cast<double>(sequence),
+                      .first_row = first_row,
+                      .rows = rows,
+                      .parts = {{data, split}, {data + split, bytes - split}}};
+    return port_->Offer(connection_, frame);
+  }
+
+  FakeClock clock_;
+  ProjectionMemory memory_{1 << 20};
+  std::shared_ptr<ProjectionPort> port_;
+  int64_t connection_ = 0;
+};
+
+TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
+  Open(7);
+  // 0 flat, 1 projection, 2 projection, 3 dark, 4 projection, 5 flat, 6 projection
+  const FrameKind kinds[] = {FrameKind::kFlat,       FrameKind::kProjection, FrameKind::kProjection, FrameKind::kDark,
+                             FrameKind::kProjection, FrameKind::kFlat,       FrameKind::kProjection};
+  EXPECT_THAT(port_->Snapshot(), IsError(absl::StatusCode::kFailedPrecondition, "no projection has come"));
+  for (const uint64_t s : {6, 2, 0}) ASSERT_THAT(Send(s, kinds[s]), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto early, port_->Snapshot());
+  for (const uint64_t s : {5, 1, 3}) ASSERT_THAT(Send(s, kinds[s]), IsOk());
+  ASSERT_OK_AND_ASSIGN(auto so_far, port_->Wait(5, kForever, {}));
+  EXPECT_FALSE(so_far.complete);
+  EXPECT_EQ(so_far.counts.frames, 6);
+  EXPECT_EQ(so_far.counts.gaps, 1);
+  ASSERT_THAT(Send(4, kinds[4]), IsOk());
+  ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(7, kForever, {}));
+  EXPECT_TRUE(so_far.complete);
+  EXPECT_THAT((std::vector{so_far.counts.projections, so_far.counts.flats, so_far.counts.darks, so_far.counts.gaps, so_far.counts.missing_frames}),
+              ElementsAre(4, 2, 1, 0, 0));
+
+  ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
+  const storage::ProjectionInfo& info = input->info();
+  EXPECT_EQ(info.format, "push");
+  EXPECT_EQ(info.dtype, DType::kU16);
+  EXPECT_EQ(info.pixel_size_um, 2);
+  EXPECT_THAT(info.angles_rad, ElementsAre(0.25, 0.5, 1.0, 1.5));
+  EXPECT_THAT(info.flat_positions, ElementsAre(0, 3));
+  EXPECT_THAT(info.dark_positions, ElementsAre(2));
+  EXPECT_THAT(info.notes, IsEmpty());
+  std::vector<uint16_t> pixels(4 * kRows * kColumns);
+  ASSERT_THAT(input->Read({.frames = 4, .rows = kRows, .columns = kColumns}, pixels.data()), IsOk());
+  const uint64_t order[] = {1, 2, 4, 6};
+  for (size_t f = 0; f < 4; ++f) {
+    const auto expected = Rows(order[f], 0, kRows);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), pixels.begin() + static_cast<int64_t>(f) * kRows * kColumns)) << f;
+  }
+  std::vector<uint16_t> box(4);
+  ASSERT_THAT(
+      input->Read({.kind = FrameKind::kFlat, .first_frame = 1, .frames = 1, .first_row = 1, .rows = 2, .first_column = 2, .columns = 2}, box.data()),
+      IsOk());
+  EXPECT_THAT(box, ElementsAre(506, 507, 510, 511));
+  // What was in before stays what it was, also when the port is gone.
+  port_.reset();
+  EXPECT_THAT(early->info().angles_rad, ElementsAre(0.5, 1.5));
+  EXPECT_EQ(early->info().flats, 1);
+  ASSERT_THAT(early->Read({.first_frame = 1, .frames = 1, .rows = 1, .columns = 4}, box.data()), IsOk());
+  EXPECT_THAT(box, ElementsAre(600, 601, 602, 603));
+}
+
+TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
+  Open(2);
+  ASSERT_THAT(Send(0, FrameKind::kProjection, 0, 1), IsOk());
+  ASSERT_THAT(Send(1, FrameKind::kProjection, 0, 2), IsOk());
+  ASSERT_THAT(Send(0, FrameKind::kProjection, 2, 1), IsOk());  // row 1 is not there
+  ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.counts.frames, 0);
+  EXPECT_EQ(progress.counts.out_of_range_frames, 1);
+  ASSERT_THAT(Send(7, FrameKind::kProjection, 0, 2), IsOk());  // a frame that is too many, in two messages
+  ASSERT_THAT(Send(7, FrameKind::kProjection, 2, 1), IsOk());
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.counts.out_of_range_frames, 3);
+  EXPECT_EQ(progress.counts.surplus_frames, 1);
+  ASSERT_THAT(Send(0, FrameKind::kDark, 0, 1), IsOk());  // from its start again, as something else
+  ASSERT_THAT(Send(0, FrameKind::kProjection, 1, 2), IsOk());
+  ASSERT_THAT(Send(1, FrameKind::kProjection, 2, 1), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
+  EXPECT_THAT((std::vector{input->info().projections, input->info().darks}), ElementsAre(1, 1));
+  std::vector<uint16_t> pixels(kRows * kColumns);
+  ASSERT_THAT(input->Read({.kind = FrameKind::kDark, .frames = 1, .rows = kRows, .columns = kColumns}, pixels.data()), IsOk());
+  EXPECT_EQ(pixels, Rows(0, 0, kRows));
+}
+
+TEST_F(ProjectionPortTest, DuplicatesGapsAndTheEndAreCounted) {
+  Open(10);
+  for (const uint64_t s : {0, 1, 4, 8}) ASSERT_THAT(Send(s), IsOk());
+  ASSERT_THAT(Send(1), IsOk());
+  ASSERT_THAT(Send(10), IsOk());
+  ASSERT_THAT(Send(uint64_t{1} << 63), IsOk());
+  ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.next_sequence, 2);
+  EXPECT_THAT(progress.missing, ElementsAre(Pair(2, 2), Pair(5, 3), Pair(9, 1)));
+  EXPECT_THAT((std::vector{progress.counts.frames, progress.counts.missing_frames, progress.counts.gaps, progress.counts.duplicate_frames,
+                           progress.counts.out_of_range_frames}),
+              ElementsAre(4, 5, 2, 1, 2));
+  EXPECT_EQ(progress.received, 7);
+  EXPECT_FALSE(progress.done);
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  clock_.Advance(5.1);  // nobody else came
+  ASSERT_OK_AND_ASSIGN(const auto so_far, port_->Wait(4, kForever, {}));
+  EXPECT_TRUE(so_far.complete);
+  ASSERT_THAT(Send(2), IsOk());  // too late
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
+  EXPECT_TRUE(progress.done);
+  EXPECT_EQ(progress.counts.frames, 4);
+  EXPECT_EQ(progress.counts.out_of_range_frames, 3);
+  ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
+  EXPECT_THAT(input->info().notes, ElementsAre("6 of 10 frames never came, the first is 2"));
+  EXPECT_THAT(input->info().angles_rad, ElementsAre(0, 0.25, 1, 2));
+}
+
+TEST_F(ProjectionPortTest, CreditIsKept) {
+  Open(100);
+  const auto pixels = Rows(0, 0, kRows);
+  const PushedFrame frame{.rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
+  EXPECT_THAT(port_->Offer(connection_, frame), IsError(absl::StatusCode::kResourceExhausted, "message 1 came without credit"));
+  EXPECT_EQ(InfoOf(port_->Offer(connection_, frame)).reason, "CREDIT_EXCEEDED");
+  ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.credit, 4);
+  for (int i = 0; i < 4; ++i) ASSERT_THAT(port_->Offer(connection_, frame), IsOk());
+  EXPECT_THAT(port_->Offer(connection_, frame), IsError(absl::StatusCode::kResourceExhausted, "message 5"));
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.credit, 8);
+}
+
+TEST_F(ProjectionPortTest, ConnectionsPushSideBySide) {
+  Open(6);
+  ASSERT_THAT(Send(0), IsOk());
+  ASSERT_THAT(Send(2), IsOk());
+  int told = 0;
+  port_->OnProgress(connection_, [&] { ++told; });
+  const int64_t first = connection_, second = port_->Connect();
+  connection_ = second;
+  ASSERT_THAT(Send(1), IsOk());
+  EXPECT_EQ(told, 1);  // of what comes by others, too
+  ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(second));
+  EXPECT_EQ(progress.received, 1);
+  EXPECT_THAT(progress.missing, ElementsAre(Pair(3, 3)));
+  EXPECT_EQ(progress.counts.connections, 2);
+  connection_ = first;
+  ASSERT_THAT(Send(3), IsOk());
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(first));
+  EXPECT_EQ(progress.received, 3);
+  port_->Disconnect(second);
+  EXPECT_THAT(port_->Progress(second), IsError(absl::StatusCode::kInternal, "closed"));
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(first));
+  EXPECT_TRUE(progress.counts.connected);
+  ASSERT_THAT(Send(4), IsOk());
+  ASSERT_THAT(Send(5), IsOk());
+  ASSERT_OK_AND_ASSIGN(progress, port_->Progress(first));
+  EXPECT_TRUE(progress.done);
+  EXPECT_THAT(progress.missing, IsEmpty());
+  EXPECT_EQ(progress.next_sequence, 6);
+}
+
+TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
+  const auto complete = [&] { return port_->Wait(0, 0.0, {})->complete; };
+  Open(6);
+  const int64_t first = connection_, second = port_->Connect();
+  ASSERT_THAT(port_->EndOfFrames(first), IsOk());
+  EXPECT_TRUE(port_->Progress(first)->done);  // of this one nothing more is wanted
+  EXPECT_FALSE(port_->Progress(second)->done);
+  EXPECT_FALSE(complete());
+  port_->Disconnect(first);
+  EXPECT_FALSE(complete());
+  ASSERT_THAT(port_->EndOfFrames(second), IsOk());
+  EXPECT_FALSE(complete());
+  clock_.Advance(4.0);  // a third one may be about to connect
+  EXPECT_FALSE(complete());
+  clock_.Advance(1.1);
+  EXPECT_TRUE(complete());
+
+  // The first one is through before the second connects.
+  Open(4);
+  ASSERT_THAT(Send(0), IsOk());
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  EXPECT_THAT(Send(1), IsOk());  // after its end: counted, not taken
+  EXPECT_EQ(port_->Progress(connection_)->counts.out_of_range_frames, 1);
+  port_->Disconnect(connection_);
+  EXPECT_FALSE(complete());
+  clock_.Advance(4.9);
+  EXPECT_FALSE(complete());
+  connection_ = port_->Connect();
+  EXPECT_FALSE(port_->Progress(connection_)->done);
+  for (const uint64_t sequence : {1, 2, 3}) ASSERT_THAT(Send(sequence), IsOk());
+  EXPECT_TRUE(complete());
+  EXPECT_TRUE(port_->Missing().empty());
+
+  // A client that keeps its connection and says nothing does not fail what others have ended: the idle timeout ends the push.
+  Open(6, /*idle_timeout_s=*/5);
+  EXPECT_FALSE(complete());  // the job waits
+  const int64_t silent = port_->Connect();
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  port_->Disconnect(connection_);
+  clock_.Advance(4.9);
+  EXPECT_FALSE(complete());
+  clock_.Advance(0.2);
+  EXPECT_TRUE(complete());
+  port_->Disconnect(silent);
+
+  // One that breaks off without a word may come back.
+  Open(6, kForever);
+  const int64_t broken = port_->Connect();
+  port_->Disconnect(broken);
+  ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
+  port_->Disconnect(connection_);
+  clock_.Advance(4.0);
+  EXPECT_FALSE(complete());
+  const int64_t back = port_->Connect();
+  clock_.Advance(4.0);
+  EXPECT_FALSE(complete());
+  ASSERT_THAT(port_->EndOfFrames(back), IsOk());
+  port_->Disconnect(back);
+  clock_.Advance(4.0);
+  EXPECT_FALSE(complete());
+  clock_.Advance(1.1);
+  EXPECT_TRUE(complete());
+}
+
+TEST_F(ProjectionPortTest, BadRowsAreRefusedAndChangeNothing) {
+  Open(4);
+  (void)port_->Progress(connection_);
+  const auto pixels = Rows(0, 0, kRows);
+  const PushedFrame good{.rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
+  const auto refused = [&](const char* text, auto change) {
+    PushedFrame frame = good;
+    change(frame);
+    EXPECT_THAT(port_->Offer(connection_, frame), IsError(absl::StatusCode::kInvalidArgument, text));
+  };
+  refused("first_row: is 3; allowed 0 to 2", [](PushedFrame& f) { f.first_row = 3; });
+  refused("rows: is 0; allowed 1 to 3", [](PushedFrame& f) { f.rows = 0; });
+  refused("rows: is 3; allowed 1 to 2", [](PushedFrame& f) { f.first_row = 1; });
+  refused("data: has 24 bytes; 2 rows have 16", [](PushedFrame& f) { f.rows = 2; });
+  refused("angle_rad: is nan", [](PushedFrame& f) { f.angle_rad = NAN; });
+  ASSERT_OK_AND_ASSIGN(const auto progress, port_->Progress(connection_));
+  EXPECT_EQ(progress.received, 0);
+  EXPECT_EQ(progress.counts.frames, 0);
+}
+
+TEST_F(ProjectionPortTest, BadSpecsNameTheField) {
+  const auto refused = [&](const char* text, auto change) {
+    PushedProjectionsSpec spec = Spec(10);
+    change(spec);
+    EXPECT_THAT(ProjectionPort::Create(spec, &memory_, &clock_), IsError(absl::StatusCode::kInvalidArgument, text));
+  };
+  refused("push.rows: is 0; allowed 1 to 65536", [](auto& s) { s.rows = 0; });
+  refused("push.columns: is 1; allowed 2 to 65536", [](auto& s) { s.columns = 1; });
+  refused("push.frames: is 1000001", [](auto& s) { s.frames = 1'000'001; });
+  refused("push.dtype: is c64; allowed u8, u16, i16, f32", [](auto& s) { s.dtype = DType::kC64; });
+  refused("push.credit_messages: is 257", [](auto& s) { s.credit_messages = 257; });
+  refused("push.pixel_size_um: is nan", [](auto& s) { s.pixel_size_um = NAN; });
+  refused("push.idle_timeout_s: is inf", [](auto& s) { s.idle_timeout_s = INFINITY; });
+}
+
+TEST_F(ProjectionPortTest, HostMemoryIsCountedAndGivenBack) {
+  const int64_t frame = kRows * kColumns * 2;
+  ProjectionMemory memory(100 * frame);
+  ASSERT_OK_AND_ASSIGN(auto first, ProjectionPort::Create(Spec(60), &memory, &clock_));
+  EXPECT_EQ(memory.used_bytes(), 60 * frame);
+  const auto second = ProjectionPort::Create(Spec(41), &memory, &clock_);
+  EXPECT_THAT(second, IsError(absl::StatusCode::kResourceExhausted, "of 2400 for pushed projections 960 are free"));
+  EXPECT_EQ(InfoOf(second.status()).reason, "HOST_MEMORY");
+  first.reset();
+  EXPECT_EQ(memory.used_bytes(), 0);
+}
+
+TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {
+  Open(3);
+  ASSERT_OK_AND_ASSIGN(auto so_far, port_->Wait(0, 0.0, {}));
+  EXPECT_EQ(so_far.counts.frames, 0);
+  clock_.Advance(4.0);
+  ASSERT_THAT(Send(0), IsOk());
+  clock_.Advance(4.0);
+  ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(1, 0.0, {}));
+  EXPECT_EQ(so_far.counts.frames, 1);
+  clock_.Advance(2.0);
+  const auto stalled = port_->Wait(1, kForever, {});
+  EXPECT_THAT(stalled,
+              IsError(absl::StatusCode::kDeadlineExceeded, "no projections came for 5 s (a client is connected, but silent); 1 of 3 frames"));
+  EXPECT_EQ(InfoOf(stalled.status()).reason, "SOURCE_STALLED");
+  // Woken by a frame, by the end, by stop
+  ASSERT_THAT(Send(1), IsOk());
+  {
+    std::jthread sender([&] { EXPECT_THAT(Send(2), IsOk()); });
+    ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(2, kForever, {}));
+  }
+  EXPECT_TRUE(so_far.complete);
+  Open(3);
+  std::stop_source stop;
+  std::jthread stopper([&] { stop.request_stop(); });
+  EXPECT_THAT(port_->Wait(0, kForever, stop.get_token()), IsError(absl::StatusCode::kCancelled, ""));
+  port_->Close();
+  ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(0, kForever, {}));
+  EXPECT_TRUE(so_far.complete);
+}
+
+TEST_F(ProjectionPortTest, TheJobMayLookWhileFramesCome) {
+  constexpr int64_t kFrames = 300;
+  Open(kFrames);
+  std::jthread sender([&] {
+    std::vector<uint64_t> order(kFrames);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), std::mt19937(7));
+    for (const uint64_t s : order) EXPECT_THAT(Send(s), IsOk());
+  });
+  for (int64_t seen = 0;;) {
+    ASSERT_OK_AND_ASSIGN(const auto so_far, port_->Wait(seen, kForever, {}));
+    seen = so_far.counts.frames;
+    ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
+    ASSERT_GE(input->info().projections, seen);
+    std::vector<uint16_t> pixels(static_cast<size_t>(input->info().projections * kColumns));
+    ASSERT_THAT(input->Read({.frames = input->info().projections, .first_row = 1, .rows = 1, .columns = kColumns}, pixels.data()), IsOk());
+    for (size_t i = 0; i < input->info().angles_rad.size(); ++i) {
+      const auto sequence = static_cast<uint64_t>(4 * input->info().angles_rad[i]);
+      ASSERT_EQ(pixels[i * kColumns], static_cast<uint16_t>(sequence * 100 + kColumns));
+    }
+    if (so_far.complete) break;
+  }
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,497 @@
+// Tomography jobs on projections of discs, whose truth is known: batches, axes, cancel, memory, progress.
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <numeric>
+#include <random>
+
+#include "gpu/base/allocation_fault.h"
+#include "gpu/tomography/reconstruct.h"
+#include "server/engine/job_kinds.h"
+#include "server/job/job_queue.h"
+#include "tests/server/job/job_fixture.h"
+#include "tests/support/seed.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using ::testing::HasSubstr;
+
+constexpr double kPi = 3.14159265358979323846;
+constexpr int64_t kAngles = 60, kRows = 7, kColumns = 64;
+constexpr double kAxis = 29.25;
+
+class TomographyJobTest : public engine::testing::JobFixture {
+ protected:
+  TomographyJobTest() {
+    for (int64_t i = 0; i < kAngles; ++i) angles_.push_back(kPi * static_cast<double>(i) / kAngles);
+    // Discs that move from row to row: [angle, row, column], minus logarithm.
+    for (int64_t a = 0; a < kAngles; ++a) {
+      for (int64_t r = 0; r < kRows; ++r) {
+        const double angle = angles_[static_cast<size_t>(a)], x = 8 - static_cast<double>(r), y = 3 + 0.5 * static_cast<double>(r);
+        for (int64_t c = 0; c < kColumns; ++c) {
+          const double s = static_cast<double>(c) - kAxis;
+          const auto disc = [&](double radius, double cx, double cy, double value) {
+            const double d = s - cx * std::cos(angle) - cy * std::sin(angle);
+            return 2 * value * std::sqrt(std::max(0.0, radius * radius - d * d));
+          };
+          sinograms_.push_back(static_cast<float>(disc(20, 1, 0, 0.01) + disc(5, x, y, 0.02)));
+        }
+      }
+    }
+    Write("scan.npy", "<f4", sinograms_.data(), sinograms_.size() * 4, {kAngles, kRows, kColumns});
+  }
+
+  void Write(const std::string& name, const std::string& type, const void* data, size_t bytes, const std::vector<int64_t>& shape) {
+    std::string dict = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (";
+    for (const int64_t extent : shape) dict += std::to_string(extent) + ", ";
+    dict += "), }";
+    dict.resize((dict.size() + 10 + 63) / 64 * 64 - 11, ' ');
+    dict += '\n';
+    std::ofstream file(folder_.path() + "/" + name, std::ios::binary);
+    file.write("\x93NUMPY\x01\x00", 8);
+    file.put(static_cast<char>(dict.size() & 255)).put(static_cast<char>(dict.size() >> 8));
+    file << dict;
+    file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  }
+
+  /// many.npy: as many rows as asked for, the scan's over and over.
+  void WriteMany(int64_t rows) {
+    std::vector<float> many;
+    for (int64_t a = 0; a < kAngles; ++a) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const float* row = sinograms_.data() + (a * kRows + r % kRows) * kColumns;
+        many.insert(many.end(), row, row + kColumns);
+      }
+    }
+    Write("many.npy", "<f4", many.data(), many.size() * 4, {kAngles, rows, kColumns});
+  }
+
+  TomographySpec Spec(TomographyAlgorithm algorithm, int64_t iterations) const {
+    TomographySpec spec;
+    spec.input = ProjectionFileSpec{.path = "scan.npy", .options = {}};
+    spec.angles_rad = angles_;
+    spec.preparation.config.minus_log = false;
+    spec.preparation.ignore_fields = true;
+    spec.reconstruction.algorithm = algorithm;
+    spec.reconstruction.iterations = iterations;
+    spec.center.pixels = {kAxis};
+    spec.json = "{}";
+    return spec;
+  }
+  JobEnvironment Environment() {
+    return {.volumes = &store_,
+            .ledger = &ledger_,
+            .buffers = nullptr,
+            .spiller = nullptr,
+            .file_roots = {folder_.path()},
+            .projection_memory = &memory_,
+            .clock = &clock_};
+  }
+  absl::StatusOr<JobStatus> Submit(const TomographySpec& work) {
+    const auto spec = std::make_unique<JobSpec>();
+    spec->work = work;
+    return SubmitTo(*spec, Environment());
+  }
+  JobStatus Run(const TomographySpec& spec) { return WaitDone(Submit(spec)); }
+  std::vector<float> VolumeOf(const JobStatus& job) {
+    if (job.volumes.empty()) return {};
+    const auto pinned = store_.Pin(job.volumes[0]);
+    EXPECT_THAT(pinned, IsOk());
+    std::vector<float> values(static_cast<size_t>(pinned->status.bytes / 4));
+    const Stream stream = *device_.NewStream(StreamPriority::kNormal);
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), values.data(), pinned->slot->volume.data(), pinned->status.bytes), IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    return values;
+  }
+  /// What the reconstructor makes of all rows at once.
+  std::vector<float> Direct(TomographyConfig config) {
+    config.angles_rad = angles_;
+    config.detectors = kColumns;
+    config.slices = kRows;
+    config.centers = {kAxis};
+    const auto reconstructor = Reconstructor::Create(config, device_);
+    EXPECT_THAT(reconstructor, IsOk());
+    std::vector<float> images(static_cast<size_t>(kRows * kColumns * kColumns));
+    const DeviceBuffer in = *device_.Allocate(std::ssize(sinograms_) * 4), out = *device_.Allocate(std::ssize(images) * 4);
+    const Stream stream = *device_.NewStream(StreamPriority::kNormal);
+    EXPECT_THAT(device_.CopyToDevice(stream.ref(), in.data(), sinograms_.data(), in.bytes()), IsOk());
+    EXPECT_THAT(
+        (*reconstructor)->Run(stream.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kRows}, nullptr, out.as<float>(), nullptr),
+        IsOk());
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), images.data(), out.data(), out.bytes()), IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    return images;
+  }
+
+  octavo::testing::TempFolder folder_;
+  std::vector<double> angles_;
+  std::vector<float> sinograms_;
+  ProjectionMemory memory_{1 << 20};
+};
+
+TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls}) {
+    TomographySpec spec = Spec(algorithm, 4);
+    const std::vector<float> wanted = Direct(spec.reconstruction);
+    for (const int64_t batch : {0, 1, 3}) {
+      spec.slices_per_batch = batch;
+      const JobStatus job = Run(spec);
+      const std::vector<float> made = VolumeOf(job);
+      ASSERT_EQ(made.size(), wanted.size());
+      double largest = 0, off = 0;
+      for (size_t i = 0; i < made.size(); ++i) {
+        largest = std::max<double>(largest, std::abs(wanted[i]));
+        off = std::max<double>(off, std::abs(made[i] - wanted[i]));
+      }
+      EXPECT_LE(off, 1e-5 * largest) << "batches of " << batch;
+      const auto volume = store_.Get(job.volumes[0]);
+      EXPECT_EQ(volume->shape[0], kRows);
+      EXPECT_EQ(volume->axes[0], "z");
+      EXPECT_LT(volume->display_lo, volume->display_hi);
+      const auto& report = std::get<TomographyReport>(job.finding);
+      EXPECT_EQ(report.batches, batch == 0 ? 1 : (kRows + batch - 1) / batch);
+      EXPECT_EQ(report.centers, std::vector<double>{kAxis});
+      EXPECT_EQ(std::isnan(report.residual_norm), algorithm == TomographyAlgorithm::kFbp);
+      ASSERT_THAT(store_.Discard(volume->name, "test"), IsOk());
+    }
+  }
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
+  const JobStatus job = Run(Spec(TomographyAlgorithm::kSirt, 12));
+  std::vector<double> norms;
+  for (const JobStep& step : job.history) {
+    if (step.stage == "reconstruct" && std::isfinite(step.residual_norm)) norms.push_back(step.residual_norm);
+  }
+  ASSERT_GE(norms.size(), 12u);
+  EXPECT_TRUE(std::is_sorted(norms.rbegin(), norms.rend()));
+  EXPECT_LT(norms.back(), 0.5 * norms.front());
+  EXPECT_EQ(job.fraction, 1);
+}
+
+TEST_P(TomographyJobTest, CountsBecomeSinograms) {
+  // 16-bit counts with fields; the same slices within what rounding to counts loses.
+  constexpr double kWhite = 40000, kDark = 120;
+  std::vector<uint16_t> counts, white(static_cast<size_t>(3 * kRows * kColumns), static_cast<uint16_t>(kWhite)),
+      dark(static_cast<size_t>(2 * kRows * kColumns), static_cast<uint16_t>(kDark));
+  for (const float value : sinograms_) counts.push_back(static_cast<uint16_t>(std::lround(kDark + (kWhite - kDark) * std::exp(-value))));
+  Write("counts.npy", "<u2", counts.data(), counts.size() * 2, {kAngles, kRows, kColumns});
+  Write("white.npy", "<u2", white.data(), white.size() * 2, {3, kRows, kColumns});
+  Write("dark.npy", "<u2", dark.data(), dark.size() * 2, {2, kRows, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  const std::vector<float> wanted = Direct(spec.reconstruction);
+  ProjectionFileSpec counts_file{.path = "counts.npy", .options = {}};
+  counts_file.options.flats = "white.npy";
+  counts_file.options.darks = "dark.npy";
+  spec.input = counts_file;
+  spec.preparation = {};
+  spec.rows = {.begin = 1, .end = 6, .step = 2};
+  spec.slices_per_batch = 2;
+  const std::vector<float> made = VolumeOf(Run(spec));
+  ASSERT_EQ(std::ssize(made), 3 * kColumns * kColumns);
+  double squares = 0, all = 0;
+  for (int64_t i = 0; i < std::ssize(made); ++i) {
+    const int64_t slice = 1 + 2 * (i / (kColumns * kColumns));
+    const float there = wanted[static_cast<size_t>(slice * kColumns * kColumns + i % (kColumns * kColumns))];
+    squares += std::pow(made[static_cast<size_t>(i)] - there, 2);
+    all += there * there;
+  }
+  EXPECT_LT(std::sqrt(squares / all), 0.01);
+}
+
+TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.center = {};
+  spec.center.find = true;
+  spec.center.search.method = CenterMethod::kEntropy;
+  spec.center.search_begin = 20;
+  spec.center.search_end = 40;
+  const auto report = std::get<TomographyReport>(Run(spec).finding);
+  ASSERT_EQ(report.centers.size(), 1u);
+  EXPECT_NEAR(report.centers[0], kAxis, 0.5);
+  EXPECT_EQ(report.center_method, "entropy");
+  EXPECT_EQ(report.scores.size(), report.tried_centers.size());
+  EXPECT_EQ(report.center_check_method, "pairs");
+  EXPECT_NEAR(report.center_check, kAxis, 0.5);
+
+  spec.center = {};
+  spec.try_centers = TryCentersSpec{.begin = 27.25, .end = 31.25, .step = 0.5, .row = 3};
+  spec.slices_per_batch = 4;
+  const JobStatus tried = Run(spec);
+  const auto volume = store_.Get(tried.volumes[0]);
+  ASSERT_EQ(volume->shape[0], 9);
+  EXPECT_EQ(volume->spacing_um[0], 0.5);
+  EXPECT_EQ(std::get<TomographyReport>(tried.finding).centers.size(), 9u);
+  // The slice in the middle is that of the right axis.
+  const std::vector<float> slices = VolumeOf(tried), wanted = Direct(spec.reconstruction);
+  double off = 0, largest = 0;
+  for (int64_t i = 0; i < kColumns * kColumns; ++i) {
+    off = std::max<double>(
+        off, std::abs(slices[static_cast<size_t>(4 * kColumns * kColumns + i)] - wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
+    largest = std::max<double>(largest, std::abs(wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
+  }
+  EXPECT_LT(off, 1e-4 * largest);
+}
+
+// A disc 1.4 times as wide as what the detector sees of it: without a place for the rest it piles up at the rim.
+TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
+  constexpr double kRadius = 1.4 * kAxis, kValue = 0.01;
+  std::vector<float> wide;
+  for (int64_t i = 0; i < kAngles * kRows * kColumns; ++i) {
+    const double s = static_cast<double>(i % kColumns) - kAxis;
+    wide.push_back(static_cast<float>(2 * kValue * std::sqrt(kRadius * kRadius - s * s)));
+  }
+  Write("wide.npy", "<f4", wide.data(), wide.size() * 4, {kAngles, kRows, kColumns});
+  const auto rim_of = [&](const JobStatus& job) {
+    const std::vector<float> values = VolumeOf(job);
+    double sum = 0, count = 0;
+    for (int64_t i = 0; i < std::min<int64_t>(kColumns * kColumns, std::ssize(values)); ++i) {
+      const double middle = 0.5 * (kColumns - 1);
+      const double r = std::hypot(static_cast<double>(i % kColumns) - middle, static_cast<double>(i / kColumns) - middle);
+      if (r > 0.93 * kAxis && r < kAxis - 0.5) sum += values[static_cast<size_t>(i)] / kValue - 1, ++count;
+    }
+    return sum / count;
+  };
+  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+    TomographySpec spec = Spec(algorithm, algorithm == TomographyAlgorithm::kCgls ? 5 : 30);
+    EXPECT_TRUE(Run(spec).warnings.empty()) << "it is seen as a whole";
+    spec.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
+    const JobStatus widened = Run(spec);
+    ASSERT_EQ(widened.warnings.size(), 1u);
+    EXPECT_THAT(widened.warnings[0], HasSubstr("100 % of the directions show it at the left end, 100 % at the right one"));
+    EXPECT_THAT(widened.warnings[0], HasSubstr("1.40 times the usual width"));
+    spec.slices_per_batch = 2;
+    EXPECT_EQ(VolumeOf(Run(spec)), VolumeOf(widened)) << "in batches";
+    spec.reconstruction.padding = 0;
+    const JobStatus asked = Run(spec);
+    EXPECT_TRUE(asked.warnings.empty()) << "the caller says where the iterations end";
+    EXPECT_GT(rim_of(asked), 0.3);
+    EXPECT_LT(std::abs(rim_of(widened)), 0.1) << static_cast<int>(algorithm);
+  }
+  // Filtered back projection has no iterations, and a start of mlem is 0 outside.
+  TomographySpec fbp = Spec(TomographyAlgorithm::kFbp, 1);
+  fbp.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
+  EXPECT_TRUE(Run(fbp).warnings.empty());
+}
+
+TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 1'000'000);
+  spec.slices_per_batch = 2;
+  const auto job = Submit(spec);
+  ASSERT_THAT(job, IsOk());
+  Await([&] {
+    const auto now = queue_->Get(job->name);
+    return now->step_count > 3 || IsFinal(now->state);
+  });
+  ASSERT_EQ(queue_->Get(job->name)->state, JobState::kRunning) << queue_->Get(job->name)->reason;
+  EXPECT_GT(ledger_.UseOf(0).granted(), 0);
+  ASSERT_THAT(queue_->Cancel(job->name), IsOk());
+  const JobStatus end = Wait(job->name);
+  EXPECT_EQ(end.state, JobState::kCancelled);
+  EXPECT_TRUE(end.volumes.empty());
+  Await([&] { return ledger_.UseOf(0).granted() == 0; });
+}
+
+// A scan goes on for hours: others have the device until its projections are in.
+TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();  // each projection brings its own
+  spec.input = PushedProjectionsSpec{.rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
+  ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
+  const int64_t connection = port->Connect();
+  const auto push = [&](int64_t first, int64_t end) {
+    for (int64_t a = first; a < end; ++a) {
+      PushedFrame frame{.sequence = static_cast<uint64_t>(a), .angle_rad = angles_[static_cast<size_t>(a)], .rows = kRows, .parts = {}};
+      frame.parts.emplace_back(reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns), kRows * kColumns * 4);
+      ASSERT_THAT(port->Progress(connection), IsOk());  // takes the credit
+      ASSERT_THAT(port->Offer(connection, frame), IsOk());
+    }
+  };
+  push(0, kAngles / 2);
+  Await([&] { return queue_->Get(pushed.name)->step == kAngles / 2; });  // it waits
+  const JobStatus file = Run(Spec(TomographyAlgorithm::kFbp, 1));
+  EXPECT_EQ(queue_->Get(pushed.name)->state, JobState::kRunning);
+  EXPECT_EQ(queue_->Get(pushed.name)->stage, "projections");
+  // Another one waits beside it and is cancelled there.
+  ASSERT_OK_AND_ASSIGN(const JobStatus third, Submit(spec));
+  Await([&] { return queue_->Get(third.name)->stage == "projections"; });
+  EXPECT_EQ(queue_->RunningOn(0), 2);
+  ASSERT_THAT(queue_->Cancel(third.name), IsOk());
+  EXPECT_EQ(Wait(third.name).state, JobState::kCancelled);
+  push(kAngles / 2, kAngles);
+  const JobStatus end = Wait(pushed.name);
+  EXPECT_EQ(end.state, JobState::kDone) << end.reason;
+  EXPECT_EQ(VolumeOf(end), VolumeOf(file));
+  port->Disconnect(connection);
+}
+
+// Somebody looks while the projections come, and memory is short each time: that must not eat what the job has reserved.
+TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();
+  spec.input = PushedProjectionsSpec{.rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
+  ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
+  SubscribeSpec look;
+  look.scan = pushed.name;
+  look.products = {Product::kBscan};
+  ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(look, [] {}));
+  const int64_t connection = port->Connect();
+  int failed = 0;
+  for (int64_t a = 0; a < kAngles; ++a) {
+    PushedFrame frame{.sequence = static_cast<uint64_t>(a), .angle_rad = angles_[static_cast<size_t>(a)], .rows = kRows, .parts = {}};
+    frame.parts.emplace_back(reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns), kRows * kColumns * 4);
+    const bool fails = a >= 8 && a < kAngles - 1;
+    if (fails) AllocationFault::Arm(5);  // behind three slots and the raw data
+    ASSERT_THAT(port->Progress(connection), IsOk());
+    ASSERT_THAT(port->Offer(connection, frame), IsOk());
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+    if (fails) Await([&] { return !AllocationFault::Pending() || std::chrono::steady_clock::now() > until; });
+    failed += fails && !AllocationFault::Pending();
+    AllocationFault::Arm(0);
+  }
+  EXPECT_GT(failed, 30);
+  const JobStatus end = Wait(pushed.name);
+  EXPECT_EQ(end.state, JobState::kDone) << end.reason;
+  port->Disconnect(connection);
+}
+
+TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
+  // A volume of 24 slices with room for a few of them beside the result.
+  WriteMany(24);
+  TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2);
+  spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
+  const auto all = Run(spec);
+  const std::vector<float> wanted = VolumeOf(all);
+  const int64_t large = std::get<TomographyReport>(all.finding).slices_per_batch;
+  ASSERT_THAT(store_.Discard(all.volumes[0], "test"), IsOk());
+
+  const int64_t leave = 24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;
+  const auto taken = ledger_.Reserve(0, "somebody", "", {{.what = "most", .bytes = ledger_.UseOf(0).free() - leave, .count = 1}}, nullptr);
+  ASSERT_THAT(taken, IsOk());
+  const auto small = Run(spec);
+  EXPECT_LT(std::get<TomographyReport>(small.finding).slices_per_batch, large);
+  const std::vector<float> made = VolumeOf(small);
+  ASSERT_EQ(made.size(), wanted.size());
+  for (size_t i = 0; i < made.size(); ++i) ASSERT_NEAR(made[i], wanted[i], 1e-6);
+  ledger_.Release((*taken)[0]);
+}
+
+// A range of rows at one edge of the detector: the batch with most rows to read is not the one in the middle.
+TEST_P(TomographyJobTest, MarginsAtOneEdgeOfTheDetector) {
+  WriteMany(24);
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
+  spec.preparation.config.outliers = {.window = 7, .difference = 1e6};
+  for (const IndexRange rows : {IndexRange{.begin = 0, .end = 8, .step = 0}, IndexRange{.begin = 16, .end = 24, .step = 0}}) {
+    spec.rows = rows;
+    spec.slices_per_batch = 4;
+    const JobStatus job = Run(spec);
+    spec.slices_per_batch = 8;
+    EXPECT_EQ(VolumeOf(job), VolumeOf(Run(spec)));
+  }
+}
+
+TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
+  const auto refused = [&](auto change, const std::string& field) {
+    TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2);
+    change(spec);
+    const auto job = Submit(spec);
+    EXPECT_FALSE(job.ok()) << field;
+    EXPECT_EQ(InfoOf(job.status()).field, field) << job.status();
+  };
+  refused([](TomographySpec& s) { s.rows = {.begin = 7, .end = 0, .step = 0}; }, "tomography.rows.begin");
+  refused([](TomographySpec& s) { s.rows = {.begin = 0, .end = 8, .step = 0}; }, "tomography.rows.end");
+  refused([](TomographySpec& s) { s.center.pixels = {1, 2}; }, "tomography.center.pixels");
+  refused([](TomographySpec& s) { s.center.row = 99; }, "tomography.center.row");
+  refused([](TomographySpec& s) { s.reconstruction.relaxation = 3; }, "tomography.relaxation");
+  refused([](TomographySpec& s) { s.preparation.config.rings = {{.method = RingMethod::kLargeStripe, .snr = -1}}; },
+          "tomography.preparation.rings[0].snr");
+  refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "none.npy", .options = {}}; }, "tomography.file.path");
+  refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "/etc/passwd", .options = {}}; }, "tomography.file.path");
+  refused([](TomographySpec& s) { s.reconstruction.form = TomographyForm::kTomopy; }, "tomography.center");
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+// Projections in any order, from both sides, some columns cut off: the axis counts in columns of the whole detector.
+TEST_P(TomographyJobTest, TheAxisIsFoundWhateverTheOrder) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  std::vector<int64_t> order(kAngles);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<float> shuffled;
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();
+  for (const int64_t i : order) {
+    const auto begin = sinograms_.begin() + i * kRows * kColumns;
+    shuffled.insert(shuffled.end(), begin, begin + kRows * kColumns);
+    spec.angles_rad.push_back(angles_[static_cast<size_t>(i)]);
+  }
+  Write("shuffled.npy", "<f4", shuffled.data(), shuffled.size() * 4, {kAngles, kRows, kColumns});
+  spec.input = ProjectionFileSpec{.path = "shuffled.npy", .options = {}};
+  spec.center = {.pixels = {}, .find = true, .automatic = true};
+  spec.center.search.method = CenterMethod::kPairs;
+  spec.columns = {.begin = 3, .end = 0, .step = 0};
+  const JobStatus job = Run(spec);
+  const auto report = std::get<TomographyReport>(job.finding);
+  ASSERT_EQ(report.centers.size(), 1u);
+  EXPECT_NEAR(report.centers[0], kAxis, 0.25);
+  EXPECT_EQ(report.center_method, "pairs");
+  EXPECT_NEAR(report.center_check, kAxis, 1);
+  EXPECT_GT(report.center_uncertainty, 0);
+  EXPECT_LT(report.center_uncertainty, 0.5);
+  EXPECT_THAT(job.warnings, ::testing::IsEmpty());
+}
+
+// Each row stands at its own place in each projection: there is no axis.
+TEST_P(TomographyJobTest, AnAxisInDoubtIsToldOrFailsTheJob) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  std::normal_distribution<float> normal(1, 0.2f);
+  std::vector<float> noise(sinograms_.size());
+  for (float& value : noise) value = normal(random);
+  Write("noise.npy", "<f4", noise.data(), noise.size() * 4, {kAngles, kRows, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.input = ProjectionFileSpec{.path = "noise.npy", .options = {}};
+  spec.center = {.pixels = {}, .find = true, .automatic = true};
+  spec.center.search.method = CenterMethod::kPairs;
+  const JobStatus warned = Run(spec);
+  EXPECT_THAT(warned.warnings, ::testing::Not(::testing::IsEmpty()));
+  EXPECT_THAT(warned.warnings[0], HasSubstr("The axis"));
+  spec.center.fail_on_doubt = true;
+  const auto job = Submit(spec);
+  ASSERT_THAT(job, IsOk());
+  const JobStatus failed = Wait(job->name);
+  EXPECT_EQ(failed.state, JobState::kFailed);
+  EXPECT_THAT(failed.reason, HasSubstr("tomography.center: The axis"));
+  EXPECT_TRUE(failed.volumes.empty());
+  EXPECT_EQ(std::get<TomographyReport>(failed.finding).centers.size(), 1u) << "what was found is told all the same";
+}
+
+TEST_P(TomographyJobTest, NegativeDataFailTheJobAndLeaveNothing) {
+  std::vector<float> bad = sinograms_;
+  bad[5] = -1;
+  Write("bad.npy", "<f4", bad.data(), bad.size() * 4, {kAngles, kRows, kColumns});
+  TomographySpec spec = Spec(TomographyAlgorithm::kMlem, 2);
+  spec.input = ProjectionFileSpec{.path = "bad.npy", .options = {}};
+  const auto job = Submit(spec);
+  ASSERT_THAT(job, IsOk());
+  const JobStatus end = Wait(job->name);
+  EXPECT_EQ(end.state, JobState::kFailed);
+  EXPECT_THAT(end.reason, HasSubstr("negative"));
+  Await([&] { return ledger_.UseOf(0).granted() == 0; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TomographyJobTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+
+}  // namespace
+}  // namespace octavo::engine

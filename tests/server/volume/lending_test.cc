@@ -1,0 +1,261 @@
+// What the volume store does for volumes that other processes map: none is spilled while it is mapped, one of a ring is kept while it is
+// lent, and one can move out of a slot that somebody keeps.
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/volume/volume_store.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+class LendingTest : public ::testing::Test {
+ protected:
+  LendingTest() {
+    store_.SetProtections({.mapped = [this] { return mapped_; }});
+  }
+  std::shared_ptr<VolumeSlot> Slot(const std::string& owner) {
+    auto slot = std::make_shared<VolumeSlot>();
+    slot->charge = ledger_.Reserve(0, owner, "", {{"volume", 10, 1}}, nullptr).value()[0];
+    return slot;
+  }
+  std::weak_ptr<VolumeSlot> Held(const std::string& name, bool kept = true) {
+    VolumeStatus status;
+    status.name = name;
+    status.scan = "scans/a";
+    const auto slot = Slot("scans/a");
+    store_.Add(status, slot, 0);
+    store_.Seal(status, kept);
+    return slot;
+  }
+  /// Kept, but only for those whom it is lent to.
+  bool Lent(const std::string& name) {
+    const PinnedVolume pinned = store_.PinAnyTier(name).value();
+    return pinned.status.kept && !store_.WhileMappable(pinned, /*borrowed=*/false, [] { return absl::OkStatus(); }).ok();
+  }
+  bool Kept(const std::string& name) { return store_.Get(name).value().kept; }
+
+  FakeClock clock_;
+  Ledger ledger_{{1000}};
+  std::set<std::string> mapped_;
+  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+};
+
+TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
+  for (int i = 0; i < 4; ++i) Held(absl::StrCat("volumes/", i));
+  mapped_ = {"volumes/0", "volumes/2"};
+  EXPECT_EQ(store_.MappedOf("scans/a"), 2);
+  EXPECT_EQ(store_.MappedOf("scans/b"), 0);
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume first, store_.BeginSpillOldest("scans/a"));
+  EXPECT_EQ(first.status.name, "volumes/1");
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume second, store_.BeginSpillOldest("scans/a"));
+  EXPECT_EQ(second.status.name, "volumes/3");
+  EXPECT_THAT(store_.BeginSpillOldest("scans/a"), IsError(absl::StatusCode::kNotFound, "scans/a"));  // none of the others, ever
+  mapped_ = {"volumes/0"};
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume third, store_.BeginSpillOldest("scans/a"));
+  EXPECT_EQ(third.status.name, "volumes/2");
+}
+
+TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
+  Held("volumes/a", /*kept=*/false);
+  Held("volumes/b", /*kept=*/false);
+  EXPECT_FALSE(Lent("volumes/a"));
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());  // one slot, whoever looks at it
+  EXPECT_TRUE(Lent("volumes/a"));
+  const absl::Status full = store_.Lend("volumes/b", 1);
+  EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
+  EXPECT_EQ(InfoOf(full).reason, "HOLD_SLOTS_FULL");
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));  // volumes/b
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+  store_.TakeBack("volumes/a", /*ring=*/true);
+  EXPECT_TRUE(Kept("volumes/a"));
+  store_.TakeBack("volumes/a", true);
+  EXPECT_FALSE(Kept("volumes/a"));
+  store_.TakeBack("volumes/a", true);  // one too many does no harm
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+  store_.TakeBack("volumes/a", true);
+}
+
+TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
+  Held("volumes/a", false);
+  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
+  EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
+  EXPECT_FALSE(Lent("volumes/a"));
+  store_.TakeBack("volumes/a", true);
+  EXPECT_TRUE(Kept("volumes/a"));
+  // Kept before it was lent: by who keeps it.
+  Held("volumes/b", true);
+  EXPECT_THAT(store_.Lend("volumes/b", 1), IsOk());
+  EXPECT_FALSE(Lent("volumes/b"));
+  store_.TakeBack("volumes/b", true);
+  EXPECT_TRUE(Kept("volumes/b"));
+  // Of a scan that has ended there is no ring.
+  Held("volumes/c", false);
+  EXPECT_THAT(store_.Lend("volumes/c", 9), IsOk());
+  store_.TakeBack("volumes/c", /*ring=*/false);
+  EXPECT_TRUE(Kept("volumes/c"));
+}
+
+// Between the loan and the export nothing keeps anybody from taking the mark back.
+TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
+  for (const bool marked : {false, true}) {
+    Held("volumes/a", false);
+    if (marked) EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
+    EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
+    EXPECT_THAT(store_.Unmark("volumes/a", /*ring=*/true), IsOk());
+    EXPECT_TRUE(Kept("volumes/a"));
+    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    store_.TakeBack("volumes/a", true);
+    EXPECT_FALSE(Kept("volumes/a"));
+    EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  }
+}
+
+// The mark may come and go while a commit is at work; one that fails keeps the volume whatever became of its mark.
+TEST_F(LendingTest, AMarkDuringACommit) {
+  const ClientVerb client;
+  for (const bool fails : {true, false}) {
+    const std::string name = absl::StrCat("volumes/", fails);
+    Held(name, /*kept=*/false);
+    ASSERT_THAT(store_.Keep(name, 9), IsOk());
+    ASSERT_THAT(store_.BeginCommit(name, &client), IsOk());
+    ASSERT_THAT(store_.Unmark(name, /*ring=*/true, &client), IsOk());
+    EXPECT_FALSE(Kept(name));
+    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    if (fails) {
+      store_.EndCommit(name, absl::ResourceExhaustedError("the disk is full"));
+      EXPECT_TRUE(Kept(name));
+      EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    } else {
+      store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
+      EXPECT_THAT(store_.Unmark(name, true, &client), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes have a mark"));
+      EXPECT_THAT(store_.Keep(name, 9), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes can be kept"));
+    }
+  }
+}
+
+// Raw volumes that are too many cost no other one its place.
+TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
+  for (const int64_t count : {0, 1, 2, 3}) {
+    const auto held = [&](const std::string& name, bool raw) {
+      VolumeStatus status;
+      status.name = absl::StrCat("volumes/", count, name);
+      status.scan = "scans/a";
+      status.is_raw = raw;
+      store_.Add(status, Slot("scans/a"), 0);
+      store_.Seal(status, /*kept=*/false);
+    };
+    for (const char* name : {"a", "b"}) held(name, false);
+    for (const char* name : {"c", "d", "e"}) held(name, true);
+    held("f", false);
+    store_.KeepNewest("scans/a", count);
+    std::string left;
+    for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true})) left += volume.name.back();
+    EXPECT_EQ(left, count == 0 ? "" : count == 1 ? "ef" : count == 2 ? "bdef" : "abcdef");
+    store_.KeepNewest("scans/a", 0);
+  }
+}
+
+// Who asked for the move wants it; its slot would not become free before the move is through.
+TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
+  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
+  EXPECT_EQ(store_.Get("volumes/b")->state, VolumeState::kDiscarded);
+  store_.KeepNewest("scans/a", 0);
+  EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
+  EXPECT_EQ(store_.Get("volumes/c")->state, VolumeState::kDiscarded);
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+  store_.EndSpill("volumes/a", absl::ResourceExhaustedError("no room"));
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a")) << "it is the ring's again";
+}
+
+TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
+  const auto old = Held("volumes/a");
+  ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginRelocate("volumes/a"));
+  EXPECT_EQ(pinned.slot, old.lock());
+  EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "being moved"));
+  EXPECT_EQ(store_.Get("volumes/a")->moving, "RELOCATING");
+  const std::shared_ptr<const VolumeSlot> kept_by_a_process = pinned.slot;
+  pinned.slot = nullptr;
+  const auto fresh = Slot("scans/a");
+  const std::weak_ptr<VolumeSlot> now = fresh;
+  EXPECT_TRUE(store_.EndRelocate("volumes/a", fresh));
+  EXPECT_EQ(store_.Get("volumes/a")->moving, "");
+  EXPECT_EQ(store_.PinAnyTier("volumes/a")->slot, fresh);
+  EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the process has it
+  EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old one until it is detached
+  // A move that fails leaves it.
+  ASSERT_OK_AND_ASSIGN(pinned, store_.BeginRelocate("volumes/a"));
+  EXPECT_FALSE(store_.EndRelocate("volumes/a", absl::ResourceExhaustedError("no room")));
+  EXPECT_EQ(store_.PinAnyTier("volumes/a")->slot, fresh);
+  // One that is discarded meanwhile leaves no slot behind.
+  ASSERT_OK_AND_ASSIGN(pinned, store_.BeginRelocate("volumes/a"));
+  pinned.slot = nullptr;
+  EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  auto late = Slot("scans/a");
+  const std::weak_ptr<VolumeSlot> dropped = late;
+  EXPECT_FALSE(store_.EndRelocate("volumes/a", std::move(late)));
+  EXPECT_TRUE(dropped.expired());
+  EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+}
+
+class EmptyVolume final : public SpilledVolume {
+ public:
+  explicit EmptyVolume(std::function<void()> on_open = [] {}) : on_open_(std::move(on_open)) {}
+  Tier tier() const override { return Tier::kHost; }
+  int64_t bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    on_open_();
+    return absl::NotFoundError("the file is gone");
+  }
+  void Remove() const override {}
+
+ private:
+  const std::function<void()> on_open_;
+};
+
+// Between the moment that somebody learns where the bytes are and the opening of the file, the volume may have been moved.
+TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
+  Held("volumes/a");
+  const auto fresh = Slot("scans/a");
+  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
+  store_.EndSpill("volumes/a", std::make_shared<const EmptyVolume>([&] {
+                    ASSERT_THAT(store_.BeginRestore("volumes/a"), IsOk());
+                    store_.EndRestore("volumes/a", fresh, 0);
+                  }));
+  std::unique_ptr<storage::SpillCursor> cursor;
+  ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, store_.OpenAnyTier("volumes/a", &cursor));
+  EXPECT_EQ(pinned.slot, fresh);
+  EXPECT_EQ(cursor, nullptr);
+  // A file that is gone while the volume should be there is told.
+  Held("volumes/b");
+  ASSERT_THAT(store_.BeginSpill("volumes/b"), IsOk());
+  store_.EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
+  EXPECT_THAT(store_.OpenAnyTier("volumes/b", &cursor), IsError(absl::StatusCode::kNotFound, "the file is gone"));
+}
+
+// Its slot went back to the scan when it was moved; where it is now takes none.
+TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
+  ASSERT_THAT(store_.Keep("volumes/a", 1), IsOk());
+  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
+  store_.EndSpill("volumes/a", std::make_shared<const EmptyVolume>());
+  ASSERT_THAT(store_.BeginRestore("volumes/a"), IsOk());
+  store_.EndRestore("volumes/a", Slot("scans/a"), 0);
+  EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 0);
+  EXPECT_THAT(store_.Keep("volumes/b", 1), IsOk());
+  EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 1);
+  EXPECT_THAT(store_.Keep("volumes/c", 1), IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
+}
+
+}  // namespace
+}  // namespace octavo::engine

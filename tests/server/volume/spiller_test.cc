@@ -1,0 +1,109 @@
+// What a move between tiers does with errors that nobody expected, and how long failures are known.
+
+#include "server/volume/spiller.h"
+
+#include <future>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device/digest.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using octavo::testing::TempFolder;
+
+class SpillerTest : public ::testing::Test {
+ protected:
+  SpillerTest() {
+    folder_ = storage::SpillFolder::Open(temp_ / "spill", 1 << 20, &found_, &report_).value();
+    device_ = std::move(OpenDevices("host").value().devices[0]);
+    frames_ = std::make_shared<FramePool>(device_.get(), 16 << 20);
+    spiller_ = std::make_unique<Spiller>(Spiller::Context{.volumes = &volumes_,
+                                                          .ledger = &ledger_,
+                                                          .clock = &clock_,
+                                                          .device_of = [this](int) { return std::pair(device_.get(), frames_); },
+                                                          .folder = folder_.get(),
+                                                          .host_bytes = 1,
+                                                          .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
+                                         1);
+  }
+  storage::VolumeMeta Meta(const VolumeStatus& volume) {
+    if (fail_) throw std::bad_alloc();
+    if (on_meta_) on_meta_();
+    return {.volume_name = volume.name, .scan_name = volume.scan, .shape = {16, 16, 16}, .dtype = volume.dtype, .digest = volume.digest};
+  }
+  void Hold(const std::string& name, const std::string& scan) {
+    auto slot = std::make_shared<VolumeSlot>();
+    slot->volume = device_->Allocate(4096).value();
+    slot->charge = ledger_.Reserve(0, scan, "", {{"volume", 10, 1}}, nullptr).value()[0];
+    VolumeStatus status;
+    status.name = name;
+    status.scan = scan;
+    status.dtype = DType::kU8;
+    status.shape[0] = status.shape[1] = status.shape[2] = 16;
+    status.bytes = 4096;
+    status.digest = absl::StrFormat("sum64:%016x", DigestBytes(slot->volume.data(), 4096, 0));
+    volumes_.Add(status, slot, 0);
+    volumes_.Seal(status, /*kept=*/true);
+  }
+  absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
+    std::promise<absl::StatusOr<VolumeStatus>> promise;
+    spiller_->Spill(name, tier, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    return promise.get_future().get();
+  }
+
+  TempFolder temp_;
+  FakeClock clock_;
+  Ledger ledger_{{1000}};
+  VolumeStore volumes_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  std::vector<storage::SpillFolder::Found> found_;
+  std::vector<std::string> report_;
+  std::unique_ptr<storage::SpillFolder> folder_;
+  std::unique_ptr<Device> device_;
+  std::shared_ptr<FramePool> frames_;
+  std::atomic<bool> fail_{false};
+  std::function<void()> on_meta_;
+  std::unique_ptr<Spiller> spiller_;  // last: its threads use the rest
+};
+
+TEST_F(SpillerTest, AnExceptionLeavesTheVolumeWhereItIs) {
+  Hold("volumes/a", "scans/a");
+  fail_ = true;
+  EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDevice);
+  fail_ = false;
+  EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
+  EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDisk);
+}
+
+TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {
+  Hold("volumes/a", "scans/a");
+  on_meta_ = [this] { EXPECT_THAT(volumes_.Discard("volumes/a", "somebody else's"), IsOk()); };
+  const auto moved = Spill("volumes/a", Tier::kDisk);
+  EXPECT_THAT(moved, IsError(absl::StatusCode::kNotFound, "has left memory: DISCARDED, somebody else's"));
+  EXPECT_EQ(InfoOf(moved.status()).reason, "VOLUME_GONE");
+  EXPECT_EQ(folder_->used_bytes(), 0);
+}
+
+TEST_F(SpillerTest, FailuresAreKnownOfScansThatAreForgottenOneDay) {
+  Hold("volumes/a", "scans/a");
+  Hold("volumes/b", "jobs/b");
+  for (const char* name : {"volumes/a", "volumes/b"}) EXPECT_THAT(Spill(name, Tier::kHost), IsError(absl::StatusCode::kResourceExhausted, "HOST"));
+  EXPECT_EQ(spiller_->FailuresOf("scans/a"), 1);
+  EXPECT_EQ(spiller_->FailuresOf("jobs/b"), 0);
+  spiller_->ForgetScan("scans/a");
+  EXPECT_EQ(spiller_->FailuresOf("scans/a"), 0);
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,449 @@
+// Each pair of verbs of a volume that exclude each other, done at the same moment thousands of times: never do both succeed, never neither,
+// and whoever loses is told by whom or what.
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/exports/export_store.h"
+#include "server/model/volume_states.h"
+#include "server/session/client_sessions.h"
+#include "server/session/lease.h"
+#include "server/volume/volume_store.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/racers.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+constexpr char kScan[] = "scans/a";
+constexpr int kTries = 2048, kRounds = 500;
+
+class NoBytes final : public SpilledVolume {
+ public:
+  Tier tier() const override { return Tier::kHost; }
+  int64_t bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::NotFoundError("no bytes"); }
+  void Remove() const override {}
+};
+
+/// The stores that verbs of volumes meet in, as the engine puts them together.
+class VerbsTest : public ::testing::Test {
+ public:  // the verbs are passed on by their names
+  static constexpr int kMostAtOnce = 32;
+  static void SetUpTestSuite() { ClientMemory::MakeExportable(true); }
+  static void TearDownTestSuite() { ClientMemory::MakeExportable(false); }
+
+  VerbsTest() : device_(std::move(OpenDevices("host")->devices[0])) {
+    socket_ = handoff::FdSocket::Open({.path = folder_ / "handoff.sock", .group = ""}, &clock_).value();
+    exports_.Start(socket_.get(), 10);
+    leases_.SetGone([this](const std::string& session) { return sessions_.Gone(session); });
+    store_.SetProtections({.leases = &leases_,
+                           .mapped = [this] { return exports_.Mapped(); },
+                           .unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); },
+                           .left = [this](const std::string& volume, Ledger::ChargeId charge) { exports_.Left(volume, charge); }});
+    pool_ = std::make_shared<SlotPool>(&ledger_);
+    for (int i = 0; i < kMostAtOnce; ++i) {
+      auto slot = std::make_unique<VolumeSlot>();
+      slot->charge = ledger_.Reserve(0, kScan, "", {{.what = "slot", .bytes = ClientMemory::kGranule, .count = 1}}, nullptr).value()[0];
+      slot->volume = ClientMemory::Allocate(*device_, 4096).value();
+      pool_->Add(std::move(slot));
+    }
+  }
+  ~VerbsTest() override {
+    socket_->Stop();
+    pool_->Close();
+    EXPECT_EQ(ledger_.UseOf(0).granted(), 0) << "memory of a volume was not given back";
+  }
+
+  /// A new held volume, like all that follow until it is changed.
+  void Held(bool kept = true) {
+    name_ = absl::StrCat("volumes/", ++count_);
+    VolumeStatus status;
+    status.name = name_;
+    status.scan = kScan;
+    status.shape[0] = status.shape[1] = status.shape[2] = 16;
+    status.bytes = 4096;
+    status.ttl_seconds = ttl_;
+    status.session = session_.name;
+    store_.Add(status, pool_->TryTake(), 0);
+    store_.Seal(status, kept);
+  }
+
+  // -- the verbs, each as a client or the server does it, to its end
+  absl::Status Lease(const std::string& name) {
+    return store_.AcquireLease({.resource = name, .mode = LeaseMode::kShared, .session = "", .holder = "a viewer"}).status();
+  }
+  absl::Status Discard(const std::string& name) {
+    const ClientVerb asked;
+    return store_.Discard(name, "discarded by a client", &asked).status();
+  }
+  absl::Status Commit(const std::string& name) {
+    const ClientVerb asked;
+    OCTAVO_RETURN_IF_ERROR(store_.BeginCommit(name, &asked).status());
+    store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
+    return absl::OkStatus();
+  }
+  absl::Status Spill(const std::string& name) {
+    const ClientVerb asked;
+    OCTAVO_RETURN_IF_ERROR(store_.BeginSpill(name, &asked).status());
+    store_.EndSpill(name, std::make_shared<const NoBytes>());
+    return absl::OkStatus();
+  }
+  absl::Status Export(const std::string& name) {
+    std::string made;
+    return exports_.Take(name, peer_, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &made).status();
+  }
+  absl::Status Release(const std::string& name) {
+    const ClientVerb asked;
+    return store_.Unmark(name, /*ring=*/true, &asked).status();
+  }
+  absl::Status Hold(const std::string& name) { return store_.Keep(name, 100).status(); }
+  // These take what is due, not what they are told: what became of the volume says whether they did.
+  absl::Status Overwrite(const std::string& name) {
+    (void)store_.OverwriteOldest(kScan);
+    return WhatBecame(name, "overwritten");
+  }
+  absl::Status Expire(const std::string& name) {
+    (void)store_.Tick([](const std::string&) { return false; });
+    return WhatBecame(name, "its time to live");
+  }
+  absl::Status Orphan(const std::string& name) {  // the policy DISCARD
+    const auto due = store_.Tick([this](const std::string& session) { return sessions_.Gone(session); });
+    const ClientVerb asked{.detach_exports = true, .of_orphans = true};
+    for (const VolumeStatus& volume : due.orphans) {
+      const absl::Status status = store_.Discard(volume.name, "its session has ended", &asked).status();
+      if (InfoOf(status).reason == "LEASED") store_.TellOrphanAgain(volume.name);
+    }
+    return WhatBecame(name, "its session has ended");
+  }
+  absl::Status WhatBecame(const std::string& name, const std::string& reason) {
+    return absl::StartsWith(store_.Get(name)->reason, reason) ? absl::OkStatus() : absl::FailedPreconditionError("nothing was due");
+  }
+
+  /// What must be true of a volume whenever nothing is under way.
+  void CheckWhatIsLeft(const std::string& name) {
+    const VolumeState state = store_.Get(name)->state;
+    if (InMemory(state)) return;
+    ASSERT_TRUE(leases_.List(name).empty()) << "a lease of " << name << ", which is " << Name(state);
+    for (const ExportStatus& e : exports_.List(name)) ASSERT_TRUE(e.detached) << "an export of " << name << ", which is " << Name(state);
+  }
+  void Clear() {
+    for (const auto& e : exports_.List()) (void)exports_.End(e.name);
+    for (const auto& lease : leases_.List()) (void)leases_.Release(lease.token);
+    for (const VolumeStatus& volume : store_.List({.in_memory = true})) (void)store_.Discard(volume.name, "cleared");
+  }
+
+  using Verb = absl::Status (VerbsTest::*)(const std::string& name);
+  /// Both do their verb to so many volumes at once, one after the other, in the same order.
+  struct Outcome {
+    std::string name;
+    absl::Status a, b;
+  };
+  std::vector<Outcome> DoBoth(Verb a, Verb b, const std::function<void()>& prepare, int at_once, const testing::Handicap& handicap = {}) {
+    std::vector<Outcome> all;
+    for (int i = 0; i < at_once; ++i) {
+      prepare();
+      all.push_back({.name = name_});
+    }
+    racers_.Race(
+        [&] {
+          handicap.WaitFirst();
+          for (Outcome& one : all) one.a = (this->*a)(one.name);
+        },
+        [&] {
+          handicap.WaitSecond();
+          for (Outcome& one : all) one.b = (this->*b)(one.name);
+        });
+    return all;
+  }
+  /// Exactly one of the two succeeds, whichever is first; each is at times.
+  void RaceThem(Verb a, Verb b, const std::function<void()>& prepare, const std::set<std::string>& reasons = {}, int at_once = kMostAtOnce) {
+    int won[2] = {0, 0};
+    testing::Handicap handicap;
+    for (int tries = 0; tries < (at_once == 1 ? kRounds : kTries); tries += at_once) {
+      const int before[2] = {won[0], won[1]};
+      for (Outcome& one : DoBoth(a, b, prepare, at_once, handicap)) {
+        // What others did to it by the way is said in the end.
+        for (auto [status, verb] : {std::pair(&one.a, a), std::pair(&one.b, b)}) {
+          if (verb == &VerbsTest::Overwrite) *status = WhatBecame(one.name, "overwritten");
+          if (verb == &VerbsTest::Expire) *status = WhatBecame(one.name, "its time to live");
+          if (verb == &VerbsTest::Orphan) *status = WhatBecame(one.name, "its session has ended");
+        }
+        ASSERT_FALSE(one.a.ok() && one.b.ok()) << "both succeeded with " << one.name;
+        ASSERT_TRUE(one.a.ok() || one.b.ok()) << "neither succeeded with " << one.name << ": " << one.a << "; " << one.b;
+        ++won[one.a.ok() ? 0 : 1];
+        const absl::Status& loser = one.a.ok() ? one.b : one.a;
+        const ErrorInfo info = InfoOf(loser);
+        if (!reasons.empty()) ASSERT_TRUE(reasons.contains(info.reason)) << loser;
+        if (info.reason == "LEASED") {
+          ASSERT_TRUE(absl::StrContains(loser.message(), "a viewer")) << loser;
+          const auto holder = std::find(info.numbers.begin(), info.numbers.end(), std::pair<std::string, std::string>{"holder", "a viewer"});
+          ASSERT_NE(holder, info.numbers.end()) << loser;
+        }
+        ASSERT_NO_FATAL_FAILURE(CheckWhatIsLeft(one.name));
+      }
+      handicap.Balance(won[0] - before[0], won[1] - before[1]);
+      Clear();
+    }
+    std::cout << "won: " << won[0] << " and " << won[1] << "\n";
+    EXPECT_GT(won[0], 0) << "they never raced";
+    EXPECT_GT(won[1], 0) << "they never raced";
+  }
+
+  FakeClock clock_;
+  octavo::testing::TempFolder folder_;
+  const std::unique_ptr<Device> device_;
+  Ledger ledger_{{int64_t{1} << 30}};
+  LeaseTable leases_{&clock_};
+  ClientSessions sessions_{&clock_, {}, "testtest"};
+  std::function<void(const VolumeStatus&)> on_change_;  // null: nothing
+  VolumeStore store_{&ledger_, &clock_, [this](const VolumeStatus& volume) {
+                       if (on_change_ != nullptr) on_change_(volume);
+                     }};
+  ExportStore exports_{
+      {.devices = {device_.get()}, .ledger = &ledger_, .volumes = &store_, .clock = &clock_, .server_id = "testtest", .draining = nullptr}};
+  std::unique_ptr<handoff::FdSocket> socket_;
+  std::shared_ptr<SlotPool> pool_;
+  const ExportPeer peer_{.local = true, .uid = ::getuid(), .client = "a program", .accept = {}};
+  testing::Racers racers_;
+  std::string name_;
+  SessionStatus session_;
+  double ttl_ = 0;
+  int count_ = 0;
+};
+
+TEST_F(VerbsTest, ALeaseAndTheEndOfTheVolume) {
+  const auto prepare = [this] { Held(); };
+  RaceThem(&VerbsTest::Lease, &VerbsTest::Discard, prepare, {"LEASED", "VOLUME_STATE"});
+  RaceThem(&VerbsTest::Lease, &VerbsTest::Commit, prepare, {"LEASED", "VOLUME_STATE"});
+}
+
+TEST_F(VerbsTest, TheEndOfTheTimeToLive) {
+  ttl_ = 5;
+  const auto due = [this] {
+    Held();
+    clock_.Advance(6);
+  };
+  for (const Verb verb : {&VerbsTest::Lease, &VerbsTest::Commit, &VerbsTest::Discard, &VerbsTest::Hold}) {
+    RaceThem(verb, &VerbsTest::Expire, due, {}, /*at_once=*/4);
+  }
+}
+
+TEST_F(VerbsTest, ThePolicyForOrphans) {
+  const auto opened = sessions_.Open("a microscope").value();
+  session_ = opened.session;
+  ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
+  const auto prepare = [this] { Held(); };
+  for (const Verb verb : {&VerbsTest::Lease, &VerbsTest::Commit, &VerbsTest::Discard}) RaceThem(verb, &VerbsTest::Orphan, prepare, {}, /*at_once=*/4);
+}
+
+TEST_F(VerbsTest, AnExportAndWhatTakesTheMemory) {
+  const auto prepare = [this] { Held(); };
+  RaceThem(&VerbsTest::Export, &VerbsTest::Discard, prepare, {"EXPORTED", "VOLUME_GONE"});
+  RaceThem(&VerbsTest::Export, &VerbsTest::Spill, prepare, {"EXPORTED", "EXPORT_SPILLED", "MOVING"});
+  const auto marked = [this] {
+    Held(/*kept=*/false);
+    ASSERT_THAT(Hold(name_), IsOk());
+  };
+  RaceThem(&VerbsTest::Export, &VerbsTest::Release, marked, {"EXPORTED", "EXPORT_NOT_HELD"});
+}
+
+TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
+  const auto prepare = [this] { Held(/*kept=*/false); };
+  // One at a time: the ring takes the oldest, whichever the other one is at.
+  for (const Verb verb : {&VerbsTest::Hold, &VerbsTest::Commit, &VerbsTest::Discard})
+    RaceThem(verb, &VerbsTest::Overwrite, prepare, {}, /*at_once=*/1);
+}
+
+// A volume that is back on its device, and mapped there, before its move off it was told to all.
+TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
+  for (const bool mapped_before : {false, true}) {
+    Held();
+    if (mapped_before) ASSERT_THAT(Export(name_), IsOk());
+    on_change_ = [this](const VolumeStatus& volume) {
+      if (volume.tier == Tier::kDevice) return;
+      ASSERT_THAT(store_.BeginRestore(name_), IsOk());
+      store_.EndRestore(name_, pool_->TryTake(), 0);
+      ASSERT_THAT(Export(name_), IsOk());
+    };
+    ASSERT_THAT(store_.BeginSpill(name_), IsOk());  // by the server: for a client what is mapped is not moved
+    store_.EndSpill(name_, std::make_shared<const NoBytes>());
+    on_change_ = nullptr;
+    const auto exports = exports_.List(name_);
+    ASSERT_EQ(exports.size(), mapped_before ? 2u : 1u);
+    if (mapped_before) EXPECT_TRUE(exports[0].detached) << "the memory that it has left";
+    EXPECT_FALSE(exports.back().detached);
+    EXPECT_EQ(ledger_.UseOf(0).detached, mapped_before ? ClientMemory::kGranule : 0);
+    EXPECT_THAT(Discard(name_), IsError(absl::StatusCode::kFailedPrecondition, "mapped by other processes"));
+    Clear();
+  }
+}
+
+// keep_last: one that is held in time leaves its place in the ring to the next.
+TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::string> names;
+    for (int i = 0; i < 4; ++i) {
+      Held(/*kept=*/false);
+      names.push_back(name_);
+    }
+    absl::Status held;
+    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.KeepNewest(kScan, 3); });
+    ASSERT_EQ(store_.Get(names[0])->state, held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
+    for (size_t i = 1; i < names.size(); ++i) ASSERT_EQ(store_.Get(names[i])->state, VolumeState::kHeld) << i << ", " << held;
+    Clear();
+  }
+}
+
+TEST_F(VerbsTest, TwoThatEndTheVolume) {
+  const auto prepare = [this] { Held(); };
+  RaceThem(&VerbsTest::Discard, &VerbsTest::Discard, prepare, {"VOLUME_STATE"});
+  RaceThem(&VerbsTest::Discard, &VerbsTest::Commit, prepare, {"VOLUME_STATE"});
+  RaceThem(&VerbsTest::Commit, &VerbsTest::Commit, prepare, {"VOLUME_STATE"});
+}
+
+// These do not exclude each other; what is left must be right all the same.
+TEST_F(VerbsTest, VerbsThatMayBothBeDoneLeaveNothingBehind) {
+  ttl_ = 5;
+  const std::vector<std::pair<Verb, Verb>> pairs = {{&VerbsTest::Export, &VerbsTest::Commit},   {&VerbsTest::Export, &VerbsTest::Expire},
+                                                    {&VerbsTest::Spill, &VerbsTest::Discard},   {&VerbsTest::Spill, &VerbsTest::Commit},
+                                                    {&VerbsTest::Lease, &VerbsTest::Overwrite}, {&VerbsTest::Lease, &VerbsTest::Spill}};
+  for (const auto& [a, b] : pairs) {
+    const auto prepare = [&, second = b] {
+      Held(/*kept=*/second != &VerbsTest::Overwrite);
+      clock_.Advance(second == &VerbsTest::Expire ? 6 : 0);
+    };
+    for (int tries = 0; tries < kTries; tries += 8) {
+      for (const Outcome& one : DoBoth(a, b, prepare, 8)) ASSERT_NO_FATAL_FAILURE(CheckWhatIsLeft(one.name));
+      Clear();
+    }
+  }
+}
+
+// A lease that is granted is one of a session that lives.
+TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
+  for (int round = 0; round < kRounds; ++round) {
+    const auto opened = sessions_.Open("a viewer").value();
+    Held();
+    absl::Status leased;
+    racers_.Race([&] { leased = store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = opened.session.name}).status(); },
+                 [&] {
+                   ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
+                   leases_.EndSession(opened.session.name);
+                 });
+    ASSERT_TRUE(leases_.List(name_).empty()) << "round " << round;
+    if (!leased.ok()) ASSERT_EQ(InfoOf(leased).reason, "NO_SESSION");
+    Clear();
+  }
+}
+
+// Nor is one taken from a session that has come back: who ends it for its first end comes too late.
+TEST_F(VerbsTest, TheLeasesOfASessionThatHasComeBackStay) {
+  const auto opened = sessions_.Open("a viewer").value();
+  Held();
+  ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
+  ASSERT_EQ(sessions_.Expire(), std::vector<std::string>{opened.session.name});
+  ASSERT_THAT(sessions_.KeepAlive(opened.secret), IsOk());
+  ASSERT_THAT(store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = opened.session.name}), IsOk());
+  leases_.EndSession(opened.session.name);
+  EXPECT_EQ(leases_.List(name_).size(), 1u);
+  Clear();
+}
+
+// What a client that has come back finds is not taken from it any more.
+TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
+  for (int round = 0; round < kRounds; ++round) {
+    const auto opened = sessions_.Open("a microscope").value();
+    session_ = opened.session;
+    ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
+    Held();
+    bool found = false;
+    racers_.Race(
+        [&] {
+          ASSERT_THAT(sessions_.KeepAlive(opened.secret), IsOk());
+          store_.Adopt(opened.session.name);
+          found = store_.Get(name_)->state == VolumeState::kHeld;
+        },
+        [&] { (void)Orphan(name_); });
+    ASSERT_EQ(store_.Get(name_)->state == VolumeState::kHeld, found) << "round " << round;
+    ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
+    Clear();
+  }
+}
+
+// The caller's own lease is not in its way, another's is; a token that is none of the volume is refused.
+TEST_F(VerbsTest, OnesOwnLease) {
+  const auto lease = [this](const std::string& holder) {
+    return store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = "", .holder = holder}).value();
+  };
+  const std::vector<std::function<absl::Status(const ClientVerb&)>> verbs = {
+      [this](const ClientVerb& asked) { return store_.Discard(name_, "", &asked).status(); },
+      [this](const ClientVerb& asked) { return store_.BeginCommit(name_, &asked).status(); },
+      [this](const ClientVerb& asked) { return store_.BeginSpill(name_, &asked).status(); },
+      [this](const ClientVerb& asked) { return store_.Unmark(name_, /*ring=*/true, &asked).status(); },
+  };
+  for (size_t i = 0; i < verbs.size(); ++i) {
+    Held();
+    const auto mine = lease("me"), theirs = lease("a viewer");
+    const absl::Status refused = verbs[i]({.lease_token = mine.token});
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "by a viewer")) << i;
+    EXPECT_EQ(InfoOf(verbs[i]({.lease_token = "0123"})).reason, "LEASE_LOST") << i;
+    EXPECT_EQ(store_.Get(name_)->state, VolumeState::kHeld);
+    EXPECT_EQ(store_.Get(name_)->moving, "");
+    EXPECT_TRUE(store_.Get(name_)->kept);
+    ASSERT_THAT(leases_.Release(theirs.token), IsOk());
+    EXPECT_THAT(verbs[i]({}), IsError(absl::StatusCode::kAborted, "by me")) << i;
+    EXPECT_THAT(verbs[i]({.lease_token = mine.token}), IsOk()) << i;
+    store_.EndCommit(name_, absl::CancelledError(""));
+    store_.EndSpill(name_, absl::CancelledError(""));
+    Clear();
+  }
+}
+
+// A lease whose time is over keeps nothing.
+TEST_F(VerbsTest, ALeaseThatHasExpiredIsNone) {
+  Held();
+  ASSERT_THAT(store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = "", .holder = "a viewer", .seconds = 3}), IsOk());
+  EXPECT_THAT(Discard(name_), IsError(absl::StatusCode::kAborted, "a viewer"));
+  clock_.Advance(4);
+  EXPECT_THAT(Discard(name_), IsOk());
+  EXPECT_TRUE(leases_.List(name_).empty());
+}
+
+// All clients together get so many slots, however many take at once.
+TEST_F(VerbsTest, TheSlotsThatMayBeMappedAtOnce) {
+  for (int round = 0; round < kRounds; ++round) {
+    Held();
+    const std::string first = name_;
+    Held();
+    const auto take = [&](const std::string& volume) {
+      std::string made;
+      return exports_.Take(volume, peer_, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &made, /*most_slots=*/1).status();
+    };
+    absl::Status a, b;
+    racers_.Race([&] { a = take(first); }, [&] { b = take(name_); });
+    ASSERT_NE(a.ok(), b.ok()) << a << "; " << b;
+    ASSERT_EQ(exports_.SlotsOf(kScan), 1);
+    Clear();
+  }
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,179 @@
+#include "server/volume/volume_store.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::FakeClock;
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+class VolumeStoreTest : public ::testing::Test {
+ protected:
+  VolumeStatus Status(const std::string& name, const std::string& scan = "scans/a") {
+    VolumeStatus status;
+    status.name = name;
+    status.scan = scan;
+    return status;
+  }
+  /// An acquired volume; the weak pointer tells whether its memory is still there.
+  std::weak_ptr<VolumeSlot> Acquire(const std::string& name, const std::string& scan = "scans/a") {
+    auto slot = std::make_shared<VolumeSlot>();
+    slot->charge = ledger_.Reserve(0, scan, "", {{"volume", 10, 1}}, nullptr).value()[0];
+    store_.Add(Status(name, scan), slot, 0);
+    return slot;
+  }
+  std::weak_ptr<VolumeSlot> Held(const std::string& name, bool kept = true, const std::string& scan = "scans/a") {
+    auto slot = Acquire(name, scan);
+    store_.Seal(Status(name, scan), kept);
+    return slot;
+  }
+  VolumeState StateOf(const std::string& name) { return store_.Get(name).value().state; }
+
+  FakeClock clock_;
+  Ledger ledger_{{1000}};
+  std::vector<std::pair<std::string, VolumeState>> changes_;
+  VolumeStore store_{&ledger_, &clock_, [this](const VolumeStatus& v) { changes_.emplace_back(v.name, v.state); }};
+};
+
+TEST(VolumeTransitions, ExactlyThoseOfTheStateMachine) {
+  using S = VolumeState;
+  const std::vector<std::pair<S, S>> allowed = {{S::kAcquiring, S::kHeld}, {S::kAcquiring, S::kFailed},     {S::kHeld, S::kCommitting},
+                                                {S::kHeld, S::kDiscarded}, {S::kCommitting, S::kCommitted}, {S::kCommitting, S::kHeld}};
+  for (int from = 1; from <= 6; ++from) {
+    for (int to = 1; to <= 6; ++to) {
+      const std::pair<S, S> step{static_cast<S>(from), static_cast<S>(to)};
+      const bool wanted = std::find(allowed.begin(), allowed.end(), step) != allowed.end();
+      const absl::Status status = CheckTransition("volumes/x", step.first, step.second);
+      EXPECT_EQ(status.ok(), wanted) << Name(step.first) << " " << Name(step.second);
+      if (!wanted) EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
+    }
+  }
+}
+
+TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
+  const auto a = Held("volumes/a"), b = Held("volumes/b");
+  EXPECT_EQ(ledger_.UseOf(0).held, 20);
+  {
+    ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginCommit("volumes/a"));
+    EXPECT_THAT(store_.Discard("volumes/a", ""), IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
+    EXPECT_THAT(store_.BeginCommit("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
+    store_.EndCommit("volumes/a", storage::CommitOutcome{.path = "/x"});
+    EXPECT_FALSE(a.expired()) << "a reader keeps it";
+  }
+  EXPECT_TRUE(a.expired());
+  EXPECT_THAT(store_.Pin("volumes/a"), IsError(absl::StatusCode::kNotFound, "has left memory: COMMITTED"));
+  EXPECT_THAT(store_.Discard("volumes/b", "by a client"), IsOk());
+  EXPECT_TRUE(b.expired());
+  EXPECT_THAT(store_.Discard("volumes/b", ""), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+  EXPECT_EQ(store_.Count().finished["committed"], 1);
+  EXPECT_EQ(store_.Count().finished["discarded"], 1);
+}
+
+TEST_F(VolumeStoreTest, AFailedCommitLeavesItHeldAndSaysWhy) {
+  const auto slot = Held("volumes/a", /*kept=*/false);
+  ASSERT_TRUE(store_.BeginCommit("volumes/a").ok());
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a")) << "not while it is committed";
+  store_.EndCommit("volumes/a", absl::ResourceExhaustedError("disk full"));
+  EXPECT_EQ(StateOf("volumes/a"), VolumeState::kHeld);
+  EXPECT_EQ(store_.Get("volumes/a")->last_error, "disk full");
+  EXPECT_FALSE(slot.expired());
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a")) << "somebody wanted it";
+  EXPECT_EQ(store_.CountOf("scans/a").commit_failures, 1);
+}
+
+TEST_F(VolumeStoreTest, LiveOverwritesTheOldestThatNobodyKeeps) {
+  Held("volumes/other", false, "scans/b");
+  Held("volumes/1", false), Held("volumes/2", false), Held("volumes/3", false);
+  EXPECT_THAT(store_.Keep("volumes/1", 2), IsOk());
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_EQ(StateOf("volumes/1"), VolumeState::kHeld);
+  EXPECT_EQ(StateOf("volumes/2"), VolumeState::kDiscarded);
+  EXPECT_THAT(store_.Keep("volumes/3", 2), IsOk());
+  EXPECT_THAT(store_.Keep("volumes/3", 2), IsOk()) << "again is nothing new";
+  Held("volumes/4", false);
+  EXPECT_THAT(store_.Keep("volumes/4", 2), IsError(absl::StatusCode::kResourceExhausted, "all of its 2 hold slots"));
+  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+  EXPECT_EQ(StateOf("volumes/other"), VolumeState::kHeld) << "another scan's";
+  EXPECT_EQ(store_.CountOf("scans/a").overwritten, 2);
+}
+
+TEST_F(VolumeStoreTest, AcquiringVolumesCannotBeReadOrTaken) {
+  const auto slot = Acquire("volumes/a");
+  EXPECT_THAT(store_.Pin("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "still being acquired"));
+  EXPECT_THAT(store_.BeginCommit("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
+  EXPECT_THAT(store_.Discard("volumes/a", ""), IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
+  EXPECT_THAT(store_.Keep("volumes/a", 9), IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
+  store_.Fail("volumes/a", "cancelled");
+  EXPECT_EQ(StateOf("volumes/a"), VolumeState::kFailed);
+  EXPECT_TRUE(slot.expired());
+  store_.Seal(Status("volumes/a"), true);
+  EXPECT_EQ(StateOf("volumes/a"), VolumeState::kFailed) << "what failed stays failed";
+}
+
+TEST_F(VolumeStoreTest, TombstonesAreNotMoreThanTenThousand) {
+  Held("volumes/early");
+  for (int i = 0; i < 10'050; ++i) {
+    const std::string name = absl::StrCat("volumes/", i);
+    store_.Add(Status(name, absl::StrCat("scans/", i)), std::make_shared<VolumeSlot>(), 0);
+    store_.Fail(name, "gone");
+  }
+  const auto list = store_.List();
+  ASSERT_EQ(list.size(), 10'001u);
+  EXPECT_EQ(list.front().name, "volumes/early") << "in the order they came, wherever they are now";
+  EXPECT_EQ(list[1].name, "volumes/50");
+  EXPECT_EQ(list.back().name, "volumes/10049");
+  EXPECT_EQ(StateOf("volumes/10049"), VolumeState::kFailed);
+  EXPECT_THAT(store_.Get("volumes/49"), IsError(absl::StatusCode::kNotFound, "the last 10000"));
+  EXPECT_THAT(store_.Discard("volumes/early", ""), IsOk());
+  EXPECT_EQ(store_.List().front().name, "volumes/early");
+}
+
+TEST_F(VolumeStoreTest, TombstonesAreRememberedForTenMinutes) {
+  Held("volumes/a");
+  ASSERT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  clock_.Advance(599);
+  EXPECT_EQ(store_.List().size(), 1u);
+  clock_.Advance(2);
+  EXPECT_EQ(store_.List().size(), 0u);
+  EXPECT_THAT(store_.Get("volumes/a"), IsError(absl::StatusCode::kNotFound, "no volume volumes/a"));
+}
+
+class EmptyVolume final : public SpilledVolume {
+  Tier tier() const override { return Tier::kDisk; }
+  int64_t bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::UnimplementedError("it is empty"); }
+  void Remove() const override {}
+};
+
+TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
+  Held("volumes/a", true, "scans/a"), Held("volumes/b", true, "jobs/b");
+  store_.AddRecovered(Status("volumes/c", "scans/c"), std::make_shared<const EmptyVolume>());
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) ASSERT_THAT(store_.Discard(name, ""), IsOk());
+  EXPECT_EQ(store_.CountOf("scans/a").discarded, 1);
+  EXPECT_EQ(store_.CountOf("jobs/b").discarded, 0);
+  EXPECT_EQ(store_.CountOf("scans/c").discarded, 0);
+  store_.ForgetScan("scans/a");
+  EXPECT_EQ(store_.CountOf("scans/a").discarded, 0);
+}
+
+TEST_F(VolumeStoreTest, TellsEveryChangeInOrder) {
+  Held("volumes/a");
+  ASSERT_TRUE(store_.BeginCommit("volumes/a").ok());
+  store_.EndCommit("volumes/a", absl::AbortedError("x"));
+  ASSERT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  using S = VolumeState;
+  EXPECT_EQ(changes_, (std::vector<std::pair<std::string, S>>{{"volumes/a", S::kAcquiring},
+                                                              {"volumes/a", S::kHeld},
+                                                              {"volumes/a", S::kCommitting},
+                                                              {"volumes/a", S::kHeld},
+                                                              {"volumes/a", S::kDiscarded}}));
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,34 @@
+#include "server/volume/volume_waiters.h"
+
+#include <memory>
+
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsOk;
+
+// A client that asks again and again, with a deadline each time, while the volume is not completed.
+TEST(VolumeWaitsTest, WhoHasGoneAwayIsForgottenBeforeTheVolumeIsComplete) {
+  VolumeWaiters waits;
+  VolumeStatus volume;
+  volume.name = "volumes/a";
+  volume.state = VolumeState::kAcquiring;
+  const auto get = [&](const std::string&) -> absl::StatusOr<VolumeStatus> { return volume; };
+  const auto kept = std::make_shared<int>(0);
+  int told = 0;
+  const auto tell = [kept, &told](const absl::StatusOr<VolumeStatus>&) { ++told; };
+  const auto before = kept.use_count();
+  for (int i = 0; i < 100; ++i) ASSERT_THAT(waits.Add("volumes/a", get, tell, [] { return true; }), IsOk());
+  EXPECT_LE(kept.use_count(), before + 1);
+  ASSERT_THAT(waits.Add("volumes/a", get, tell, [] { return false; }), IsOk());
+  ASSERT_THAT(waits.Add("volumes/a", get, tell), IsOk());
+  volume.state = VolumeState::kHeld;
+  waits.Tell(volume);
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(kept.use_count(), before);
+}
+
+}  // namespace
+}  // namespace octavo::engine
