@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "gpu/base/version.h"

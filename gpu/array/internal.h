@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to gpu/array.
+// Private to this folder.
 
 #include <cstdint>
 #include <vector>

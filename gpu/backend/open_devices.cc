@@ -1,10 +1,11 @@
+#include "gpu/backend/open_devices.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/backend/host/host_device.h"
 #include "gpu/base/status.h"
-#include "gpu/device/device.h"
 #if OCTAVO_WITH_CUDA
 #include "gpu/backend/cuda/cuda_device.h"
 #endif

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "gpu/device/dtype.h"
+#include "gpu/math/element.h"
 #include "gpu/math/half.h"
-#include "gpu/math/projection.h"
 
 // From a DType at run time to the C++ type of an element, once for all operator families of all backends.
 namespace octavo {

@@ -3,20 +3,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "gpu/math/element.h"
 #include "gpu/math/half.h"
 #include "gpu/math/host_device.h"
 
-// Elements of volumes and their maxima, shared by all backends.
+// Maxima of elements of volumes, shared by all backends.
 namespace octavo::math {
-
-/// A half-precision number as it is stored.
-struct Half {
-  uint16_t bits;
-};
-/// Two f32 as they are stored.
-struct Complex64 {
-  float re, im;
-};
 
 /// What a maximum is taken of: the element itself, of a complex number its magnitude.
 OCTAVO_HOST_DEVICE inline uint8_t Projected(uint8_t v) { return v; }

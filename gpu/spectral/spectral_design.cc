@@ -97,17 +97,4 @@ double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length,
   return pi / (refractive_index * dk * static_cast<double>(fft_length));
 }
 
-bool IsFastLength(int64_t n) {
-  if (n < 1) return false;
-  for (const int64_t p : {2, 3, 5}) {
-    while (n % p == 0) n /= p;
-  }
-  return n == 1;
-}
-
-int64_t NextFastLength(int64_t n) {
-  while (!IsFastLength(n)) ++n;
-  return n;
-}
-
 }  // namespace octavo

@@ -30,8 +30,4 @@ absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double>
 /// Depth per bin in µm of a transform of length fft_length over the band of `wavelength_nm`: π / (n_refr · δk · F), δk the k step.
 double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length, double refractive_index);
 
-/// The smallest length >= n made of the factors 2, 3, 5; IsFastLength tells whether n is one.
-int64_t NextFastLength(int64_t n);
-bool IsFastLength(int64_t n);
-
 }  // namespace octavo

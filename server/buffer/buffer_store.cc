@@ -14,17 +14,6 @@
 
 namespace octavo::engine {
 
-const char* Name(BufferState state) {
-  switch (state) {
-    case BufferState::kReady: return "READY";
-    case BufferState::kWriting: return "WRITING";
-    case BufferState::kPartial: return "PARTIAL";
-    case BufferState::kLost: return "LOST";
-    case BufferState::kUninitialized: return "UNINITIALIZED";
-  }
-  return "?";
-}
-
 BufferReplica::~BufferReplica() {
   memory = DeviceBuffer();  // a charge must never end before its bytes are free
   if (ledger != nullptr) ledger->Release(charge);

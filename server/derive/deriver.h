@@ -49,11 +49,6 @@ struct DeriveSpec {
   std::shared_ptr<ChainState> memory;  // granted with the scan for that; null: none, or the scan has ended
 };
 
-/// How the voxels of a volume stand for values.
-math::StoredScale ScaleOf(const VolumeStatus& volume);
-/// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square of the brightest amplitude.
-double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& volume);
-
 /// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
 class Deriver {
  public:

@@ -9,9 +9,11 @@
 
 #include "gpu/base/status.h"
 #include "gpu/math/gather_ascans.h"
+#include "server/base/errors.h"
 #include "server/base/resource_names.h"
 #include "server/derive/internal.h"
 #include "server/pattern/plan.h"
+#include "server/processing/display_scale.h"
 #include "server/processing/raw_records.h"
 #include "server/processing/replay_records.h"
 #include "server/volume/volume_metadata.h"

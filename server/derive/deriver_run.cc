@@ -14,6 +14,7 @@
 #include "server/base/exception_to_status.h"
 #include "server/base/resource_names.h"
 #include "server/derive/internal.h"
+#include "server/processing/display_scale.h"
 #include "server/processing/replay_records.h"
 
 namespace octavo::engine {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to server/derive: a chain of operations between its plan and its end.
+// Private to this folder: a chain of operations between its plan and its end.
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "gpu/array/array_ops.h"
 #include "server/derive/deriver.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 
 namespace octavo::engine {
 

@@ -11,6 +11,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
+#include "gpu/device/fft_length.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/spectral/spectral_design.h"
 #include "server/engine/device_benchmark_reference.h"

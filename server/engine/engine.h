@@ -28,6 +28,8 @@
 #include "server/source/source.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
+#include "server/volume/commit_callbacks.h"
+#include "server/volume/volume_reader.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::handoff {
@@ -67,28 +69,6 @@ struct RingTicket {
   std::string path, nonce;
   double expires_seconds = 0;
   int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
-};
-
-/// Commit in progress, as told to `on_progress`.
-struct CommitProgress {
-  int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
-  double seconds = 0;
-  std::string stage;  // "preparing", "writing", "syncing", "done"
-};
-struct CommitCallbacks {
-  std::function<void(const CommitProgress&)> on_progress;               // from an engine thread, at most ~10 a second
-  std::function<void(absl::StatusOr<storage::CommitOutcome>)> on_done;  // exactly once, from an engine thread
-};
-
-/// Reads a volume (or a box) piece by piece. One Next at a time.
-class VolumeReader {
- public:
-  virtual ~VolumeReader() = default;
-  virtual const VolumeStatus& volume() const = 0;
-  virtual const std::vector<int64_t>& shape() const = 0;  // [y, x, z] of what is read
-  virtual int64_t total_bytes() const = 0;
-  /// Calls `done` from an engine thread with the next at most `max_bytes` (64 KiB ... 4 MiB), or with empty Bytes at the end.
-  virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<Bytes>)> done) = 0;
 };
 
 /// The imaging engine: scans, volumes, products. Every call is short (no device waits) and thread-safe; work happens on the

@@ -9,10 +9,13 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/engine/engine_impl.h"
+#include "server/model/resolved_scan.h"
 #include "server/model/volume_operation.h"
+#include "server/processing/resolve_processing.h"
 #include "server/processing/stored_form.h"
 #include "server/scan/admission.h"
-#include "server/scan/internal.h"
+#include "server/scan/resolve_scan.h"
+#include "server/scan/scan_session.h"
 #include "server/source/ring_grant.h"
 
 namespace octavo::engine {

@@ -13,7 +13,8 @@
 #include "server/memory/stripe_layout.h"
 #include "server/model/volume_states.h"
 #include "server/publish/plane_frame.h"
-#include "server/scan/internal.h"
+#include "server/scan/scan_session.h"
+#include "server/volume/copy_volume.h"
 #include "server/volume/volume_metadata.h"
 #include "server/volume/volume_reader.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to server/job.
+// Private to this folder.
 
 #include <functional>
 #include <memory>

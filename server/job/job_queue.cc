@@ -12,6 +12,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
 #include "server/job/internal.h"
+#include "server/source/push_projections.h"
 
 namespace octavo::engine {
 namespace {

@@ -14,7 +14,6 @@
 #include "server/base/resource_names.h"
 #include "server/job/internal.h"
 #include "server/publish/plane_frame.h"
-#include "server/scan/resolve_scan.h"
 
 namespace octavo::engine {
 namespace {

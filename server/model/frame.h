@@ -20,6 +20,7 @@ struct Bytes {
 
 enum class Product : uint8_t { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5, kAngiogram = 20 };  // as octavo.v1.Product
 enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };                                                  // as octavo.v1.Axis
+const char* Name(Product product);  // "mip"
 inline const char* Name(FrameAxis axis) { return axis == FrameAxis::kX ? "x" : axis == FrameAxis::kY ? "y" : "z"; }
 
 /// When a frame passed the stages of the main path; monotonic clock, ns; 0 = not known. As octavo.v1.StageTimes.

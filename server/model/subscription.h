@@ -14,6 +14,7 @@
 namespace octavo::engine {
 
 enum class Delivery : uint8_t { kLatest = 1, kDropOldest = 2, kLossless = 3 };  // as octavo.v1.Delivery
+const char* Name(Delivery delivery);  // "latest"
 
 struct SubscribeSpec {
   std::string scan;                           // empty = all, now and later

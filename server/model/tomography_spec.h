@@ -11,7 +11,6 @@
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/preprocess.h"
 #include "gpu/tomography/reconstruct.h"
-#include "server/source/push_projections.h"
 #include "server/storage/projections/projection_input.h"
 
 // What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
@@ -27,6 +26,19 @@ struct ProjectionFileSpec {
 struct ProjectionArraysSpec {
   std::string projections, flats, darks;
   bool sinogram_order = false;
+};
+
+enum class MissingFrames : uint8_t { kDefault = 0, kReconstructAnyway = 1, kFailJob = 2 };  // as octavo.v1.MissingFrames
+
+/// All fields as in octavo.v1.PushedProjections; 0 means "choose".
+struct PushedProjectionsSpec {
+  int64_t rows = 0, columns = 0;
+  int64_t frames = 0;
+  DType dtype = DType::kU16;
+  double pixel_size_um = 0;
+  int64_t credit_messages = 0;
+  double idle_timeout_s = 0;
+  MissingFrames on_missing = MissingFrames::kDefault;
 };
 
 /// [begin, end), every `step`-th; end 0 = to the end, step 0 = 1.

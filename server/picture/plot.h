@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "server/engine/engine.h"
+#include "server/pattern/plan.h"
 
 namespace octavo::rpc {
 

@@ -16,7 +16,7 @@
 #include "server/base/worker_pool.h"
 #include "server/memory/ledger.h"
 #include "server/memory/volume_slot.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 
 namespace octavo::engine {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 
 // A processing may be valid and still not be meant: it gives volumes without an error.
 namespace octavo::engine {

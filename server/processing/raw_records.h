@@ -10,7 +10,8 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
+#include "server/model/status_types.h"
 
 namespace octavo::engine {
 

@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/pattern/plan.h"
 #include "server/processing/raw_records.h"
+#include "server/processing/resolve_processing.h"
 
 namespace octavo::engine {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
+#include "server/model/resolved_scan.h"
 #include "server/processing/raw_records.h"
-#include "server/scan/resolve_scan.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::engine {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/spectral/spectral_span.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 
 namespace octavo::engine {
 namespace {

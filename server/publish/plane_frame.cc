@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gpu/array/project.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 
 namespace octavo::engine {
 

@@ -29,9 +29,6 @@ struct TopicKey {
   auto operator<=>(const TopicKey&) const = default;
 };
 
-const char* Name(Product product);    // "mip"
-const char* Name(Delivery delivery);  // "latest"
-
 /// Topics and their subscribers: hands each frame to every queue that wants it, without waiting for any. Thread-safe.
 /// Lock order: publisher before subscription; notify callbacks run without locks.
 class Publisher {

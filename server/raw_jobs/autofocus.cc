@@ -11,6 +11,7 @@
 #include "gpu/array/project.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
+#include "server/base/errors.h"
 #include "server/processing/raw_records.h"
 #include "server/processing/replay_records.h"
 #include "server/raw_jobs/raw_jobs.h"

@@ -8,10 +8,11 @@
 #include "nlohmann/json.hpp"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 #include "server/processing/first_records.h"
 #include "server/processing/raw_records.h"
 #include "server/raw_jobs/raw_jobs.h"
-#include "server/scan/resolve_scan.h"
 
 namespace octavo::engine {
 namespace {

@@ -5,8 +5,10 @@
 
 #include "absl/status/statusor.h"
 
-#include "server/engine/job_kinds.h"
+#include "gpu/device/device.h"
 #include "server/job/job.h"
+#include "server/job/job_environment.h"
+#include "server/volume/volume_store.h"
 
 // The kinds of jobs that look at held raw spectra.
 namespace octavo::engine {

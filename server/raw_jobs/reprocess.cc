@@ -7,6 +7,7 @@
 #include "nlohmann/json.hpp"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/processing/raw_records.h"
 #include "server/processing/replay_records.h"
 #include "server/raw_jobs/raw_jobs.h"

@@ -7,6 +7,7 @@
 
 #include "grpcpp/impl/codegen/service_type.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/device/device.h"
 #include "server/base/worker_pool.h"
 #include "server/engine/engine.h"

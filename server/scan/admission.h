@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 
 #include "server/memory/ledger.h"
+#include "server/model/resolved_scan.h"
 #include "server/model/status_types.h"
-#include "server/scan/resolve_scan.h"
 
 namespace octavo::engine {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to server/scan: what travels between a session's threads.
+// Private to this folder: what travels between a session's threads.
 
 #include "server/scan/scan_session.h"
 
@@ -76,14 +76,10 @@ struct ScanSession::Lane {
   const DeviceBuffer (&placement)[2];
 };
 
-math::RasterPlacement RasterOf(const ResolvedScan& scan);
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot);
 /// Of one device of a striped volume.
 SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeStripe& stripe);
 
 /// Header of a VOLUME frame, without payload.
 Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi);
-/// Copies a whole volume into page-locked memory of `pool`; waits for it.
-absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned);
-
 }  // namespace octavo::engine

@@ -11,6 +11,7 @@
 #include "server/base/resource_names.h"
 #include "server/processing/stored_form.h"
 #include "server/scan/internal.h"
+#include "server/scan/resolve_scan.h"
 #include "server/source/push_records.h"
 
 namespace octavo::engine {

@@ -14,6 +14,7 @@
 #include "server/processing/replay_records.h"
 #include "server/processing/stored_form.h"
 #include "server/scan/internal.h"
+#include "server/scan/resolve_scan.h"
 #include "server/scan/scan_session.h"
 #include "server/source/ring_port.h"
 

@@ -13,8 +13,8 @@
 
 #include "gpu/array/motion_contrast.h"
 #include "gpu/base/status.h"
-#include "server/derive/deriver.h"
 #include "server/pattern/plan.h"
+#include "server/processing/display_scale.h"
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 

@@ -14,6 +14,7 @@
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 #include "server/storage/commit/commit_store.h"
+#include "server/volume/copy_volume.h"
 
 namespace octavo::engine {
 namespace {
@@ -229,19 +230,6 @@ Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_
   frame.display_lo = display_lo;
   frame.display_hi = display_hi;
   return frame;
-}
-
-absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned) {
-  auto memory = pool.Get(pinned.status.bytes, FramePool::Use::kFrame);
-  if (memory == nullptr) return absl::ResourceExhaustedError("no page-locked memory left for volume frames");
-  if (pinned.spilled != nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
-    OCTAVO_RETURN_IF_ERROR(cursor->Read(0, pinned.status.bytes, memory.get()));
-    return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};
-  }
-  OCTAVO_RETURN_IF_ERROR(CopyVolumeBytes(device, stream, memory.get(), *pinned.slot, pinned.status, 0, pinned.status.bytes));
-  OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-  return Bytes{.owner = memory, .data = memory.get(), .size = pinned.status.bytes};
 }
 
 void ScanSession::CopyVolumes(std::stop_token) {

@@ -16,23 +16,11 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device/dtype.h"
+#include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 
 // Projections that clients push while a tomography scan is running, and the job that reconstructs them.
 namespace octavo::engine {
-
-enum class MissingFrames : uint8_t { kDefault = 0, kReconstructAnyway = 1, kFailJob = 2 };  // as octavo.v1.MissingFrames
-
-/// All fields as in octavo.v1.PushedProjections; 0 means "choose".
-struct PushedProjectionsSpec {
-  int64_t rows = 0, columns = 0;
-  int64_t frames = 0;
-  DType dtype = DType::kU16;
-  double pixel_size_um = 0;
-  int64_t credit_messages = 0;
-  double idle_timeout_s = 0;
-  MissingFrames on_missing = MissingFrames::kDefault;
-};
 
 /// Host memory that the frames of all ports may take together. Thread-safe; must outlive the ports' memory.
 class ProjectionMemory {

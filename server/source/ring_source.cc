@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 #include "server/source/ring_port.h"
 #include "server/source/sources.h"
 

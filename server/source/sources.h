@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to server/source and resolve_scan.cc: one Inspect and one Open per kind of source.
+// Private to this folder and resolve_scan.cc: one Inspect and one Open per kind of source.
 
 #include <memory>
 #include <string>

@@ -8,7 +8,8 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
-#include "server/scan/resolve_scan.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 
 namespace octavo::engine {
 namespace {

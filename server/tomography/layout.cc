@@ -10,7 +10,8 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
-#include "server/scan/resolve_scan.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 #include "server/tomography/axis.h"
 
 namespace octavo::engine {
@@ -57,8 +58,6 @@ absl::Status SetSeries(const std::vector<double>& positions, const IndexRange& p
 }
 
 }  // namespace
-
-int64_t TryCentersSpec::count() const { return static_cast<int64_t>(std::floor((end - begin) / step + 1e-9)) + 1; }
 
 absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& spec, const storage::ProjectionInfo& info, double overlap) {
   TomographyLayout l;

@@ -9,6 +9,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "server/source/push_projections.h"
 
 namespace octavo::engine {
 namespace {

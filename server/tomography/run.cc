@@ -10,10 +10,10 @@
 
 #include "gpu/array/project.h"
 #include "gpu/base/status.h"
-#include "server/scan/resolve_scan.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 #include "server/tomography/loader.h"
 #include "server/tomography/projection_arrays.h"
-#include "server/tomography/runner.h"
 
 namespace octavo::engine {
 

@@ -12,12 +12,14 @@
 #include "gpu/tomography/dead_columns.h"
 #include "gpu/tomography/reconstruct_plan.h"
 #include "gpu/tomography/truncation.h"
-#include "server/scan/resolve_scan.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
+#include "server/source/push_projections.h"
 #include "server/tomography/axis.h"
 #include "server/tomography/loader.h"
 #include "server/tomography/odd_values.h"
 #include "server/tomography/plausible.h"
-#include "server/tomography/runner.h"
+#include "server/tomography/run.h"
 
 namespace octavo::engine {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "gpu/base/status.h"
-#include "server/tomography/runner.h"
+#include "server/tomography/run.h"
 
 namespace octavo::engine {
 namespace {

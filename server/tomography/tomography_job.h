@@ -4,8 +4,10 @@
 
 #include "absl/status/statusor.h"
 
-#include "server/engine/job_kinds.h"
+#include "gpu/device/device.h"
 #include "server/job/job.h"
+#include "server/job/job_environment.h"
+#include "server/volume/volume_store.h"
 
 namespace octavo::engine {
 

@@ -12,9 +12,15 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
+#include "server/base/callback_handle.h"
 #include "server/base/worker_pool.h"
-#include "server/engine/engine.h"
 #include "server/memory/frame_pool.h"
+#include "server/model/scan_spec.h"
+#include "server/model/stats.h"
+#include "server/model/status_types.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/storage/spill/spill_folder.h"
+#include "server/volume/commit_callbacks.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::engine {

@@ -16,7 +16,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 #include "server/volume/spill_metadata.h"
 
 namespace octavo::engine {

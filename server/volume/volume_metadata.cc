@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "gpu/base/json.h"
+#include "server/model/resolved_scan.h"
 #include "server/pattern/plan.h"
-#include "server/scan/resolve_scan.h"
 
 namespace octavo::engine {
 namespace {

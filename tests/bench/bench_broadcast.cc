@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/clock.h"
 #include "server/buffer/buffer_store.h"
 #include "server/buffer/replica_broadcast.h"

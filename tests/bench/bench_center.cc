@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/tomography/axis.h"
 #include "tests/bench/bench_basics.h"
 #include "tests/gpu/tomography/phantoms.h"

@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/device/device.h"
+#include "gpu/device/fft_length.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/spectral/spectral_design.h"
 #include "tests/bench/bench_basics.h"

@@ -6,6 +6,7 @@
 #include <barrier>
 #include <thread>
 
+#include "gpu/backend/open_devices.h"
 #include "tests/bench/bench_support.h"
 
 namespace octavo::bench {

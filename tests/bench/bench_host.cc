@@ -15,6 +15,7 @@
 
 #include "tbb/global_control.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/spectral/spectral_design.h"

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/preprocess.h"
 #include "tests/bench/bench_basics.h"

@@ -19,6 +19,7 @@
 #endif
 
 #include "client/cpp/include/octavo/octavo_ring.h"
+#include "gpu/backend/open_devices.h"
 #include "server/source/ring_port.h"
 #include "tests/bench/bench_support.h"
 

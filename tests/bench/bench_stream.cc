@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/backend/open_devices.h"
 #include "tests/bench/bench_support.h"
 
 namespace octavo::bench {

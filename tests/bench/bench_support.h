@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpu/device/device.h"
+#include "gpu/device/fft_length.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/spectral/spectral_design.h"
 #include "tests/bench/bench_basics.h"

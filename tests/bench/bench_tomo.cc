@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/tomography/reconstruct.h"
 #include "gpu/tomography/reconstruct_plan.h"
 #include "tests/bench/bench_basics.h"

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/tomography/reconstruct.h"
 #include "gpu/tomography/reconstruct_plan.h"
 #include "gpu/tomography/truncation.h"

@@ -28,6 +28,7 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/backend/open_devices.h"
 #include "tests/bench/bench_basics.h"
 #include "tests/bench/random_chain.h"
 

@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/cuda/factory.h"
 #include "gpu/base/status.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/cuda/cufft_library.h"
-#include "gpu/device/cuda/kernels.h"
 
 namespace octavo::cuda {
 namespace {

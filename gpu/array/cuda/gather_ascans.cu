@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "gpu/array/cuda/factory.h"
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/device/cuda/kernels.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/gather_ascans.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "gpu/array/cuda/factory.h"
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/device/cuda/kernels.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/motion_contrast.h"
 

@@ -1,8 +1,9 @@
 #include <algorithm>
 
+#include "gpu/array/cuda/factory.h"
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/device/cuda/kernels.h"
 #include "gpu/device/dtype_dispatch.h"
+#include "gpu/math/element.h"
 #include "gpu/math/projection.h"
 #include "gpu/math/sharpness.h"
 

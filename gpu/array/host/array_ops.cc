@@ -12,10 +12,10 @@
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
-#include "gpu/backend/host/host_device.h"
+#include "gpu/array/host/factory.h"
+#include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/device/host/host_stream.h"
-#include "gpu/spectral/host/spectral_kernels.h"
 
 namespace octavo::host {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tbb/parallel_for.h"
 
-#include "gpu/backend/host/host_device.h"
+#include "gpu/array/host/factory.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
 

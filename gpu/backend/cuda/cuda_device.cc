@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/array/cuda/factory.h"
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
@@ -17,6 +18,8 @@
 #include "gpu/device/cuda/shared_memory.h"
 #include "gpu/device/exportable_memory.h"
 #include "gpu/device/pinned_registration.h"
+#include "gpu/spectral/cuda/factory.h"
+#include "gpu/tomography/cuda/factory.h"
 
 namespace octavo::cuda {
 namespace {

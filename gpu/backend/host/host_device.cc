@@ -19,6 +19,7 @@
 
 #include "gpu/array/array_ops.h"
 #include "gpu/array/gather_ascans.h"
+#include "gpu/array/host/factory.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
 #include "gpu/base/allocation_fault.h"
@@ -27,10 +28,12 @@
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "gpu/device/exportable_memory.h"
+#include "gpu/device/host/fft.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/device/host/memory_file.h"
-#include "gpu/spectral/host/spectral_kernels.h"
+#include "gpu/spectral/host/factory.h"
 #include "gpu/spectral/spectral.h"
+#include "gpu/tomography/host/factory.h"
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 

@@ -4,7 +4,7 @@
 #include <complex>
 #include <numbers>
 
-#include "gpu/spectral/spectral_design.h"
+#include "gpu/device/fft_length.h"
 
 namespace octavo::host {
 namespace {

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <type_traits>
 
+#include "gpu/math/element.h"
 #include "gpu/math/projection.h"
 #include "gpu/spectral/cuda/raw_rows.cuh"
 #include "gpu/spectral/spectral.h"

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "gpu/device/host/fft-inl.h"
 #include "gpu/device/host/vectors-inl.h"
 #include "gpu/math/raw.h"
-#include "gpu/spectral/host/fft-inl.h"
 #include "gpu/spectral/host/spectral_kernels.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -18,8 +18,8 @@
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
-#include "gpu/backend/host/host_device.h"
 #include "gpu/device/host/host_stream.h"
+#include "gpu/spectral/host/factory.h"
 #include "gpu/spectral/host/spectral_kernels.h"
 
 namespace octavo::host {

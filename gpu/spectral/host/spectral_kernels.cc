@@ -9,9 +9,9 @@
 
 #include "hwy/highway.h"
 
+#include "gpu/device/host/fft-inl.h"
 #include "gpu/device/host/vectors-inl.h"
 #include "gpu/spectral/host/depth-inl.h"
-#include "gpu/spectral/host/fft-inl.h"
 #include "gpu/spectral/host/records-inl.h"
 #include "gpu/spectral/host/spectral_kernels.h"
 
@@ -129,25 +129,16 @@ void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, 
   }
 }
 
-int64_t TileWidth() { return Lanes(); }
-const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
-
 }  // namespace octavo::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace octavo::host {
 
-HWY_EXPORT(TileWidth);
 HWY_EXPORT(Tile);
 HWY_EXPORT(SpectraOfTile);
 HWY_EXPORT(FinishSpectra);
 HWY_EXPORT(Sum);
-HWY_EXPORT(Fft);
-HWY_EXPORT(TargetName);
-
-int64_t TileLanes() { return HWY_DYNAMIC_DISPATCH(TileWidth)(); }
-const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
 int64_t TileScratchFloats(const TileTables& t) {
   return (std::max(t.samples + 7, 2 * t.fft.rows) + 2 * t.fft.rows) * TileLanes();  // FirstRows, and the first buffer
@@ -171,9 +162,6 @@ void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, in
                const float* mean_im, float* re, float* im) {
   HWY_DYNAMIC_DISPATCH(Sum)(tables, spectra, begin, end, first, last, mean_re, mean_im, re, im);
 }
-
-int64_t FftScratchRows(const FftPlan& plan) { return plan.convolution ? 4 * plan.rows : 2 * plan.rows; }
-void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch) { HWY_DYNAMIC_DISPATCH(Fft)(plan, re, im, scratch); }
 
 }  // namespace octavo::host
 #endif

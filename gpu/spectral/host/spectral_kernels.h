@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gpu/device/dtype.h"
+#include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
@@ -56,10 +57,6 @@ struct TileBackground {
   const float* lanes = nullptr;
 };
 
-/// Lanes of a tile (records processed together) with the SIMD target of this machine, and its name.
-int64_t TileLanes();
-const char* SimdTargetName();
-
 /// Floats of scratch memory a tile needs, 64-byte aligned.
 int64_t TileScratchFloats(const TileTables& tables);
 
@@ -77,9 +74,5 @@ void FinishTile(const TileTables& tables, const float* spectra, const float* pat
 /// sum of |z - mean|² in `re`. `spectra`: one block of TransformTile after the other, TileLanes() A-scans each.
 void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
                const float* mean_im, float* re, float* im);
-
-/// The transform alone, for tests: re, im [n][TileLanes()], in place; scratch of FftScratchRows(plan) TileLanes() floats.
-void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch);
-int64_t FftScratchRows(const FftPlan& plan);
 
 }  // namespace octavo::host

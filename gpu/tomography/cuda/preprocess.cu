@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/device/cuda/kernels.h"
 #include "gpu/device/dtype_dispatch.h"
+#include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/launch.cuh"
 
 namespace octavo::cuda {

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/device/cuda/kernels.h"
+#include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/lanes.cuh"
 #include "gpu/tomography/cuda/launch.cuh"
 #include "gpu/tomography/cuda/projectors.h"

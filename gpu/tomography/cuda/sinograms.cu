@@ -3,7 +3,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/device/cuda/kernels.h"
+#include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/launch.cuh"
 
 namespace octavo::cuda {

@@ -5,9 +5,9 @@
 
 #include "tbb/parallel_for.h"
 
-#include "gpu/backend/host/host_device.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
+#include "gpu/tomography/host/factory.h"
 #include "gpu/tomography/preprocess_ops.h"
 
 namespace octavo::host {

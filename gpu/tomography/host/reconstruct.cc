@@ -6,8 +6,8 @@
 
 #include "tbb/parallel_for.h"
 
-#include "gpu/backend/host/host_device.h"
 #include "gpu/device/host/host_stream.h"
+#include "gpu/tomography/host/factory.h"
 #include "gpu/tomography/host/reconstruct_kernels.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 

@@ -3,10 +3,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/tomography.h"
 #include "server/rpc/convert/utf8.h"
-#include "server/scan/resolve_scan.h"
 
 namespace octavo::rpc {
 namespace {

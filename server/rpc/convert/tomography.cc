@@ -8,8 +8,10 @@
 #include "google/protobuf/util/json_util.h"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
-#include "server/scan/resolve_scan.h"
+#include "server/source/push_projections.h"
 
 namespace octavo::rpc {
 namespace {

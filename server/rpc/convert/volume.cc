@@ -4,10 +4,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
+#include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/utf8.h"
-#include "server/scan/resolve_scan.h"
 #include "server/volume/commit_format.h"
 
 namespace octavo::rpc {

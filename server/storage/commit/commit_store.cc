@@ -27,6 +27,7 @@
 #include "server/storage/formats/format_writers.h"
 #include "server/storage/formats/manifest.h"
 #include "server/storage/io/checksum_stream.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_members.h"
 #include "server/storage/io/open_beneath.h"

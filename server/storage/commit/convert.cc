@@ -16,6 +16,7 @@
 #include "server/storage/formats/format_writers.h"
 #include "server/storage/formats/stored_volume.h"
 #include "server/storage/io/checksum_stream.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {

@@ -15,6 +15,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {

@@ -16,6 +16,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/formats/format_writers.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_members.h"
 #include "server/storage/io/open_beneath.h"

@@ -12,6 +12,7 @@
 #include "server/storage/formats/format_writers.h"
 #include "server/storage/formats/manifest.h"
 #include "server/storage/formats/writer.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_file.h"
 #include "server/storage/io/open_beneath.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to server/storage/formats: the writers behind MakeWriter.
+// Private to this folder/formats: the writers behind MakeWriter.
 
 #include <atomic>
 #include <functional>

@@ -17,6 +17,7 @@
 #include "gpu/base/unique_fd.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/formats/single_file.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/hdf5_library.h"
 #include "server/storage/zarr/grid.h"

@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/formats/writer.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_members.h"
 #include "server/storage/io/open_beneath.h"

@@ -12,9 +12,9 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
-#include "server/storage/commit/commit_store.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {

@@ -16,6 +16,7 @@
 #include "server/storage/formats/manifest.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/formats/writer.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_file.h"
 

@@ -16,6 +16,7 @@
 #include "server/storage/formats/single_file.h"
 #include "server/storage/formats/tiff_pages.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "server/storage/formats/volume_meta.h"
+#include "server/storage/zarr/compression.h"
 
 namespace octavo::storage {
 
@@ -25,8 +26,6 @@ inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,    Forma
                                       Format::kOmeTiff,   Format::kMatlab, Format::kHdf5, Format::kBin};
 /// What a page of a TIFF shows. Values equal octavo.v1.TiffPlane.
 enum class TiffPlane : uint8_t { kDefault = 0, kBscan = 1, kEnFace = 2 };
-enum class Codec : uint8_t { kDefault = 0, kZstd = 1, kGzip = 2, kBloscZstd = 3, kBloscLz4 = 4 };  // values equal octavo.v1.Codec
-enum class Shuffle : uint8_t { kDefault = 0, kNone = 1, kByte = 2, kBit = 3 };                     // values equal octavo.v1.Shuffle
 
 struct WriterOptions {
   Format format = Format::kOmeZarr05;
@@ -80,9 +79,5 @@ bool HasExtension(const std::string& path, Format format);
 inline constexpr bool IsSingleFile(const WriterOptions& options) { return options.format != Format::kOmeZarr05 && !options.tiff_stack; }
 /// `path`, with the format's ending if it has none of its endings. Folders of TIFF files have no ending of their own.
 std::string WithExtension(const std::string& path, const WriterOptions& options);
-
-/// Status for a failed system call: ENOSPC, EDQUOT → ResourceExhausted (DISK_FULL); EMFILE, ENFILE → ResourceExhausted (NO_DESCRIPTORS);
-/// EACCES, EPERM, EROFS → PermissionDenied (READ_ONLY); EEXIST → AlreadyExists; ENOENT → NotFound; else Internal (IO_ERROR).
-absl::Status ErrnoStatus(int error, const std::string& doing, const std::string& path);
 
 }  // namespace octavo::storage

@@ -16,12 +16,26 @@ namespace octavo::storage {
 
 using nlohmann::json;
 
+namespace {
+
+/// What resolved options ask for.
+ChunkCodec CodecOf(const WriterOptions& options, DType dtype) {
+  ChunkCodec out{
+      .codec = options.compress ? options.codec : Codec::kDefault, .level = options.level, .shuffle = options.shuffle, .type_bytes = SizeOf(dtype)};
+  if (out.codec == Codec::kZstd) out.level = options.zstd_level;
+  // Bytes of equal weight lie together; where an element is one byte, bits do.
+  if (out.shuffle == Shuffle::kDefault) out.shuffle = out.type_bytes > 1 ? Shuffle::kByte : Shuffle::kBit;
+  return out;
+}
+
+}  // namespace
+
 ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options)
     : writer_(writer),
       name_(std::move(name)),
       dtype_(meta.dtype),
       axes_({meta.axes[0], meta.axes[1], meta.axes[2]}),
-      codec_(ChunkCodec::Of(options, dtype_)),
+      codec_(CodecOf(options, dtype_)),
       sharded_(options.shard[0] != 0),
       grid_{.shape = {shape[0], shape[1], shape[2]},
             .chunk = {options.chunk[0], options.chunk[1], options.chunk[2]},

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
-#include "server/storage/formats/writer.h"
+#include "server/storage/io/errno_status.h"
 
 namespace octavo::storage {
 

@@ -7,7 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
-#include "server/storage/formats/writer.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {

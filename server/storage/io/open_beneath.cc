@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 
 #include "gpu/base/status.h"
-#include "server/storage/formats/writer.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {

@@ -20,9 +20,9 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
-#include "server/storage/commit/commit_store.h"
 #include "server/storage/formats/writer.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_members.h"
 

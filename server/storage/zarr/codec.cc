@@ -24,15 +24,6 @@ struct ChunkCoder::Contexts {
 ChunkCoder::ChunkCoder() : contexts_(std::make_unique<Contexts>()) {}
 ChunkCoder::~ChunkCoder() = default;
 
-ChunkCodec ChunkCodec::Of(const WriterOptions& options, DType dtype) {
-  ChunkCodec out{
-      .codec = options.compress ? options.codec : Codec::kDefault, .level = options.level, .shuffle = options.shuffle, .type_bytes = SizeOf(dtype)};
-  if (out.codec == Codec::kZstd) out.level = options.zstd_level;
-  // Bytes of equal weight lie together; where an element is one byte, bits do.
-  if (out.shuffle == Shuffle::kDefault) out.shuffle = out.type_bytes > 1 ? Shuffle::kByte : Shuffle::kBit;
-  return out;
-}
-
 json ChunkCodec::ToJson() const {
   switch (codec) {
     case Codec::kDefault: return nullptr;

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
-#include "server/storage/formats/writer.h"
+#include "server/storage/zarr/compression.h"
 
 namespace octavo::storage {
 
@@ -21,8 +21,6 @@ struct ChunkCodec {
   int64_t type_bytes = 1;            // of Blosc
   bool zlib = false;                 // of kGzip: a zlib stream instead, as Zarr v2 has too
 
-  /// What resolved options ask for.
-  static ChunkCodec Of(const WriterOptions& options, DType dtype);
   /// The codec as an array's metadata name it; null for none.
   nlohmann::json ToJson() const;
   /// What a codec of this name decodes: "zstd", "gzip", "zlib", "blosc", whose data say the rest. Unimplemented for others.

@@ -15,8 +15,8 @@
 
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
-#include "server/storage/formats/writer.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_file.h"
 #include "server/storage/io/open_beneath.h"

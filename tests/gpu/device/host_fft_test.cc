@@ -8,8 +8,9 @@
 
 #include "gtest/gtest.h"
 
+#include "gpu/device/fft_length.h"
+#include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
-#include "gpu/spectral/host/spectral_kernels.h"
 #include "gpu/spectral/spectral_design.h"
 
 namespace octavo::host {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/spectral/spectral_design.h"
 #include "tests/gpu/spectral/spectral_fixture.h"
 #include "tests/support/status_matchers.h"

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
 #include "tests/support/device/backend_param.h"

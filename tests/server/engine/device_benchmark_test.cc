@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"

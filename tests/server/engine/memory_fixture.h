@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/failpoint.h"
 #include "gpu/device/device.h"

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "server/job/job_queue.h"
 #include "tests/support/news.h"

@@ -19,6 +19,7 @@
 
 #include "gtest/gtest.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/unique_fd.h"
 #include "server/metrics/exporter.h"
 #include "tests/support/seed.h"

@@ -10,6 +10,8 @@
 
 #include "server/pattern/plan.h"
 #include "server/processing/raw_records.h"
+#include "server/processing/resolve_processing.h"
+#include "server/scan/resolve_scan.h"
 #include "tests/support/device/backend_param.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/scan/session_runner.h"

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "gpu/spectral/spectral_span.h"
+#include "server/processing/resolve_processing.h"
+#include "server/scan/resolve_scan.h"
 #include "tests/support/scan/scan_specs.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"

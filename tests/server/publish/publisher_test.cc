@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "server/memory/frame_pool.h"
 #include "tests/support/fake_clock.h"

@@ -6,6 +6,7 @@
 #include "server/engine/job_kinds.h"
 #include "server/job/job_queue.h"
 #include "server/processing/raw_records.h"
+#include "server/scan/resolve_scan.h"
 #include "server/source/simulated_model.h"
 #include "tests/server/job/job_fixture.h"
 #include "tests/support/scan/session_runner.h"

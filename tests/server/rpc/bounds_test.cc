@@ -19,6 +19,7 @@
 
 #include "octavo/v1/types.pb.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "gpu/device/device.h"
 #include "server/engine/engine.h"

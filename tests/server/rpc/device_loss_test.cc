@@ -13,6 +13,7 @@
 #include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/device/device.h"
 #include "server/engine/engine.h"
 #include "server/rpc/rpc_server.h"

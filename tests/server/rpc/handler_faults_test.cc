@@ -27,6 +27,7 @@
 #include "octavo/v1/system.pb.h"
 #include "octavo/v1/volume.pb.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/failpoint.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/buffer/buffer_store.h"

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "gpu/device/device.h"
+#include "server/model/resolved_scan.h"
 #include "server/pattern/plan.h"
 #include "server/scan/resolve_scan.h"
 #include "tests/support/device/backend_param.h"

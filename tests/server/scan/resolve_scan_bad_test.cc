@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 
+#include "server/model/resolved_scan.h"
 #include "server/scan/resolve_scan.h"
 #include "tests/support/scan/scan_specs.h"
 #include "tests/support/status_matchers.h"

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "client/cpp/include/octavo/octavo_ring.h"
+#include "gpu/backend/open_devices.h"
 #include "server/source/ring_port.h"
 #include "tests/support/device/unruly_device.h"
 #include "tests/support/scan/session_fixture.h"

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/status.h"
-#include "server/scan/resolve_scan.h"
+#include "server/model/resolved_scan.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

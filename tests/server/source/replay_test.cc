@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/status.h"
+#include "server/model/resolved_scan.h"
 #include "server/scan/resolve_scan.h"
 #include "server/source/source.h"
 #include "server/storage/formats/npy_header.h"

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tbb/global_control.h"
 
+#include "server/model/resolved_scan.h"
 #include "server/scan/resolve_scan.h"
 #include "server/source/simulated_model.h"
 #include "tests/gpu/spectral/spectral_model.h"

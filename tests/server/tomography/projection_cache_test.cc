@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/status.h"
+#include "server/source/push_projections.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

@@ -13,6 +13,7 @@
 #include "gpu/tomography/reconstruct.h"
 #include "server/engine/job_kinds.h"
 #include "server/job/job_queue.h"
+#include "server/source/push_projections.h"
 #include "tests/server/job/job_fixture.h"
 #include "tests/support/seed.h"
 #include "tests/support/temp_folder.h"

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "server/storage/commit/commit_store.h"

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "tests/support/fake_clock.h"

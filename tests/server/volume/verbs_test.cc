@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/exports/export_store.h"

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/device/device.h"
 
 namespace octavo::testing {

@@ -16,6 +16,7 @@
 #include "gpu/device/device.h"
 #include "server/base/resource_names.h"
 #include "server/memory/stripe_layout.h"
+#include "server/model/resolved_scan.h"
 #include "server/scan/resolve_scan.h"
 #include "server/scan/scan_session.h"
 #include "tests/support/device/backend_param.h"

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 
 #include "gpu/base/failpoint.h"
+#include "server/storage/io/errno_status.h"
 #include "tests/server/storage/storage_test_base.h"
 #include "tests/support/seed.h"
 

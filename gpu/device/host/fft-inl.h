@@ -131,7 +131,7 @@ void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const F
 }
 
 // The passes from `begin` on, of rows in `a`; `b` is scratch. Where the result lies: outputs [first, last), perhaps more.
-Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first, int64_t last) {
+inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first, int64_t last) {
   const float* w = plan.twiddles.data();
   for (size_t i = begin; i < plan.passes.size(); ++i) {
     const FftPlan::Pass& pass = plan.passes[i];
@@ -150,7 +150,7 @@ Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first,
 }
 
 // Rows times one complex number each.
-void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+inline void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
   const D d;
   const int64_t lanes = Lanes();
   for (int64_t j = 0; j < rows; ++j) {
@@ -161,7 +161,7 @@ void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRI
 }
 
 // The transform of plan.rows rows of `a`, which a convolution wants times its chirp; `b` is scratch. Where the result lies.
-Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int64_t last) {
+inline Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int64_t last) {
   if (!plan.convolution) return RunPasses(plan, 0, a, b, first, last);
   const Rows out = RunPasses(plan, 0, a, b, 0, plan.rows);
   if (out.re != a.re) std::swap(a, b);
@@ -169,23 +169,6 @@ Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int64_t la
   // With real and imaginary parts exchanged the same passes are the other transform.
   const Rows back = RunPasses(plan, 0, {a.im, a.re}, {b.im, b.re}, first, last);
   return {back.im, back.re};
-}
-
-void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
-  const auto count = static_cast<size_t>(plan.n * Lanes()), rows = static_cast<size_t>(plan.rows * Lanes());
-  Rows a{re, im}, b{scratch, scratch + rows};
-  if (plan.convolution) {
-    a = {scratch + 2 * rows, scratch + 3 * rows};
-    std::memset(a.re, 0, 2 * rows * sizeof(float));
-    std::memcpy(a.re, re, count * sizeof(float));
-    std::memcpy(a.im, im, count * sizeof(float));
-    TurnRows(plan.n, plan.chirp_in_re.data(), plan.chirp_in_im.data(), a.re, a.im);
-  }
-  const Rows out = RunTransform(plan, a, b, 0, plan.rows);
-  if (plan.convolution) TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out.re, out.im);
-  if (out.re == re) return;
-  std::memcpy(re, out.re, count * sizeof(float));
-  std::memcpy(im, out.im, count * sizeof(float));
 }
 
 }  // namespace octavo::host::HWY_NAMESPACE

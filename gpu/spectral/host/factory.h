@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "gpu/spectral/spectral.h"
+
+// The host's operators of this family.
+namespace octavo::host {
+
+std::unique_ptr<SpectralOps> MakeHostSpectralOps();
+
+}  // namespace octavo::host

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "gpu/array/motion_contrast.h"
+#include "server/model/status_types.h"
+
+namespace octavo::engine {
+
+/// How the voxels of a volume stand for values.
+math::StoredScale ScaleOf(const VolumeStatus& volume);
+/// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square of the brightest amplitude.
+double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& volume);
+
+}  // namespace octavo::engine

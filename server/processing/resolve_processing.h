@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "server/model/resolved_scan.h"
+
+namespace octavo::engine {
+
+constexpr int64_t kMostBlockBytes = int64_t{1} << 30;  // of a block of records
+
+/// Fills in and checks processing and products of a scan whose acquisition and pattern are resolved: the chain and how its values are stored and
+/// shown. Errors name the request's fields ("processing.depth").
+absl::Status ResolveProcessing(ResolvedScan& scan);
+/// Shape, spacing and bytes of its volumes, which follow.
+absl::Status SetGeometry(ResolvedScan& scan);
+
+/// The same scan with other processing, for raw records that are held: shape and dtype may change. `warnings` are those of the other
+/// processing alone, and what it leaves out of that before.
+absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing);
+
+/// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would change.
+absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing);
+
+}  // namespace octavo::engine
