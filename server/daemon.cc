@@ -305,7 +305,7 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   const bool idle = engine_->Idle();
   int64_t held = 0, on_disk = 0;
   for (const auto& volume : engine_->ListVolumes({.in_memory = true})) {
-    if (volume.state == engine::VolumeState::kHeld) ++(volume.tier == engine::Tier::kDisk ? on_disk : held);
+    if (volume.state == model::VolumeState::kHeld) ++(volume.tier == model::Tier::kDisk ? on_disk : held);
   }
   if (on_disk > 0) Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon", {{"volumes", on_disk}});
   if (held > 0) Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});

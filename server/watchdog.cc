@@ -12,11 +12,11 @@
 
 namespace octavo {
 
-std::string StallDetector::Look(const std::vector<engine::ScanStatus>& scans, std::chrono::nanoseconds now) {
+std::string StallDetector::Look(const std::vector<model::ScanStatus>& scans, std::chrono::nanoseconds now) {
   std::map<std::string, Seen> still;
   std::string problem;
   for (const auto& scan : scans) {
-    if (engine::IsFinal(scan.state)) continue;
+    if (IsFinal(scan.state)) continue;
     Seen seen{.records = scan.records, .waiting = scan.ring_occupancy > 0, .since = now};
     // An idle source is no stall; records that wait in the ring and nobody takes are.
     if (const auto it = seen_.find(scan.name); it != seen_.end() && it->second.records == seen.records && it->second.waiting && seen.waiting) {

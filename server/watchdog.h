@@ -20,7 +20,7 @@ class StallDetector {
  public:
   explicit StallDetector(std::chrono::nanoseconds patience) : patience_(patience) {}
   /// Empty, or what is wrong in words.
-  std::string Look(const std::vector<engine::ScanStatus>& scans, std::chrono::nanoseconds now);
+  std::string Look(const std::vector<model::ScanStatus>& scans, std::chrono::nanoseconds now);
 
  private:
   struct Seen {

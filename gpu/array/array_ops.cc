@@ -11,7 +11,7 @@
 #include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 int64_t ArrayType::numbers() const {
   int64_t n = lanes;
@@ -121,4 +121,4 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
   return absl::OkStatus();
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -14,7 +14,7 @@
 #include "gpu/math/array_ops.h"
 
 // Chains of operations on arrays of 1 to 3 dimensions of any element type, on one device, in stream order.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Type and shape of an array in C order. Lanes (1 ... 4) are numbers that belong to one element; they are the fastest axis.
 struct ArrayType {
@@ -237,4 +237,4 @@ class ChainRun {
   int64_t between_bytes_ = 0, work_offset_ = 0, tables_offset_ = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -12,7 +12,7 @@
 #include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kMostFft = 1 << 24;
@@ -201,4 +201,4 @@ absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType
   return std::move(planner.chain);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -10,7 +10,7 @@
 #include "gpu/array/chain_planner.h"
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 AxesSpec ChainPlanner::Split(const std::vector<bool>& chosen, int64_t begin, int64_t end) const {
   ArrayLayout layout(type);
@@ -144,4 +144,4 @@ absl::Status ChainPlanner::Do(const HistogramOp& op) {
   return op.scalar == Scalar::kU64 || op.scalar == Scalar{} ? absl::OkStatus() : Map({}, op.scalar);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -9,7 +9,7 @@
 #include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kMostWeights = 1 << 26;  // of one axis of a resize: 12 bytes each, on the host, too
@@ -109,4 +109,4 @@ absl::Status ChainPlanner::Do(const ResizeOp& op) {
   return absl::OkStatus();
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

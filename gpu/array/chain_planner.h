@@ -14,7 +14,7 @@
 
 #include "gpu/array/array_ops.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Four axes: dims, right-aligned, and lanes; strides in numbers.
 struct ArrayLayout {
@@ -86,4 +86,4 @@ Scalar RealOf(Scalar scalar);
 /// What means, deviations and interpolated values of `scalar` are kept as.
 Scalar FloatOf(Scalar scalar);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -4,7 +4,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in, const GatherTable& table, void* out) {
   if (in.dtype != DType::kU8 && in.dtype != DType::kU16 && in.dtype != DType::kF32) {
@@ -16,4 +16,4 @@ absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in,
   return device.resample().Gather(stream, in, table, out);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -7,7 +7,7 @@
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// A-scans of a volume in device memory: [ascan, depth] of dtype, C order.
 struct AscanView {
@@ -35,4 +35,4 @@ class ResampleOps {
 /// away from zero. InvalidArgument names what is wrong. Enqueues only; indices must lie below in.ascans.
 absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in, const GatherTable& table, void* out);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -7,7 +7,7 @@
 
 #include "gpu/array/array_ops.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Where the next of several tables or buffers in one piece of memory may begin.
 constexpr int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -23,4 +23,4 @@ constexpr int64_t ResizeTaps(int64_t radius) { return 2 * radius + 2; }
 /// Smoothing and sampling in one.
 AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -4,7 +4,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 absl::Status Check(const RepeatView& v, bool complex, bool repeats) {
@@ -58,4 +58,4 @@ absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatVie
   return device.repeats().PhaseOverAscans(stream, view, half_window, out);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -8,7 +8,7 @@
 #include "gpu/device/dtype.h"
 #include "gpu/math/motion_contrast.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// A volume with repeated B-scans in device memory.
 struct RepeatView {
@@ -49,4 +49,4 @@ absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatVi
 /// The same from an A-scan to the next: out f32 [row, x, z] with x = 0 … columns-2. Needs no order table.
 absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatView& view, int64_t half_window, float* out);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -4,7 +4,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 absl::Status Check(const VolumeView& volume) {
@@ -50,4 +50,4 @@ absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int
   return device.project().PowerSums(stream, power, ascans, depth, z_begin, z_end, out);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

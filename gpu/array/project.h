@@ -7,7 +7,7 @@
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 enum class Axis : uint8_t { kY = 0, kX = 1, kZ = 2 };  // position in [y, x, z]
 
@@ -51,4 +51,4 @@ absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int
 /// Elements of a projection along, or a cut across, `axis`.
 int64_t PlaneElements(const int64_t shape[3], Axis axis);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

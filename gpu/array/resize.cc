@@ -5,7 +5,7 @@
 
 #include "gpu/array/internal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 // Of the Gaussian before an axis shrinks; 0 = none.
@@ -57,4 +57,4 @@ AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
   return taps;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

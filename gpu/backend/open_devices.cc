@@ -10,7 +10,7 @@
 #include "gpu/backend/cuda/cuda_device.h"
 #endif
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices) {
   if (choice != "auto" && choice != "host" && choice != "cuda") {
@@ -43,4 +43,4 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_de
   return opened;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -8,7 +8,7 @@
 
 #include "gpu/device/device.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// What was found of a backend and why it was or was not chosen.
 struct BackendReport {
@@ -29,4 +29,4 @@ struct OpenedDevices {
 /// FailedPrecondition with the reason if the named backend cannot be used; InvalidArgument for another name or number.
 absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices = 1);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

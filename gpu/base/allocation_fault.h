@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Lets tests fail the n-th allocation of device or page-locked memory from now, on whatever backend; a single atomic load otherwise.
 class AllocationFault {
@@ -25,4 +25,4 @@ class AllocationFault {
   }
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

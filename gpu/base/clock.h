@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Both clocks at one moment, in nanoseconds.
 struct TimePoint {
@@ -28,4 +28,4 @@ class SystemClock final : public Clock {
   }
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -13,7 +13,7 @@
 
 #include "gpu/base/mutex.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace failpoint_internal {
 
 std::atomic<bool> armed{false};
@@ -92,4 +92,4 @@ int failpoint_internal::Passed(const char* name) {
 FailpointScope::FailpointScope() { ++scopes; }
 FailpointScope::~FailpointScope() { --scopes; }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

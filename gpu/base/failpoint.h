@@ -13,7 +13,7 @@
 //   throw=bad_alloc    Failpoint throws std::bad_alloc; also system_error (EAGAIN, as std::thread does when no thread can start), runtime_error
 //   list               nothing fails: the names of points that are passed are collected (PassedFailpoints)
 // The name "*" is any point that a thread passes while it is in a FailpointScope: those of the handler of a call, in the order it passes them.
-namespace octavo {
+namespace octavo::inline gpu {
 
 namespace failpoint_internal {
 extern std::atomic<bool> armed;
@@ -42,4 +42,4 @@ class FailpointScope {
   FailpointScope& operator=(const FailpointScope&) = delete;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

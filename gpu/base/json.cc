@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 using nlohmann::json;
@@ -105,4 +105,4 @@ absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimi
   return std::move(builder).Result();
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// How much of a JSON text is taken. Depth bounds the stack of everything that walks through the values later (copies, comparisons and
 /// dumps recurse); bytes and values bound memory: a value costs some 100 bytes, however short its text is.
@@ -23,4 +23,4 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimit
 /// The same of one CBOR value, which two processes of this program exchange. Texts need not be UTF-8.
 absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits = {});
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -2,7 +2,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// What a line on stderr that tells of an error and is no log record begins with: "<3>" where stderr is a stream of systemd's journal, else "".
 const char* ErrorPriority();
@@ -13,4 +13,4 @@ void PrepareLastWords(absl::string_view event, double seconds);
 /// Writes it to stderr. Nothing but a write: may be called from a signal handler.
 void SayLastWords();
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

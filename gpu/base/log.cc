@@ -17,7 +17,7 @@
 
 #include "gpu/base/last_words.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 std::atomic<bool> g_json{false};
@@ -137,4 +137,4 @@ void SayLastWords() {
   }
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

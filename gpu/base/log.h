@@ -5,7 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
@@ -17,4 +17,4 @@ void SetUpLog(LogLevel level, bool json);
 /// One event with its fields. Any thread; does not wait for the terminal longer than a write.
 void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields = {});
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
@@ -135,4 +135,4 @@ MemoryLimit ReadMemoryLimit(const std::string& root) {
   return limit;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

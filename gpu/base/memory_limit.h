@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// How much main memory this process may use: what the machine has, or less where a control group (v1 or v2: a container, a systemd unit)
 /// limits it. Beyond a group's limit the kernel ends processes of it, or (memory.high) stalls them.
@@ -18,4 +18,4 @@ struct MemoryLimit {
 /// than "" is for tests. What cannot be read limits nothing; without /proc/meminfo all is 0.
 MemoryLimit ReadMemoryLimit(const std::string& root = "");
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

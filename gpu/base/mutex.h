@@ -5,7 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 // std::mutex with clang's thread-safety annotations. Not absl::Mutex: ThreadSanitizer reports correctly locked data as
 // races through Debian's uninstrumented abseil.
@@ -46,4 +46,4 @@ class CondVar {
   std::condition_variable cv_;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

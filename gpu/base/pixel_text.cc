@@ -4,7 +4,7 @@
 #include <array>
 #include <iterator>
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 // Seven rows of five squares, the leftmost in bit 4.
@@ -52,4 +52,4 @@ void ForEachTextSquare(std::string_view text, const std::function<void(int64_t r
   }
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -5,7 +5,7 @@
 #include <string_view>
 
 // The one small font that pictures are labelled with.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Squares that a character takes, the gap to the next one included in the pitch.
 constexpr int64_t kGlyphHeight = 7, kGlyphPitch = 6;
@@ -17,4 +17,4 @@ constexpr int64_t TextWidth(std::string_view text) { return static_cast<int64_t>
 /// `. - + / =`; `u` is drawn as the micro sign; a character that the font lacks is a full block, a space nothing.
 void ForEachTextSquare(std::string_view text, const std::function<void(int64_t row, int64_t column)>& square);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

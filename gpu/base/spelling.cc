@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 /// Letters to insert, leave out, change or exchange with their neighbour.
@@ -48,4 +48,4 @@ std::string DidYouMean(absl::string_view text, const std::vector<std::string>& w
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 constexpr char kReason[] = "octavo/reason";
 constexpr char kField[] = "octavo/field";
@@ -47,4 +47,4 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   return out;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -26,7 +26,9 @@
 // Evaluates `expr` (a StatusOr) and assigns its value to `lhs`, or returns its status.
 #define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)
 
-namespace octavo {
+// All names of gpu/ are in octavo::gpu. The namespace is inline in every file, so that the server, whose rooms are namespaces of octavo, uses Device,
+// Stream and the helpers for Status without a prefix.
+namespace octavo::inline gpu {
 
 /// What a program can read of an error, carried in the status' payload and sent to clients as ErrorDetail.
 struct ErrorInfo {
@@ -47,4 +49,4 @@ absl::Status InvalidField(absl::string_view field, absl::string_view what);
 /// Puts "<context>: " before the message; code and payload are kept.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Owner of a file descriptor, move-only.
 class UniqueFd {
@@ -26,4 +26,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -1,7 +1,7 @@
 #include "gpu/base/version.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 const char* Version() { return OCTAVO_VERSION; }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -1,8 +1,8 @@
 #pragma once
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// The version of these programs, as the build names it: "0.1.0".
 const char* Version();
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Where a backend takes memory back. Must outlive the buffers; Release never waits for running work.
 class MemorySource {
@@ -57,4 +57,4 @@ using DeviceBuffer = OwnedMemory<struct DeviceMemoryTag>;
 /// Page-locked host memory: dereference freely; copies to and from devices run at full rate.
 using PinnedBuffer = OwnedMemory<struct PinnedMemoryTag>;
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -7,7 +7,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/stream.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Asked between pieces of long work, on the thread that does it: false = give up. Empty = never asked.
 using CancelCheck = std::function<bool()>;
@@ -19,4 +19,4 @@ inline absl::Status CheckCancelled(StreamRef stream, const CancelCheck& goes_on)
   return goes_on() ? absl::OkStatus() : absl::CancelledError("given up when asked");
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -12,7 +12,7 @@
 #include "gpu/device/digest.h"
 #include "gpu/device/stream.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 class SpectralOps;
 class ProjectOps;
@@ -114,4 +114,4 @@ class Device {
   virtual ArrayOps& arrays() = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

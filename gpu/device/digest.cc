@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 absl::Status CheckPlace(const DigestPlace& place) {
   const auto fine = [](int64_t n) { return n >= 0 && n % 8 == 0; };
@@ -11,4 +11,4 @@ absl::Status CheckPlace(const DigestPlace& place) {
                                                  "; allowed are multiples of 8 with stride_bytes >= run_bytes"));
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -8,7 +8,7 @@
 
 #include "gpu/math/digest.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// How the bytes of a part stand in the whole that is digested: `run_bytes` of it, from `first_byte` on, then the next ones
 /// `stride_bytes` farther, and so on. All multiples of 8; run_bytes 0: all in one run.
@@ -41,4 +41,4 @@ inline uint64_t DigestBytes(const void* data, int64_t bytes, int64_t first_byte)
   return sum;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Element types of arrays. Values equal octavo.v1.DType.
 enum class DType : uint8_t { kU8 = 1, kI8 = 2, kU16 = 3, kI16 = 4, kF16 = 5, kF32 = 6, kF64 = 7, kC64 = 8 };
@@ -46,4 +46,4 @@ inline constexpr DType ProjectionOf(DType dtype) { return dtype == DType::kC64 ?
 
 inline constexpr int64_t SizeOf(DType dtype) { return Info(dtype).bytes; }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -7,7 +7,7 @@
 #include "gpu/math/half.h"
 
 // From a DType at run time to the C++ type of an element, once for all operator families of all backends.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Calls f with a value of the element type of stored intensities: u8, u16, else f32.
 template <typename F>
@@ -30,4 +30,4 @@ void DispatchVolumeType(DType dtype, F f) {
   }
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

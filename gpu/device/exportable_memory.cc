@@ -4,7 +4,7 @@
 #include <atomic>
 #include <sys/random.h>
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 std::atomic<bool>& Shared() {
@@ -37,4 +37,4 @@ uint64_t RandomMemoryId() {
   return id;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

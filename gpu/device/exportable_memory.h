@@ -9,7 +9,7 @@
 
 // Memory that other processes can map, by a file descriptor. One buffer an allocation, whole granules, the tail zeroed: nobody's neighbour
 // is seen.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// How another process gets at an allocation.
 struct SharedMemory {
@@ -48,4 +48,4 @@ class ClientMemory {
 /// 64 random bits, not 0.
 uint64_t RandomMemoryId();
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 bool IsFastLength(int64_t n) {
   if (n < 1) return false;
@@ -17,4 +17,4 @@ int64_t NextFastLength(int64_t n) {
   return n;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

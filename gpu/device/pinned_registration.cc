@@ -1,6 +1,6 @@
 #include "gpu/device/pinned_registration.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 class NothingToLock final : public MemorySource {
@@ -15,4 +15,4 @@ absl::StatusOr<PinnedBuffer> RegisterPinned(Device& device, void* data, int64_t 
   return PinnedBuffer(std::make_shared<NothingToLock>(), data, bytes);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

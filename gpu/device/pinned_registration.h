@@ -7,7 +7,7 @@
 #include "gpu/device/buffer.h"
 #include "gpu/device/device.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// A device that can page-lock memory which somebody else has mapped; one that is none has nothing to lock (the host).
 class PageLocker {
@@ -21,4 +21,4 @@ class PageLocker {
 /// has passed the last use. Both may take milliseconds (10 ms per 256 MiB): never on the block path.
 absl::StatusOr<PinnedBuffer> RegisterPinned(Device& device, void* data, int64_t bytes);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

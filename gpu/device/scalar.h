@@ -3,10 +3,10 @@
 #include "gpu/device/dtype.h"
 #include "gpu/math/scalar.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 inline constexpr Scalar ScalarOf(DType dtype) { return static_cast<Scalar>(dtype); }
 /// Whether volumes can have such voxels.
 inline constexpr bool IsDType(Scalar scalar) { return static_cast<int>(scalar) <= 8; }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

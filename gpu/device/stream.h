@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 enum class StreamPriority { kNormal, kHigh, kLow };
 
@@ -72,4 +72,4 @@ class Stream {
   std::unique_ptr<StreamBase> base_;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

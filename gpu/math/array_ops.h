@@ -10,7 +10,7 @@
 
 // Per-element maths of chained operations, shared by all backends. Everything is computed in f64: a device has as many of these
 // operations a second as its memory feeds, and integers, f32 and their sums come out the same everywhere.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// An element of any type; im is 0 for real ones. 64-bit integers beyond 2^53 lose their last digits.
 struct Number {
@@ -196,4 +196,4 @@ OCTAVO_HOST_DEVICE inline double Between(double below, double above, double frac
   return fraction >= 0.5 ? above - (above - below) * (1 - fraction) : below + (above - below) * fraction;
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -4,7 +4,7 @@
 
 #include "gpu/math/host_device.h"
 
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// One term of the sum64 digest (gpu/device/digest.h). The mixer is splitmix64's finaliser (Steele, Lea, Flood 2014), the
 /// position enters through an odd multiple of the golden ratio, so that swapped words change the sum.
@@ -20,4 +20,4 @@ OCTAVO_HOST_DEVICE inline uint64_t DigestIndex(int64_t i, int64_t first, int64_t
   return static_cast<uint64_t>(run == 0 ? first + i : first + i / run * stride + i % run);
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

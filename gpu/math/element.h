@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Elements of arrays that C++ has no type for.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// A half-precision number as it is stored.
 struct Half {
@@ -14,4 +14,4 @@ struct Complex64 {
   float re, im;
 };
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -4,9 +4,9 @@
 
 #include "gpu/math/host_device.h"
 
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// Whether it is neither infinite nor NaN.
 OCTAVO_HOST_DEVICE inline bool IsFinite(float value) { return fabsf(value) <= 3.402823466e38f; }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -7,7 +7,7 @@
 #include "gpu/math/spectral.h"
 
 // Per-element function of gathering A-scans, shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// Least sum of weights that makes a value: with less, more than half of what it would be made of is missing.
 inline constexpr float kLeastWeight = 0.5f;
@@ -27,4 +27,4 @@ OCTAVO_HOST_DEVICE inline float Gather(const T* in, int64_t depth, int64_t z, co
   return weights < kLeastWeight ? NAN : sum / weights;
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

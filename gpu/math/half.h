@@ -6,7 +6,7 @@
 #include "gpu/math/host_device.h"
 
 // IEEE half-precision numbers as bits, the same on all backends and without special instructions.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 OCTAVO_HOST_DEVICE inline uint32_t FloatBits(float x) {
   uint32_t bits;
@@ -40,4 +40,4 @@ OCTAVO_HOST_DEVICE inline float HalfToFloat(uint16_t half) {
   return FloatOfBits(sign | FloatBits(FloatOfBits(magnitude << 13) * 5.192296858534828e33f));
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -7,7 +7,7 @@
 #include "gpu/math/spectral.h"
 
 // Per-element functions of what repeated scans tell: motion contrast and flow. Shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// How a stored number stands for a value: value = lo + step * stored.
 struct StoredScale {
@@ -71,4 +71,4 @@ OCTAVO_HOST_DEVICE inline void AddProducts(const float* a, const float* b, int64
 /// Phase of a sum of products in rad, -π … π; 0 where there is nothing.
 OCTAVO_HOST_DEVICE inline float PhaseOf(float re, float im) { return atan2f(im, re); }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -4,7 +4,7 @@
 
 #include "gpu/math/host_device.h"
 
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// Where the records of a raster volume go. Lines of `ascans_per_bscan` records, each followed by `flyback_records` that
 /// are dropped; odd lines are mirrored when `bidirectional`.
@@ -24,4 +24,4 @@ OCTAVO_HOST_DEVICE inline int64_t RasterAscan(const RasterPlacement& raster, int
   return y * raster.ascans_per_bscan + ((raster.bidirectional && (y & 1)) ? raster.ascans_per_bscan - 1 - x : x);
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

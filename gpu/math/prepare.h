@@ -8,7 +8,7 @@
 #include "gpu/math/host_device.h"
 
 // Per-element functions of the preprocessing of projections and of centre finding, shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// Bits of a float that sort like the float (NaN at the ends).
 OCTAVO_HOST_DEVICE inline uint32_t SortKey(float value) {
@@ -272,4 +272,4 @@ OCTAVO_HOST_DEVICE inline float SplineValue(const float* coefficients, int64_t n
          6.0f;
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -8,7 +8,7 @@
 #include "gpu/math/host_device.h"
 
 // Maxima of elements of volumes, shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// What a maximum is taken of: the element itself, of a complex number its magnitude.
 OCTAVO_HOST_DEVICE inline uint8_t Projected(uint8_t v) { return v; }
@@ -28,4 +28,4 @@ OCTAVO_HOST_DEVICE inline Half MaxOf(Half a, Half b) {
   return x > y || y != y ? a : b;
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

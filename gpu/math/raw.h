@@ -5,7 +5,7 @@
 #include "gpu/math/host_device.h"
 
 // How raw samples lie in memory, shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// How the samples of a record are packed. Packed samples of 12 bits come two in three bytes, without gaps; a record of an odd
 /// number of samples ends with a byte of which half is not used, so that every record starts on a byte.
@@ -49,4 +49,4 @@ inline void WritePacked12(Packing packing, uint8_t* record, int64_t i, uint32_t 
   }
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

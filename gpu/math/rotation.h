@@ -11,7 +11,7 @@
 // Keys. For the tent this is Joseph's projector (IEEE Trans. Med. Imaging 1982): along the ray one sample in each row (or column) of
 // the image, interpolated within it. Rotating the image and summing along columns differs from it only in where the samples
 // lie. Forward and back are the same matrix, so one is the exact adjoint of the other, and both are gathers in a fixed order.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 enum class RayInterpolation : int32_t { kNearest, kLinear, kCubic };
 
@@ -171,4 +171,4 @@ OCTAVO_HOST_DEVICE inline float SirtUpdate(float x, float back, float weight, fl
 OCTAVO_HOST_DEVICE inline float MlemRatio(float measured, float projected, float floor) { return measured / Larger(projected, floor); }
 OCTAVO_HOST_DEVICE inline float MlemUpdate(float x, float back, float weight) { return x * (weight * back); }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

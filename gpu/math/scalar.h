@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Element scalars of arrays in general. Values equal octavo.v1.Scalar; the first eight equal DType, the element types of volumes.
 enum class Scalar : uint8_t {
@@ -50,4 +50,4 @@ inline constexpr bool IsComplex(Scalar scalar) { return scalar == Scalar::kC32 |
 inline constexpr bool IsFloating(Scalar scalar) { return scalar == Scalar::kF16 || scalar == Scalar::kF32 || scalar == Scalar::kF64; }
 inline constexpr bool IsIntegral(Scalar scalar) { return !IsComplex(scalar) && !IsFloating(scalar); }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -5,7 +5,7 @@
 #include "gpu/math/host_device.h"
 
 // How concentrated the power of an A-scan is. Shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// Σ p and Σ p² over depth samples.
 struct PowerSums {
@@ -28,4 +28,4 @@ OCTAVO_HOST_DEVICE inline PowerSums LaneSums(const float* power, int64_t begin, 
 
 OCTAVO_HOST_DEVICE inline PowerSums Merge(const PowerSums& a, const PowerSums& b) { return {a.sum + b.sum, a.squares + b.squares}; }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

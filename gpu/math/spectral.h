@@ -8,7 +8,7 @@
 #include "gpu/math/host_device.h"
 
 // Per-element functions of the spectral chain, shared by all backends.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 enum class Background : uint8_t { kNone, kStatic, kRolling, kBscan };
 enum class Interpolation : uint8_t { kNone, kLinear, kCubic, kLanczos };
@@ -125,4 +125,4 @@ OCTAVO_HOST_DEVICE inline bool ClippedAbove(float x, float top) { return x >= to
 OCTAVO_HOST_DEVICE inline float JoinRepeat(float sum, int32_t before, float power) { return before == 0 ? power : sum + power; }
 OCTAVO_HOST_DEVICE inline float MeanOfRepeats(float sum, int32_t count) { return sum / static_cast<float>(count); }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

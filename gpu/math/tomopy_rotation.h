@@ -8,7 +8,7 @@
 
 // One pixel of an image turned as OpenCV's warpAffine turns it (what TomoPy's accelerated CPU code calls): source positions in fixed
 // point, 1/1024 of a pixel, rounded for nearest to whole pixels and for linear and cubic to 1/32; zero outside of the image.
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 
 /// Source x, y = (m0 x + m1 y + m2, m3 x + m4 y + m5).
 struct TurnMatrix {
@@ -64,4 +64,4 @@ OCTAVO_HOST_DEVICE inline float SpreadUpdated(float x, float update, float cover
   return ratio ? x * u : x + u;
 }
 
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -9,7 +9,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 using std::numbers::pi;
@@ -237,4 +237,4 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const 
   return result;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

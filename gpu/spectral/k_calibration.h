@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 
 // The k-linearisation of a spectrometer from what it sees of a mirror. Host, double precision: once per instrument.
-namespace octavo {
+namespace octavo::inline gpu {
 
 struct KCalibrationOptions {
   int64_t least_bin = 8;          // where the reflector's peak is looked for: below lies what the background left
@@ -38,4 +38,4 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const 
 /// r[j] = Σ c_i j^i that best fits `index` [S], with r[0] = 0 and r[S-1] = S-1 exactly.
 std::vector<double> FitIndexPolynomial(std::span<const double> index, int64_t degree);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

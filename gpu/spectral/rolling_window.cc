@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 int64_t RollingShape::GroupBegin(int64_t number) const {
   const int64_t volume = number / volume_records * volume_records;
@@ -67,4 +67,4 @@ RollingWindow::Entries RollingWindow::WindowOf(int64_t end) {
   return {.first = first_, .count = count_};
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -38,7 +38,7 @@
 // The sums outlive an update of the processing that leaves the group, the window and the mode as they are; another rolling
 // background begins with the first volume that it is used for.
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Numbers of the rule.
 struct RollingShape {
@@ -86,4 +86,4 @@ class RollingWindow {
   int64_t first_ = 0, count_ = 0;  // entries in use, around the ring, oldest first
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -10,7 +10,7 @@
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 absl::Status InRange(const char* field, int64_t value, int64_t lo, int64_t hi) {
@@ -568,4 +568,4 @@ std::string DescribeChain(const SpectralConfig& c) {
   return text + "\n";
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

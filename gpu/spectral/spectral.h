@@ -18,7 +18,7 @@
 #include "gpu/math/spectral.h"
 #include "gpu/spectral/rolling_window.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// The spectral chain (raw records → A-scans) with every table resolved to numbers; gpu/spectral/spectral_design.h makes the tables.
 /// Steps and equations: background, k-linearisation, window × dispersion, inverse DFT (1/F), fixed pattern, value, levels.
@@ -269,4 +269,4 @@ class SpectralProcessor {
 /// The steps of `config` in words, one a line (what Describe says less the backend's line).
 std::string DescribeChain(const SpectralConfig& config);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -8,7 +8,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 using std::numbers::pi;
 
@@ -97,4 +97,4 @@ double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length,
   return pi / (refractive_index * dk * static_cast<double>(fft_length));
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

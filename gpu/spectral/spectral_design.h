@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 
 // Tables of the spectral chain, computed once in double precision.
-namespace octavo {
+namespace octavo::inline gpu {
 
 enum class WindowKind : uint8_t { kRect, kHann, kHamming, kGauss, kBlackman, kFlatTop };
 
@@ -30,4 +30,4 @@ absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double>
 /// Depth per bin in µm of a transform of length fft_length over the band of `wavelength_nm`: π / (n_refr · δk · F), δk the k step.
 double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length, double refractive_index);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -6,7 +6,7 @@
 
 #include "gpu/math/spectral.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr double kRounding = 1.001;  // of the chain in float32: its error stays far below 0.1 % of the bound
@@ -75,4 +75,4 @@ ValueSpan DbSpan(const SpectralConfig& c, SampleRange range) {
   return {lo, std::clamp(bound > 0 ? std::ceil(20 * std::log10(bound)) : lo + 1, lo + 1, std::ceil(most))};
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

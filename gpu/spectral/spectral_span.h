@@ -7,7 +7,7 @@
 #include "gpu/spectral/spectral.h"
 
 // What the spectral chain can give, from its configuration alone: no data is looked at.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// The numbers that a raw sample can be.
 struct SampleRange {
@@ -34,4 +34,4 @@ struct ValueSpan {
 };
 ValueSpan DbSpan(const SpectralConfig& config, SampleRange range);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

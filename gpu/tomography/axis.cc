@@ -6,7 +6,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr double kNear = 8;    // pixels on either side of an axis that a second method looks at it within
@@ -168,4 +168,4 @@ absl::StatusOr<AxisResult> FindAxis(StreamRef stream, const AxisConfig& config, 
   return FindAxisWith(config, [&](const CenterConfig& c) { return FindCenter(stream, input.angle_first ? c : OnOneSlice(c), input, device); });
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

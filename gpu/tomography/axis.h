@@ -8,7 +8,7 @@
 #include "gpu/tomography/center.h"
 
 // The rotation axis, found by one method and looked at by another: no single method is right for every scan.
-namespace octavo {
+namespace octavo::inline gpu {
 
 struct AxisConfig {
   CenterConfig search;     // with the range that is asked for; search.method counts unless it is automatic
@@ -38,4 +38,4 @@ absl::StatusOr<AxisResult> FindAxis(StreamRef stream, const AxisConfig& config, 
 using CenterSearch = std::function<absl::StatusOr<CenterResult>(const CenterConfig&)>;
 absl::StatusOr<AxisResult> FindAxisWith(const AxisConfig& config, const CenterSearch& search);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -12,7 +12,7 @@
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
@@ -129,4 +129,4 @@ absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& co
   return CenterFinder(stream, config, device).Run(input);
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -10,7 +10,7 @@
 #include "gpu/device/device.h"
 
 // Where the rotation axis is. All results are pixel indices as in TomographyConfig::centers: bin d lies d − centre pixels from the axis.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// kVo: one half turn and its mirror image make a turn; the axis is where least of its Fourier transform lies outside of the double
 /// wedge (Vo et al. 2014, as tomopy's find_center_vo). kEntropy: sharpest histogram of trial FBP images (after Donath et al. 2006 and
@@ -81,4 +81,4 @@ absl::StatusOr<int64_t> FindOverlapBytes(const OverlapConfig& config, Device& de
 /// neighbours). InvalidArgument naming the field, or for data that are not finite.
 absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& config, const CenterInput& input, Device& device);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -12,7 +12,7 @@
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 using Doubles = CenterFinder::Doubles;
@@ -155,4 +155,4 @@ absl::StatusOr<CenterResult> CenterFinder::Entropy(const Doubles& sinogram) {
   return result;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

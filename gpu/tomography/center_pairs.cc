@@ -16,7 +16,7 @@
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 using Doubles = CenterFinder::Doubles;
@@ -258,4 +258,4 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   return result;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -9,7 +9,7 @@
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr double kFinest = 3;       // columns: the phases of finer structure are noise
@@ -109,4 +109,4 @@ absl::StatusOr<CenterResult> CenterFinder::PhaseCorrelation(const CenterInput& i
   return result;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -11,7 +11,7 @@
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 using Doubles = CenterFinder::Doubles;
@@ -147,4 +147,4 @@ absl::StatusOr<CenterResult> CenterFinder::Vo(const Doubles& sinogram) {
   return result;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -7,7 +7,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/buffer.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kAngles = 64;      // that are looked at
@@ -154,4 +154,4 @@ absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, float* si
   return std::vector<int64_t>(all.begin(), all.end());
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -10,7 +10,7 @@
 
 // Columns of a detector that tell nothing of the object: dead, hot, at the floor of the logarithm, or far from their neighbours at all angles. One is
 // its own mirror image about itself, so a search of the axis takes it for the axis.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Those of one sinogram [angle, detector] in host memory, ascending; a part of the angles, in any order, is enough. Dead are columns with one value
 /// at four fifths of the angles among others that change, and columns that are farther from the median of their surroundings, at four fifths of the
@@ -22,4 +22,4 @@ std::vector<int64_t> FindDeadColumns(const std::vector<float>& sinogram, int64_t
 absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, float* sinograms, int64_t slices, int64_t angles, int64_t detectors,
                                                      Device& device, const CancelCheck& goes_on = {});
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

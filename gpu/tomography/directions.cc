@@ -10,7 +10,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
@@ -169,4 +169,4 @@ std::vector<double> OtherEnd(const std::vector<double>& angles_rad) {
   return out;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

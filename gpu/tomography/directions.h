@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// A row of a sinogram at an angle that no projection need have, as a sum of projections.
 struct WeightedRows {
@@ -55,4 +55,4 @@ absl::StatusOr<HalfTurn> OneHalfTurn(const std::vector<double>& angles_rad);
 /// mix up scans whose last projection repeats the first one with scans that end a step before. Empty for other scans.
 std::vector<double> OtherEnd(const std::vector<double>& angles_rad);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -18,7 +18,7 @@
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// What of the search lies on the detector, as centres.
 std::pair<double, double> CenterSearchRange(const CenterConfig& c);
@@ -112,4 +112,4 @@ class CenterFinder {
   CancelCheck goes_on_;  // the input's
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

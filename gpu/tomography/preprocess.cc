@@ -14,7 +14,7 @@
 #include "gpu/tomography/reconstruct_kernels.h"
 #include "gpu/tomography/ring_removal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
@@ -305,4 +305,4 @@ absl::StatusOr<std::unique_ptr<Preparer>> Preparer::Create(const PrepareConfig& 
   return preparer;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -14,7 +14,7 @@
 // From raw projections to sinograms, on one device. Order of the stages (gpu/tomography/preprocess.cc):
 //   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus logarithm → rings →
 //   360° to 180°.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// How frames of a field become one: mean, or median (of an even number the mean of the two in the middle).
 enum class FieldAverage { kMean, kMedian };
@@ -160,4 +160,4 @@ class Preparer {
   virtual absl::StatusOr<PrepareCounts> Counts(StreamRef stream) = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

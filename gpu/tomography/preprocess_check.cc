@@ -10,7 +10,7 @@
 #include "gpu/tomography/preprocess_plan.h"
 #include "gpu/tomography/ring_removal.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -207,4 +207,4 @@ double PreparedCenter(const PrepareConfig& c, double raw_center) {
   return c.stitching.axis_right ? static_cast<double>(plan.shape.detectors - 1) - center : center;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

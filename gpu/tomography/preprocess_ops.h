@@ -9,7 +9,7 @@
 #include "gpu/math/prepare.h"
 
 // What preprocessing and centre finding launch. All pointers are device memory; everything enqueues.
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// One pixel of a complex array.
 struct ComplexF {
@@ -297,4 +297,4 @@ class SinogramOps {
   virtual absl::Status HalvesSums(StreamRef stream, const HalvesSpec& spec, const float* data, double* sums) = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -5,7 +5,7 @@
 #include "gpu/tomography/preprocess.h"
 
 // What gpu/tomography/preprocess.cc works with: sizes that follow from a configuration.
-namespace octavo {
+namespace octavo::inline gpu {
 
 struct PreparePlan {
   int64_t angles = 0, rows = 0, columns = 0;             // binned and cropped
@@ -25,4 +25,4 @@ double PhaseLengthPixels(const PhaseRetrieval& phase);
 /// The least 2^a 3^b 5^c from `least` on.
 int64_t FastLength(int64_t least);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -13,7 +13,7 @@
 #include "gpu/tomography/reconstruct_plan.h"
 #include "gpu/tomography/tomopy_compat.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
@@ -451,4 +451,4 @@ absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const Tomog
   return reconstructor;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -11,7 +11,7 @@
 #include "gpu/device/device.h"
 #include "gpu/math/rotation.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 enum class TomographyAlgorithm { kSirt, kMlem, kCgls, kFbp };
 
@@ -106,4 +106,4 @@ class Reconstructor {
   virtual absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -8,7 +8,7 @@
 #include "gpu/math/rotation.h"
 #include "gpu/math/tomopy_rotation.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// Rows of images that Back makes come in multiples of this.
 inline constexpr int64_t kBackRows = 32;
@@ -139,4 +139,4 @@ class TomographyOps {
                                     float* image) = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -9,7 +9,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
@@ -307,4 +307,4 @@ ProjectionFilterTaps DesignProjectionFilter(const TomographyConfig& c) {
   return out;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

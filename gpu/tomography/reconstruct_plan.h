@@ -8,7 +8,7 @@
 #include "gpu/tomography/reconstruct.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// A configuration checked and turned into tables. Angles are reordered: subset after subset in the order of their use, in each
 /// first those that step along rows, neighbours side by side.
@@ -49,4 +49,4 @@ struct ProjectionFilterTaps {
 };
 ProjectionFilterTaps DesignProjectionFilter(const TomographyConfig& config);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

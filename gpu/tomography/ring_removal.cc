@@ -12,7 +12,7 @@
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
@@ -296,4 +296,4 @@ absl::StatusOr<int64_t> RingChain::DeviceBytes(const std::vector<RingRemoval>& r
   return chain.bytes();
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

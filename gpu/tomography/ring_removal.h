@@ -11,7 +11,7 @@
 #include "gpu/device/device.h"
 #include "gpu/tomography/preprocess.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// InvalidArgument naming "rings[i].field".
 absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, int64_t detectors);
@@ -27,4 +27,4 @@ class RingChain {
   virtual absl::Status Run(StreamRef stream, float* sinograms, const CancelCheck& goes_on) = 0;
 };
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -10,7 +10,7 @@
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/preprocess_ops.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
@@ -81,4 +81,4 @@ absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig&
   return result;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -11,7 +11,7 @@
 #include "gpu/math/tomopy_rotation.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 // The inverse of the rotation by `radians` about the pixel that OpenCV is given as centre, computed as OpenCV does.
@@ -140,4 +140,4 @@ int64_t TomopyFormBytes(const TomographyConfig& config) {
   return 4 * n * n * (3 * config.slices + 1) + 8 * config.slices * n;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

@@ -7,7 +7,7 @@
 
 #include "gpu/tomography/reconstruct.h"
 
-namespace octavo {
+namespace octavo::inline gpu {
 
 /// SIRT and MLEM as TomoPy's accelerated CPU code does them (axis at pixel index N/2 on even, (N−1)/2 on odd grids; the rotated image
 /// leaks into the update; factors 1/dx), to compare with results that exist. What became of the parameters of its call:
@@ -27,4 +27,4 @@ absl::StatusOr<std::unique_ptr<Reconstructor>> MakeTomopyForm(const TomographyCo
 /// Device memory that it takes.
 int64_t TomopyFormBytes(const TomographyConfig& config);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

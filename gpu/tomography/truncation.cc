@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-namespace octavo {
+namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kDirections = 32;    // of a slice: the mean of the projections of each has less noise
@@ -191,4 +191,4 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
   return out;
 }
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

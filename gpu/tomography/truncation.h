@@ -4,7 +4,7 @@
 #include <vector>
 
 // Whether an object is wider than what the detector sees of it: its projections do not end in air.
-namespace octavo {
+namespace octavo::inline gpu {
 
 inline constexpr double kWidestObject = 1.75;  // against the field of view, that an object is taken for: memory goes with the square
 
@@ -30,4 +30,4 @@ struct Truncation {
 /// that the projections stay at towards their ends, the same in many directions, is taken for it.
 Truncation FindTruncation(const TruncationConfig& config, const std::vector<float>& sinograms);
 
-}  // namespace octavo
+}  // namespace octavo::inline gpu

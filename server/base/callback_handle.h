@@ -1,6 +1,6 @@
 #pragma once
 
-namespace octavo::engine {
+namespace octavo::base {
 
 /// Stops a watch or a commit when destroyed or told so; the callback is not running any more once Cancel returns.
 class Handle {
@@ -9,4 +9,4 @@ class Handle {
   virtual void Cancel() = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

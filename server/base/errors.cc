@@ -6,7 +6,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 
 absl::Status AtField(const std::string& prefix, const absl::Status& status) {
   const ErrorInfo info = InfoOf(status);
@@ -25,4 +25,4 @@ absl::Status InRange(const std::string& field, double value, double lo, double h
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

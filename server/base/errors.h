@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 
 // Errors about fields of a request.
-namespace octavo::engine {
+namespace octavo::base {
 
 /// An error about a field of a message within: `prefix` is where that message stands ("reprocess.").
 absl::Status AtField(const std::string& prefix, const absl::Status& status);
@@ -15,4 +15,4 @@ absl::Status AtField(const std::string& prefix, const absl::Status& status);
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi);
 absl::Status InRange(const std::string& field, double value, double lo, double hi);
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

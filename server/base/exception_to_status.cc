@@ -9,7 +9,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 namespace {
 
 absl::Status Exhausted(const std::string& what, const char* reason) {
@@ -47,4 +47,4 @@ absl::Status StatusOfException() noexcept {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

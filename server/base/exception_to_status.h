@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 
 /// What the exception that is being handled means to whoever asked for the work: ResourceExhausted (OUT_OF_MEMORY for want of memory,
 /// NO_THREAD where no thread can start, NO_DESCRIPTORS), else Internal. Throws nothing itself, however little memory is left. To be called
@@ -20,4 +20,4 @@ auto ExceptionToStatus(Work&& work) -> decltype(work()) {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

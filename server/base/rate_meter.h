@@ -5,7 +5,7 @@
 #include <deque>
 #include <utility>
 
-namespace octavo::engine {
+namespace octavo::base {
 
 /// Events per second over about the last two seconds, or over the last two events where these are further apart. 0 once nothing came for two
 /// seconds and for twice the time between the last events.
@@ -35,4 +35,4 @@ class RateMeter {
   std::deque<std::pair<int64_t, int64_t>> samples_;  // (time, total then)
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

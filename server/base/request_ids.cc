@@ -8,7 +8,7 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 namespace {
 
 constexpr size_t kNameBytes = 128;  // of what is made; names are shorter
@@ -54,4 +54,4 @@ void RequestIds::End(const std::string& id, const std::string& name) {
   order_.erase(std::find(order_.begin(), order_.end(), id));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

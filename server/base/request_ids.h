@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 
 /// A request that is at work: its id is free again when this ends, unless the request has made something.
 class RequestClaim {
@@ -53,4 +53,4 @@ class RequestIds {
   std::deque<std::string> order_;  // oldest first
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 
 std::string NewId(const std::string& server_id) {
   thread_local std::random_device entropy;
@@ -13,4 +13,4 @@ std::string NewId(const std::string& server_id) {
   return absl::StrCat(server_id, "-", absl::Hex(words[0], absl::kZeroPad16), absl::Hex(words[1], absl::kZeroPad16));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

@@ -9,7 +9,7 @@
 #include "gpu/base/log.h"
 #include "server/base/exception_to_status.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 
 WorkerPool::WorkerPool(const char* name, int threads, int niceness) {
   for (int i = 0; i < threads; ++i) {
@@ -70,4 +70,4 @@ void WorkerPool::Run() {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

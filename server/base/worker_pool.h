@@ -8,7 +8,7 @@
 
 #include "gpu/base/mutex.h"
 
-namespace octavo::engine {
+namespace octavo::base {
 
 /// A fixed number of threads that run tasks in the order they came. Destruction finishes what was posted.
 class WorkerPool {
@@ -32,4 +32,4 @@ class WorkerPool {
   std::vector<std::jthread> threads_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::base

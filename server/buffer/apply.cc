@@ -12,7 +12,7 @@
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/buffer_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 namespace {
 
 /// An array that an operation reads, on the devices where it is.
@@ -45,20 +45,20 @@ struct ChargedRun {
     run = nullptr;
     if (ledger != nullptr) ledger->Release(charge);
   }
-  Ledger* ledger = nullptr;
-  Ledger::ChargeId charge = 0;
+  memory::Ledger* ledger = nullptr;
+  memory::Ledger::ChargeId charge = 0;
   std::unique_ptr<ChainRun> run;
 };
 
 }  // namespace
 
-absl::StatusOr<BufferStatus> BufferStore::ApplyNow(const BufferApplySpec& spec, const Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::ApplyNow(const model::BufferApplySpec& spec, const model::Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
-  auto applied = ExceptionToStatus([&] { return ApplyOnce(spec, caller); });
+  auto applied = base::ExceptionToStatus([&] { return ApplyOnce(spec, caller); });
   EndRequest(spec.request_id, applied.ok() ? applied->name : "");
-  if (applied.ok()) Tell(spec.output.empty() ? BufferEventKind::kCreated : BufferEventKind::kChanged, *applied, caller.key, "");
+  if (applied.ok()) Tell(spec.output.empty() ? model::BufferEventKind::kCreated : model::BufferEventKind::kChanged, *applied, caller.key, "");
   return applied;
 }
 
@@ -72,7 +72,7 @@ absl::Status BufferStore::CheckOperand(const Buffer& buffer) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec, const Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferApplySpec& spec, const model::Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(NotDraining());
   const bool in_place = spec.output == spec.input;
   std::vector<std::string> inputs = {spec.input};
@@ -83,7 +83,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   for (const std::string& name : inputs) {
     Operand operand;
     if (absl::StartsWith(name, "volumes/")) {
-      OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->Pin(name));
+      OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, context_.volumes->Pin(name));
       operand.type = {.scalar = ScalarOf(pinned.status.dtype), .lanes = 1, .dims = {pinned.status.shape, pinned.status.shape + 3}};
       operand.places.push_back({.device = pinned.device, .data = pinned.slot->volume.data(), .replica = nullptr, .keep = pinned.slot});
     } else {
@@ -108,7 +108,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   if (spec.output.empty()) {
     std::vector<int> devices;
     for (const auto& place : operands[0].places) devices.push_back(place.device);
-    OCTAVO_ASSIGN_OR_RETURN(output, Make(chain->out, devices, absl::StrCat("buffers/", NewId(context_.server_id)), caller, false));
+    OCTAVO_ASSIGN_OR_RETURN(output, Make(chain->out, devices, absl::StrCat("buffers/", base::NewId(context_.server_id)), caller, false));
     output->status.labels = spec.labels;
     output->ttl_seconds = spec.ttl_seconds;
   } else {
@@ -138,7 +138,7 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     auto run = std::make_shared<ChargedRun>();
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*chain, device));
     if (scratch > 0) {
-      AdmissionReport report;
+      model::AdmissionReport report;
       auto charges =
           context_.ledger->Reserve(replica->device, output->status.name, "", {{.what = "operation", .bytes = scratch, .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
@@ -155,11 +155,11 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
     const bool again = inputs[i] == spec.output || std::find(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(i), inputs[i]) !=
                                                        inputs.begin() + static_cast<std::ptrdiff_t>(i);
     if (again || absl::StartsWith(inputs[i], "volumes/")) continue;
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(inputs[i], LeaseMode::kShared, i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(inputs[i], session::LeaseMode::kShared, i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
   }
   if (!spec.output.empty()) {
     const std::string& token = in_place && spec.output_lease_token.empty() ? spec.input_lease_token : spec.output_lease_token;
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.output, LeaseMode::kExclusive, token, 0, "ApplyOp"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.output, session::LeaseMode::kExclusive, token, 0, "ApplyOp"));
   }
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(turn.Stands());
@@ -178,11 +178,11 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   if (!spec.output.empty()) {
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.output, caller).status());
     for (const auto& replica : output->replicas) {
-      if (replica->state == BufferState::kWriting) return Precondition("PARTIAL", absl::StrCat(spec.output, " is being written"));
+      if (replica->state == model::BufferState::kWriting) return Precondition("PARTIAL", absl::StrCat(spec.output, " is being written"));
     }
   }
   const uint64_t version = NewestOf(*output) + 1;
-  for (const auto& replica : output->replicas) replica->state = BufferState::kPartial;  // unless all of the following works
+  for (const auto& replica : output->replicas) replica->state = model::BufferState::kPartial;  // unless all of the following works
   for (const auto& replica : compute) {
     const auto& run = runs[replica->device];
     OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
@@ -211,15 +211,15 @@ absl::StatusOr<BufferStatus> BufferStore::ApplyOnce(const BufferApplySpec& spec,
   }
   for (const auto& replica : output->replicas) {
     replica->version = version;
-    replica->state = BufferState::kReady;
+    replica->state = model::BufferState::kReady;
   }
   output->status.origin = spec.input;
   output->status.sequence = ++sequence_;
   ++totals_.operations;
   TouchLocked(*output);
-  BufferStatus status = StatusLocked(*output);
+  model::BufferStatus status = StatusLocked(*output);
   if (spec.output.empty()) ListLocked(output);
   return status;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -10,7 +10,7 @@
 #include "server/model/status_types.h"
 
 // The errors of buffers that several calls give.
-namespace octavo::engine {
+namespace octavo::buffer {
 
 inline absl::Status BadField(const std::string& reason, const std::string& field, const std::string& what) {
   return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)), {.reason = reason, .field = field, .numbers = {}});
@@ -43,7 +43,7 @@ inline absl::Status NoStaging(int64_t bytes) {
                   {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
 }
 /// Why memory for a buffer or an operation was not granted.
-inline absl::Status DoesNotFit(const AdmissionReport& report) {
+inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
   std::string text =
       absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes, " bytes free, ", report.wanted_bytes, " are needed");
   std::string holders;
@@ -64,4 +64,4 @@ inline absl::Status DoesNotFit(const AdmissionReport& report) {
                                                                    {"retryable", report.retryable ? "true" : "false"}}});
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -12,7 +12,7 @@
 #include "server/base/resource_names.h"
 #include "server/buffer/buffer_errors.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 BufferReplica::~BufferReplica() {
   memory = DeviceBuffer();  // a charge must never end before its bytes are free
@@ -65,39 +65,39 @@ void BufferStore::CountRefusal(const absl::Status& answer) {
   ++totals_.refusals[reason.empty() ? absl::StatusCodeToString(answer.code()) : reason];
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Create(const BufferSpec& spec, const Caller& caller) {
-  return Counted(ExceptionToStatus([&] { return CreateNow(spec, caller); }));
+absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec& spec, const model::Caller& caller) {
+  return Counted(base::ExceptionToStatus([&] { return CreateNow(spec, caller); }));
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Change(const Update& update, const Caller& caller) { return Counted(ChangeNow(update, caller)); }
+absl::StatusOr<model::BufferStatus> BufferStore::Change(const Update& update, const model::Caller& caller) { return Counted(ChangeNow(update, caller)); }
 
-absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
+absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller,
                                   bool detach) {
   absl::Status answer = DestroyNow(name, etag, lease_token, caller, detach);
   CountRefusal(answer);
   return answer;
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
-                                               const std::string& lease_token, const Caller& caller) {
-  return Counted(ExceptionToStatus([&] { return SyncNow(name, source, targets, lease_token, caller); }));
+absl::StatusOr<model::BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
+                                               const std::string& lease_token, const model::Caller& caller) {
+  return Counted(base::ExceptionToStatus([&] { return SyncNow(name, source, targets, lease_token, caller); }));
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Apply(const BufferApplySpec& spec, const Caller& caller) {
-  return Counted(ExceptionToStatus([&] { return ApplyNow(spec, caller); }));
+absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplySpec& spec, const model::Caller& caller) {
+  return Counted(base::ExceptionToStatus([&] { return ApplyNow(spec, caller); }));
 }
 
-absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(const BufferWriteSpec& spec, const Caller& caller) {
-  return Counted(ExceptionToStatus([&] { return OpenWriteNow(spec, caller); }));
+absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(const model::BufferWriteSpec& spec, const model::Caller& caller) {
+  return Counted(base::ExceptionToStatus([&] { return OpenWriteNow(spec, caller); }));
 }
 
-absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const BufferReadSpec& spec, const Caller& caller) {
-  return Counted(ExceptionToStatus([&] { return OpenReadNow(spec, caller); }));
+absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const model::BufferReadSpec& spec, const model::Caller& caller) {
+  return Counted(base::ExceptionToStatus([&] { return OpenReadNow(spec, caller); }));
 }
 
 // -- what there is
 
-absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string& name, const Caller& caller) {
+absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string& name, const model::Caller& caller) {
   if (absl::StartsWith(name, "volumes/")) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is a volume: sealed, it can be read and be the input of operations only")),
                     {.reason = "SEALED", .field = "name", .numbers = {}});
@@ -125,7 +125,7 @@ void BufferStore::TouchLocked(Buffer& buffer) {
 
 bool BufferStore::CoherentLocked(const Buffer& buffer) const {
   return std::all_of(buffer.replicas.begin(), buffer.replicas.end(), [&](const auto& r) {
-    return r->version == buffer.replicas[0]->version && r->state == BufferState::kReady && order_.device(r->device).Health().ok();
+    return r->version == buffer.replicas[0]->version && r->state == model::BufferState::kReady && order_.device(r->device).Health().ok();
   });
 }
 
@@ -135,12 +135,12 @@ uint64_t BufferStore::NewestOf(const Buffer& buffer) {
   return newest;
 }
 
-BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
-  BufferStatus status = buffer.status;
-  status.state = BufferState::kReady;
+model::BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
+  model::BufferStatus status = buffer.status;
+  status.state = model::BufferState::kReady;
   // From harmless to grave.
-  const auto rank = [](BufferState s) {
-    return s == BufferState::kReady ? 0 : s == BufferState::kUninitialized ? 1 : s == BufferState::kWriting ? 2 : s == BufferState::kPartial ? 3 : 4;
+  const auto rank = [](model::BufferState s) {
+    return s == model::BufferState::kReady ? 0 : s == model::BufferState::kUninitialized ? 1 : s == model::BufferState::kWriting ? 2 : s == model::BufferState::kPartial ? 3 : 4;
   };
   for (size_t i = 0; i < buffer.replicas.size(); ++i) {
     const BufferReplica& r = *buffer.replicas[i];
@@ -151,7 +151,7 @@ BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
                                .device_uuid = device.info().uuid,
                                .version = r.version,
                                .bytes = r.memory.bytes(),
-                               .state = lost ? BufferState::kLost : r.state});
+                               .state = lost ? model::BufferState::kLost : r.state});
     status.charged_bytes += r.memory.bytes();
     if (rank(status.replicas.back().state) > rank(status.state)) status.state = status.replicas.back().state;
   }
@@ -167,39 +167,39 @@ BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
 
 absl::Status BufferStore::CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const {
   const BufferReplica& r = *buffer.replicas[replica];
-  const BufferState state = order_.device(r.device).Health().ok() ? r.state : BufferState::kLost;
+  const model::BufferState state = order_.device(r.device).Health().ok() ? r.state : model::BufferState::kLost;
   const std::string who = absl::StrCat("replica ", replica, " of ", buffer.status.name);
   switch (state) {
-    case BufferState::kReady: return absl::OkStatus();
-    case BufferState::kUninitialized:
+    case model::BufferState::kReady: return absl::OkStatus();
+    case model::BufferState::kUninitialized:
       if (allow_uninitialized) return absl::OkStatus();
       return Precondition("UNINITIALIZED", absl::StrCat(who, " was never written"));
-    case BufferState::kWriting: return Precondition("PARTIAL", absl::StrCat(who, " is being written"));
-    case BufferState::kPartial: return Precondition("PARTIAL", absl::StrCat(who, " was written in part only; write it whole, or use SyncReplicas"));
-    case BufferState::kLost: break;
+    case model::BufferState::kWriting: return Precondition("PARTIAL", absl::StrCat(who, " is being written"));
+    case model::BufferState::kPartial: return Precondition("PARTIAL", absl::StrCat(who, " was written in part only; write it whole, or use SyncReplicas"));
+    case model::BufferState::kLost: break;
   }
-  return WithInfo(absl::DataLossError(absl::StrCat(who, " is lost with ", DeviceName(r.device))), {.reason = "LOST", .field = "name", .numbers = {}});
+  return WithInfo(absl::DataLossError(absl::StrCat(who, " is lost with ", base::DeviceName(r.device))), {.reason = "LOST", .field = "name", .numbers = {}});
 }
 
-absl::StatusOr<BufferStatus> BufferStore::Get(const std::string& name, const Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::Get(const std::string& name, const model::Caller& caller) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
   return StatusLocked(*buffer);
 }
 
-std::vector<BufferStatus> BufferStore::List(const Caller& caller) {
+std::vector<model::BufferStatus> BufferStore::List(const model::Caller& caller) {
   MutexLock lock(mutex_);
-  std::vector<BufferStatus> list;
+  std::vector<model::BufferStatus> list;
   for (const auto& buffer : buffers_) {
     if (!buffer->status.is_private || buffer->key == caller.key) list.push_back(StatusLocked(*buffer));
   }
   return list;
 }
 
-absl::StatusOr<BufferStatus> BufferStore::ChangeNow(const Update& update, const Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::ChangeNow(const Update& update, const model::Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(update.ttl_seconds));
   BufferPtr buffer;
-  BufferStatus status;
+  model::BufferStatus status;
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(update.name, caller));
@@ -209,7 +209,7 @@ absl::StatusOr<BufferStatus> BufferStore::ChangeNow(const Update& update, const 
     TouchLocked(*buffer);
     status = StatusLocked(*buffer);
   }
-  Tell(BufferEventKind::kChanged, status, buffer->key, "");
+  Tell(model::BufferEventKind::kChanged, status, buffer->key, "");
   return status;
 }
 
@@ -250,4 +250,4 @@ absl::Status BufferStore::Drain() {
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -31,19 +31,19 @@
 #include "server/session/lease.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 /// Memory of a buffer on one device, and where its reads and writes stand. The memory is freed, and its charge ends, with the last
 /// reference: the buffer's own and those of the work that is under way.
 struct BufferReplica {
   ~BufferReplica();
-  Ledger* ledger = nullptr;
-  Ledger::ChargeId charge = 0;
+  memory::Ledger* ledger = nullptr;
+  memory::Ledger::ChargeId charge = 0;
   int device = 0;
   DeviceBuffer memory;
   AccessTracker order;
   uint64_t version = 0;
-  BufferState state = BufferState::kUninitialized;
+  model::BufferState state = model::BufferState::kUninitialized;
 };
 
 // Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes, moves or ends under an exclusive one: the
@@ -81,12 +81,12 @@ class BufferStore {
  public:
   struct Context {
     std::vector<Device*> devices;
-    Ledger* ledger = nullptr;
-    VolumeStore* volumes = nullptr;
-    LeaseTable* leases = nullptr;
+    memory::Ledger* ledger = nullptr;
+    volume::VolumeStore* volumes = nullptr;
+    session::LeaseTable* leases = nullptr;
     const Clock* clock = nullptr;
-    WorkerPool* workers = nullptr;
-    std::vector<std::shared_ptr<FramePool>> frames;  // by device
+    base::WorkerPool* workers = nullptr;
+    std::vector<std::shared_ptr<memory::FramePool>> frames;  // by device
     std::string server_id;
     std::function<bool()> draining;
     int64_t most_elements = int64_t{1} << 30;
@@ -94,7 +94,7 @@ class BufferStore {
     double slow_reader_seconds = 30;
     /// As ExportFeeds::Context.
     std::function<absl::StatusOr<bool>(const std::string& scan)> scan_ended;
-    std::function<int64_t(const VolumeStatus& volume)> spare_slots;
+    std::function<int64_t(const model::VolumeStatus& volume)> spare_slots;
   };
   explicit BufferStore(Context context);
   ~BufferStore();
@@ -102,38 +102,38 @@ class BufferStore {
   /// Runs on a worker thread.
   void Post(std::function<void()> task) { context_.workers->Post(std::move(task)); }
 
-  absl::StatusOr<BufferStatus> Create(const BufferSpec& spec, const Caller& caller);
-  absl::StatusOr<BufferStatus> Get(const std::string& name, const Caller& caller);
-  std::vector<BufferStatus> List(const Caller& caller);  // oldest first; others' private ones are left out
+  absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec, const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> Get(const std::string& name, const model::Caller& caller);
+  std::vector<model::BufferStatus> List(const model::Caller& caller);  // oldest first; others' private ones are left out
   struct Update {
     std::string name, etag;
     bool set_labels = false, set_ttl = false;
     std::map<std::string, std::string> labels;
     double ttl_seconds = 0;
   };
-  absl::StatusOr<BufferStatus> Change(const Update& update, const Caller& caller);
+  absl::StatusOr<model::BufferStatus> Change(const Update& update, const model::Caller& caller);
   /// FailedPrecondition (EXPORTED) if other processes map it; with `detach` it goes all the same, and its memory is detached.
-  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller, bool detach = false);
-  absl::StatusOr<BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
-                                    const Caller& caller);
-  absl::StatusOr<BufferStatus> Apply(const BufferApplySpec& spec, const Caller& caller);
+  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller, bool detach = false);
+  absl::StatusOr<model::BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
+                                    const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> Apply(const model::BufferApplySpec& spec, const model::Caller& caller);
   /// As LeaseTable::Acquire, for a buffer that is there when it is granted; NotFound (NO_BUFFER), PermissionDenied (NOT_OWNER). `done` is
   /// called without locks.
-  uint64_t AcquireLease(const LeaseRequest& request, const Caller& caller, LeaseTable::Done done);
+  uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller, session::LeaseTable::Done done);
   /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far is through.
-  absl::Status Wait(const std::string& name, const Caller& caller, std::function<void(absl::StatusOr<BufferStatus>)> done);
+  absl::Status Wait(const std::string& name, const model::Caller& caller, std::function<void(absl::StatusOr<model::BufferStatus>)> done);
 
   /// Which buffers and volumes other processes map.
-  ExportStore& exports() { return exports_; }
+  exports::ExportStore& exports() { return exports_; }
   /// Who is told of the volumes of a scan as they complete.
-  ExportFeeds& feeds() { return feeds_; }
+  exports::ExportFeeds& feeds() { return feeds_; }
   /// Copies a replica into new memory, because a process keeps the one that it has. Aborted (LEASED) while somebody has a lease of it or it
   /// is being written, ResourceExhausted (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
-  absl::Status Relocate(const ExportStore::Overdue& what);
+  absl::Status Relocate(const exports::ExportStore::Overdue& what);
   /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's exclusive lease (its last write is waited for), or
   /// (scans/...) for a standing subscription to the volumes of a scan. FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a thread
   /// that may wait.
-  absl::StatusOr<ExportTicket> Export(const ExportSpec& spec, const Caller& caller, const ExportPeer& peer);
+  absl::StatusOr<exports::ExportTicket> Export(const model::ExportSpec& spec, const model::Caller& caller, const exports::ExportPeer& peer);
 
   /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One thread at a time; Chunk may wait for the
   /// upload of earlier ones.
@@ -141,11 +141,11 @@ class BufferStore {
    public:
     virtual ~Writer() = default;
     virtual absl::Status Chunk(const std::vector<std::pair<const char*, size_t>>& pieces) = 0;
-    virtual absl::StatusOr<BufferStatus> Finish() = 0;
+    virtual absl::StatusOr<model::BufferStatus> Finish() = 0;
   };
   static constexpr int64_t kMostChunk = 1 << 20;
   static constexpr int64_t kStagedWhole = 16 << 20;  // longer writes and reads go in pieces
-  absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const BufferWriteSpec& spec, const Caller& caller);
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const model::BufferWriteSpec& spec, const model::Caller& caller);
 
   /// One read, piece by piece. One Next at a time.
   class Reader {
@@ -156,7 +156,7 @@ class BufferStore {
     const std::vector<uint32_t>& replicas() const { return replicas_; }
     int64_t total_bytes() const { return type_.bytes(); }
     /// Waits for the device and returns at most max_bytes; empty at the end. Aborted (SLOW_READER) if the last call was too long ago.
-    virtual absl::StatusOr<Bytes> Next(int64_t max_bytes) = 0;
+    virtual absl::StatusOr<model::Bytes> Next(int64_t max_bytes) = 0;
     /// Lets go of the buffer if the client took nothing for too long.
     virtual void CutIfSlow(int64_t) {}
 
@@ -165,11 +165,11 @@ class BufferStore {
     std::vector<uint64_t> versions_;
     std::vector<uint32_t> replicas_;
   };
-  absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const BufferReadSpec& spec, const Caller& caller);
+  absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const model::BufferReadSpec& spec, const model::Caller& caller);
 
   /// Tells of every buffer now and of each change, from the thread that made it, until the returned handle goes.
-  using Told = std::function<void(BufferEventKind, const BufferStatus&, const std::string& text)>;
-  std::shared_ptr<void> Watch(const Caller& caller, Told told);
+  using Told = std::function<void(model::BufferEventKind, const model::BufferStatus&, const std::string& text)>;
+  std::shared_ptr<void> Watch(const model::Caller& caller, Told told);
 
   struct Totals {
     int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0, read_bytes = 0;
@@ -190,7 +190,7 @@ class BufferStore {
   friend class SmallReader;
   friend class LargeReader;
   struct Buffer {
-    BufferStatus status;  // name, type, labels, owner ...; replicas are filled in when asked
+    model::BufferStatus status;  // name, type, labels, owner ...; replicas are filled in when asked
     std::string key;
     std::vector<std::shared_ptr<BufferReplica>> replicas;
     double ttl_seconds = 0;
@@ -201,14 +201,14 @@ class BufferStore {
   using BufferPtr = std::shared_ptr<Buffer>;
   struct ReadPlace;
 
-  absl::StatusOr<BufferStatus> CreateNow(const BufferSpec& spec, const Caller& caller);
-  absl::StatusOr<BufferStatus> ChangeNow(const Update& update, const Caller& caller);
-  absl::Status DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller, bool detach);
-  absl::StatusOr<BufferStatus> SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
-                                       const Caller& caller);
-  absl::StatusOr<BufferStatus> ApplyNow(const BufferApplySpec& spec, const Caller& caller);
-  absl::StatusOr<std::unique_ptr<Writer>> OpenWriteNow(const BufferWriteSpec& spec, const Caller& caller);
-  absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const BufferReadSpec& spec, const Caller& caller);
+  absl::StatusOr<model::BufferStatus> CreateNow(const model::BufferSpec& spec, const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> ChangeNow(const Update& update, const model::Caller& caller);
+  absl::Status DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller, bool detach);
+  absl::StatusOr<model::BufferStatus> SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
+                                       const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> ApplyNow(const model::BufferApplySpec& spec, const model::Caller& caller);
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWriteNow(const model::BufferWriteSpec& spec, const model::Caller& caller);
+  absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const model::BufferReadSpec& spec, const model::Caller& caller);
   /// Counts what a client is answered if it is an error.
   void CountRefusal(const absl::Status& answer);
   template <class T>
@@ -216,8 +216,8 @@ class BufferStore {
     CountRefusal(answer.status());
     return answer;
   }
-  absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const model::Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  model::BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TouchLocked(Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CoherentLocked(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -229,29 +229,29 @@ class BufferStore {
   absl::StatusOr<std::string> BeginRequest(const std::string& id, const std::string& digest);  // as RequestIds
   void EndRequest(const std::string& id, const std::string& name);
   /// Reserves and allocates replicas, and clears them. Not yet listed.
-  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name, const Caller& caller, bool ready);
+  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name, const model::Caller& caller, bool ready);
   absl::Status CheckQuota(const std::string& owner, int64_t bytes);
   /// `key`: the buffer's, if it is private.
-  void Tell(BufferEventKind kind, const BufferStatus& status, const std::string& key, const std::string& text);
+  void Tell(model::BufferEventKind kind, const model::BufferStatus& status, const std::string& key, const std::string& text);
   absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Enqueues a copy from device to device, on that of `to`.
   absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from, const std::shared_ptr<BufferReplica>& to, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// What is done when work on a replica is through.
   std::function<void(const absl::Status&)> LostUnlessOk(std::shared_ptr<BufferReplica> replica);
-  absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer, const BufferReadSpec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer, const model::BufferReadSpec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Enqueues a copy of a box of an array of `shape` to page-locked memory; what is returned has passed when it is there.
   absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3], int64_t element_bytes, const Box3& box,
                                                 const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<BufferStatus> ApplyOnce(const BufferApplySpec& spec, const Caller& caller);
+  absl::StatusOr<model::BufferStatus> ApplyOnce(const model::BufferApplySpec& spec, const model::Caller& caller);
   void ListLocked(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Unless `may` refuses, as the buffer is then. What it returns tells those who watch, when the turn is over.
   absl::StatusOr<std::function<void()>> Remove(BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
                                                const std::function<absl::Status(const Buffer&)>& may);
 
   const Context context_;
-  ExportStore exports_;
-  ExportFeeds feeds_;
+  exports::ExportStore exports_;
+  exports::ExportFeeds feeds_;
   StreamOrdering order_;
   Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is enqueued, and gives them back
   Mutex mutex_;
@@ -259,12 +259,12 @@ class BufferStore {
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);           // why it went, by name
   std::deque<std::pair<int64_t, std::string>> gone_order_ ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
-  RequestIds requests_ ABSL_GUARDED_BY(mutex_);
+  base::RequestIds requests_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);
   struct Watcher {
-    Caller caller;
+    model::Caller caller;
     Told told;
   };
   std::list<std::weak_ptr<Reader>> readers_ ABSL_GUARDED_BY(mutex_);  // large ones
@@ -274,4 +274,4 @@ class BufferStore {
   std::jthread housekeeper_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

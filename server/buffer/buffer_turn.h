@@ -11,35 +11,35 @@
 #include "gpu/base/status.h"
 #include "server/session/lease.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 /// The turn of a piece of work on buffers, and the leases under which it is done. They are given back with the turn, so that the next one finds them
 /// free; whoever waited for one is told when the turn is over.
 class BufferTurn {
  public:
-  BufferTurn(Mutex& turn, LeaseTable* leases) : leases_(leases), lock_(std::in_place, turn) {}
+  BufferTurn(Mutex& turn, session::LeaseTable* leases) : leases_(leases), lock_(std::in_place, turn) {}
   ~BufferTurn() {
-    for (LeaseTable::Guard& guard : guards_) guard.Done(&told_);
+    for (session::LeaseTable::Guard& guard : guards_) guard.Done(&told_);
     lock_.reset();
-    LeaseTable::Tell(told_);
+    session::LeaseTable::Tell(told_);
   }
   BufferTurn(const BufferTurn&) = delete;
   BufferTurn& operator=(const BufferTurn&) = delete;
 
   /// As LeaseTable::Enter.
-  absl::Status Enter(const std::string& buffer, LeaseMode mode, const std::string& token, uint64_t fence, const std::string& holder) {
+  absl::Status Enter(const std::string& buffer, session::LeaseMode mode, const std::string& token, uint64_t fence, const std::string& holder) {
     OCTAVO_ASSIGN_OR_RETURN(auto guard, leases_->Enter(buffer, mode, token, fence, holder, &told_));
     guards_.push_back(std::move(guard));
     return absl::OkStatus();
   }
   /// OK while all of its leases stand (Guard::Stands).
   absl::Status Stands() const {
-    for (const LeaseTable::Guard& guard : guards_) OCTAVO_RETURN_IF_ERROR(guard.Stands());
+    for (const session::LeaseTable::Guard& guard : guards_) OCTAVO_RETURN_IF_ERROR(guard.Stands());
     return absl::OkStatus();
   }
   /// The last lease, for work that goes on when the turn is over.
-  LeaseTable::Guard Keep() {
-    LeaseTable::Guard guard = std::move(guards_.back());
+  session::LeaseTable::Guard Keep() {
+    session::LeaseTable::Guard guard = std::move(guards_.back());
     guards_.pop_back();
     return guard;
   }
@@ -47,10 +47,10 @@ class BufferTurn {
   void Forget(const std::string& buffer) { leases_->Forget(buffer, &told_); }
 
  private:
-  LeaseTable* const leases_;
+  session::LeaseTable* const leases_;
   std::optional<MutexLock> lock_;
-  std::vector<LeaseTable::Guard> guards_;
-  LeaseTable::Told told_;
+  std::vector<session::LeaseTable::Guard> guards_;
+  session::LeaseTable::Told told_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -13,7 +13,7 @@
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/buffer_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 namespace {
 
 constexpr double kLongestTtl = 31536000;
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(const std::vector<uin
   for (int d = 0; devices.empty() && d < order_.devices(); ++d) out.push_back(d);
   for (const int d : out) {
     if (const absl::Status health = order_.device(d).Health(); !health.ok()) {
-      return WithInfo(absl::UnavailableError(absl::StrCat(DeviceName(d), " is down: ", health.message())),
+      return WithInfo(absl::UnavailableError(absl::StrCat(base::DeviceName(d), " is down: ", health.message())),
                       {.reason = "DEVICE_DOWN", .field = "placement.devices", .numbers = {{"device", absl::StrCat(d)}}});
     }
   }
@@ -107,7 +107,7 @@ absl::Status BufferStore::CheckQuota(const std::string& owner, int64_t bytes) {
 }
 
 absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name,
-                                                         const Caller& caller, bool ready) {
+                                                         const model::Caller& caller, bool ready) {
   const std::string owner = caller.client;
   const int64_t bytes = type.bytes(), all = bytes * static_cast<int64_t>(devices.size());
   OCTAVO_RETURN_IF_ERROR(CheckQuota(owner, all));
@@ -120,14 +120,14 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
   const absl::Status made = [&]() -> absl::Status {
     for (const int d : devices) {
       auto replica = std::make_shared<BufferReplica>();
-      AdmissionReport report;
+      model::AdmissionReport report;
       auto charges = context_.ledger->Reserve(d, name, "",
                                               {{.what = "buffer", .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)), .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
       replica->ledger = context_.ledger;
       replica->charge = charges->front();
       replica->device = d;
-      context_.ledger->Move(replica->charge, ChargeKind::kBuffer, name);
+      context_.ledger->Move(replica->charge, memory::ChargeKind::kBuffer, name);
       OCTAVO_ASSIGN_OR_RETURN(replica->memory, ClientMemory::Allocate(order_.device(d), bytes));
       buffer->replicas.push_back(std::move(replica));
     }
@@ -136,7 +136,7 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
       OCTAVO_RETURN_IF_ERROR(order_.device(replica->device).Fill(stream, replica->memory.data(), bytes, 0));
       OCTAVO_RETURN_IF_ERROR(order_.End(replica->device, stream, {}, {&replica->order}, {replica}, nullptr));
-      replica->state = ready ? BufferState::kReady : BufferState::kUninitialized;
+      replica->state = ready ? model::BufferState::kReady : model::BufferState::kUninitialized;
       replica->version = ready ? 1 : 0;
     }
     return absl::OkStatus();
@@ -150,29 +150,29 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
   return buffer;
 }
 
-absl::StatusOr<BufferStatus> BufferStore::CreateNow(const BufferSpec& spec, const Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::CreateNow(const model::BufferSpec& spec, const model::Caller& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const ArrayType type, CheckType(spec.scalar, spec.lanes, spec.shape));
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
   if (spec.is_private && caller.key.empty()) return InvalidField("private", "is given, but the call carries no key in the metadata octavo-owner-key");
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
-  auto created = ExceptionToStatus([&]() -> absl::StatusOr<BufferStatus> {
+  auto created = base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(NotDraining());
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, CheckDevices(spec.devices));
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer,
-                            Make(type, devices, absl::StrCat("buffers/", NewId(context_.server_id)), caller, !spec.uninitialized));
+                            Make(type, devices, absl::StrCat("buffers/", base::NewId(context_.server_id)), caller, !spec.uninitialized));
     buffer->status.labels = spec.labels;
     buffer->status.is_private = spec.is_private;
     buffer->key = spec.is_private ? caller.key : "";
     buffer->ttl_seconds = spec.ttl_seconds;
     MutexLock lock(mutex_);
     TouchLocked(*buffer);
-    BufferStatus status = StatusLocked(*buffer);
+    model::BufferStatus status = StatusLocked(*buffer);
     ListLocked(buffer);
     return status;
   });
   EndRequest(spec.request_id, created.ok() ? created->name : "");
-  if (created.ok()) Tell(BufferEventKind::kCreated, *created, caller.key, "");
+  if (created.ok()) Tell(model::BufferEventKind::kCreated, *created, caller.key, "");
   return created;
 }
 
@@ -185,7 +185,7 @@ void BufferStore::ListLocked(const BufferPtr& buffer) {
 absl::StatusOr<std::function<void()>> BufferStore::Remove(BufferTurn& turn, const std::string& name, const std::string& reason,
                                                           const std::string& text, const std::function<absl::Status(const Buffer&)>& may) {
   BufferPtr gone;  // dropped without the lock: that frees memory
-  BufferStatus status;
+  model::BufferStatus status;
   {
     MutexLock lock(mutex_);
     auto it = by_name_.find(name);
@@ -201,10 +201,10 @@ absl::StatusOr<std::function<void()>> BufferStore::Remove(BufferTurn& turn, cons
   }
   exports_.Gone(name);
   turn.Forget(name);
-  return [this, status, key = gone->key, text] { Tell(BufferEventKind::kGone, status, key, text); };
+  return [this, status, key = gone->key, text] { Tell(model::BufferEventKind::kGone, status, key, text); };
 }
 
-absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const Caller& caller,
+absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller,
                                      bool detach) {
   const auto unchanged = [&](const Buffer& buffer) { return CheckEtag(name, etag, absl::StrCat(buffer.revision)); };
   {
@@ -215,12 +215,12 @@ absl::Status BufferStore::DestroyNow(const std::string& name, const std::string&
   std::function<void()> tell;
   {
     BufferTurn turn(turn_mutex_, context_.leases);
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
     OCTAVO_ASSIGN_OR_RETURN(tell, Remove(turn, name, "destroyed", "destroyed by a client", [&](const Buffer& buffer) -> absl::Status {
                               OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
                               OCTAVO_RETURN_IF_ERROR(turn.Stands());
                               for (const auto& replica : buffer.replicas) {
-                                if (replica->state == BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
+                                if (replica->state == model::BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
                               }
                               return detach ? absl::OkStatus() : exports_.CheckFree(name);
                             }));
@@ -229,8 +229,8 @@ absl::Status BufferStore::DestroyNow(const std::string& name, const std::string&
   return absl::OkStatus();
 }
 
-uint64_t BufferStore::AcquireLease(const LeaseRequest& request, const Caller& caller, LeaseTable::Done done) {
-  LeaseTable::Told told;
+uint64_t BufferStore::AcquireLease(const session::LeaseRequest& request, const model::Caller& caller, session::LeaseTable::Done done) {
+  session::LeaseTable::Told told;
   uint64_t place = 0;
   {
     MutexLock lock(mutex_);
@@ -240,8 +240,8 @@ uint64_t BufferStore::AcquireLease(const LeaseRequest& request, const Caller& ca
       told.emplace_back(std::move(done), found);
     }
   }
-  LeaseTable::Tell(told);
+  session::LeaseTable::Tell(told);
   return place;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -9,17 +9,17 @@
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/buffer_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
-absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const Caller& caller, const ExportPeer& peer) {
+absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpec& spec, const model::Caller& caller, const exports::ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(exports_.Admit(peer));
   if (absl::StartsWith(spec.name, "volumes/")) {
-    OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, exports_.OfVolume(spec.name, spec.replica));
+    OCTAVO_ASSIGN_OR_RETURN(exports::ExportedMemory memory, exports_.OfVolume(spec.name, spec.replica));
     return exports_.Issue(std::move(memory), peer);
   }
   if (absl::StartsWith(spec.name, "scans/")) {
     OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, feeds_.Issue(spec.name, peer));
-    ExportTicket out{.ticket = ticket, .status = {}, .memory = {}};
+    exports::ExportTicket out{.ticket = ticket, .status = {}, .memory = {}};
     out.status.name = spec.name;
     return out;
   }
@@ -32,12 +32,12 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
                         spec.name, " can be handed over to who has an exclusive lease of it only (AcquireLease); others may write to it")),
                     {.reason = "EXPORT_LEASE", .field = "lease_token", .numbers = {}});
   }
-  ExportedMemory memory;
+  exports::ExportedMemory memory;
   SharedEvent last_write;
-  LeaseTable::Guard guard;
+  session::LeaseTable::Guard guard;
   {
     BufferTurn turn(turn_mutex_, context_.leases);
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
     guard = turn.Keep();
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
@@ -74,9 +74,9 @@ absl::StatusOr<ExportTicket> BufferStore::Export(const ExportSpec& spec, const C
   });
 }
 
-absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
+absl::Status BufferStore::Relocate(const exports::ExportStore::Overdue& what) {
   BufferTurn turn(turn_mutex_, context_.leases);
-  OCTAVO_RETURN_IF_ERROR(turn.Enter(what.of, LeaseMode::kExclusive, "", 0, "the server"));
+  OCTAVO_RETURN_IF_ERROR(turn.Enter(what.of, session::LeaseMode::kExclusive, "", 0, "the server"));
   std::shared_ptr<BufferReplica> old;
   int64_t bytes = 0;
   {
@@ -87,7 +87,7 @@ absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
       return absl::NotFoundError(absl::StrCat(what.of, " has no such memory any more"));
     }
     old = it->second->replicas[index];
-    if (old->state == BufferState::kWriting) return BeingWritten(what.of);  // under a lease that ended meanwhile
+    if (old->state == model::BufferState::kWriting) return BeingWritten(what.of);  // under a lease that ended meanwhile
     bytes = it->second->status.type.bytes();
   }
   auto fresh = std::make_shared<BufferReplica>();
@@ -98,7 +98,7 @@ absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
   fresh->ledger = context_.ledger;
   fresh->charge = charges.front();
   fresh->device = old->device;
-  context_.ledger->Move(fresh->charge, ChargeKind::kBuffer, what.of);
+  context_.ledger->Move(fresh->charge, memory::ChargeKind::kBuffer, what.of);
   OCTAVO_ASSIGN_OR_RETURN(fresh->memory, ClientMemory::Allocate(*context_.devices[static_cast<size_t>(old->device)], bytes));
   MutexLock lock(mutex_);
   const auto it = by_name_.find(what.of);
@@ -110,7 +110,7 @@ absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
   // to have failed, is lost in the new one, too.
   const absl::Status ended = order_.End(old->device, stream, {&old->order}, {&fresh->order}, {old, fresh}, [this, old, fresh](const absl::Status& s) {
     MutexLock lost(mutex_);
-    if (!s.ok() || old->state == BufferState::kLost) fresh->state = BufferState::kLost;
+    if (!s.ok() || old->state == model::BufferState::kLost) fresh->state = model::BufferState::kLost;
   });
   OCTAVO_RETURN_IF_ERROR(copied);
   OCTAVO_RETURN_IF_ERROR(ended);
@@ -121,4 +121,4 @@ absl::Status BufferStore::Relocate(const ExportStore::Overdue& what) {
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -10,7 +10,7 @@
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/buffer_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 /// Where one replica, or a volume, is read.
 struct BufferStore::ReadPlace {
@@ -19,7 +19,7 @@ struct BufferStore::ReadPlace {
   std::shared_ptr<BufferReplica> replica;  // null: a volume's, which nobody changes
   std::shared_ptr<const void> keep;
   uint64_t version = 0;  // of the replica when it was opened
-  BufferState state = BufferState::kReady;
+  model::BufferState state = model::BufferState::kReady;
 };
 
 /// The box of each source in turn. Piece by piece, one copied ahead of what was asked for.
@@ -64,12 +64,12 @@ class SmallReader final : public BufferStore::Reader {
     versions_ = std::move(versions);
     replicas_ = std::move(replicas);
   }
-  absl::StatusOr<Bytes> Next(int64_t max_bytes) override {
-    if (next_ == parts_.size()) return Bytes{};
+  absl::StatusOr<model::Bytes> Next(int64_t max_bytes) override {
+    if (next_ == parts_.size()) return model::Bytes{};
     Part& part = parts_[next_];
     if (part.event != nullptr) OCTAVO_RETURN_IF_ERROR(part.event->Synchronize());
     const int64_t n = std::min(max_bytes, part.bytes - at_);
-    Bytes out{.owner = part.memory, .data = static_cast<const char*>(part.memory.get()) + at_, .size = n};
+    model::Bytes out{.owner = part.memory, .data = static_cast<const char*>(part.memory.get()) + at_, .size = n};
     if ((at_ += n) == part.bytes) ++next_, at_ = 0;
     return out;
   }
@@ -89,7 +89,7 @@ class SmallReader final : public BufferStore::Reader {
 class LargeReader final : public BufferStore::Reader {
  public:
   LargeReader(BufferStore* store, ArrayType type, std::vector<uint64_t> versions, std::vector<uint32_t> replicas,
-              std::vector<BufferStore::ReadPlace> sources, BoxWalk walk, LeaseTable::Guard guard)
+              std::vector<BufferStore::ReadPlace> sources, BoxWalk walk, session::LeaseTable::Guard guard)
       : store_(store), sources_(std::move(sources)), walk_(walk), guard_(std::move(guard)) {
     type_ = std::move(type);
     versions_ = std::move(versions);
@@ -97,7 +97,7 @@ class LargeReader final : public BufferStore::Reader {
     last_ns_ = store_->context_.clock->Now().monotonic_ns;
   }
 
-  absl::StatusOr<Bytes> Next(int64_t max_bytes) override {
+  absl::StatusOr<model::Bytes> Next(int64_t max_bytes) override {
     MutexLock lock(mutex_);
     if (cut_) {
       return WithInfo(absl::AbortedError(absl::StrCat("the client took nothing for ", store_->context_.slow_reader_seconds,
@@ -106,9 +106,9 @@ class LargeReader final : public BufferStore::Reader {
     }
     last_ns_ = store_->context_.clock->Now().monotonic_ns;
     if (ahead_.memory == nullptr) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes));
-    if (ahead_.memory == nullptr) return Bytes{};
+    if (ahead_.memory == nullptr) return model::Bytes{};
     OCTAVO_RETURN_IF_ERROR(ahead_.event->Synchronize());
-    Bytes piece{.owner = ahead_.memory, .data = ahead_.memory.get(), .size = ahead_.bytes};
+    model::Bytes piece{.owner = ahead_.memory, .data = ahead_.memory.get(), .size = ahead_.bytes};
     ahead_ = {};
     if (absl::Status next = Copy(max_bytes); !next.ok() && !absl::IsResourceExhausted(next)) return next;
     return piece;
@@ -129,14 +129,14 @@ class LargeReader final : public BufferStore::Reader {
     const BufferStore::ReadPlace& source = sources_[walk_.source];
     const Box3 piece = walk_.Next(max_bytes);
     SmallReader::Part part{.bytes = piece.count[0] * piece.count[1] * piece.count[2] * walk_.element_bytes};
-    part.memory = store_->context_.frames[static_cast<size_t>(source.device)]->Get(part.bytes, FramePool::Use::kClient);
+    part.memory = store_->context_.frames[static_cast<size_t>(source.device)]->Get(part.bytes, memory::FramePool::Use::kClient);
     if (part.memory == nullptr) {
       walk_ = before;
       return NoStaging(part.bytes);
     }
     {
       MutexLock lock(store_->mutex_);
-      if (source.replica != nullptr && source.replica->state == BufferState::kLost) {
+      if (source.replica != nullptr && source.replica->state == model::BufferState::kLost) {
         return WithInfo(absl::DataLossError(absl::StrCat("replica ", replicas_[before.source], " was lost while it was read")),
                         {.reason = "LOST", .field = "name", .numbers = {}});
       }
@@ -155,7 +155,7 @@ class LargeReader final : public BufferStore::Reader {
   Mutex mutex_;
   std::vector<BufferStore::ReadPlace> sources_ ABSL_GUARDED_BY(mutex_);
   BoxWalk walk_ ABSL_GUARDED_BY(mutex_);
-  LeaseTable::Guard guard_ ABSL_GUARDED_BY(mutex_);
+  session::LeaseTable::Guard guard_ ABSL_GUARDED_BY(mutex_);
   SmallReader::Part ahead_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
@@ -164,7 +164,7 @@ class LargeReader final : public BufferStore::Reader {
 namespace {
 
 /// The box that is asked for of an array of `type`, which becomes that of the box.
-absl::StatusOr<BoxWalk> WalkOf(const BufferReadSpec& spec, size_t sources, ArrayType* type) {
+absl::StatusOr<BoxWalk> WalkOf(const model::BufferReadSpec& spec, size_t sources, ArrayType* type) {
   BoxWalk walk{.element_bytes = SizeOf(type->scalar) * type->lanes, .sources = sources};
   const size_t rank = type->dims.size();
   for (const auto& [name, values] : {std::pair{"start", &spec.start}, std::pair{"count", &spec.count}}) {
@@ -185,9 +185,9 @@ absl::StatusOr<BoxWalk> WalkOf(const BufferReadSpec& spec, size_t sources, Array
 
 }  // namespace
 
-absl::StatusOr<std::vector<uint32_t>> BufferStore::ReplicasToRead(const Buffer& buffer, const BufferReadSpec& spec) const {
+absl::StatusOr<std::vector<uint32_t>> BufferStore::ReplicasToRead(const Buffer& buffer, const model::BufferReadSpec& spec) const {
   const auto& replicas = buffer.replicas;
-  if (spec.which == BufferReadSpec::Which::kReplica) {
+  if (spec.which == model::BufferReadSpec::Which::kReplica) {
     if (spec.replica >= replicas.size()) return BadReplica("selector.replica", spec.replica, replicas.size());
     OCTAVO_RETURN_IF_ERROR(CheckReadable(buffer, spec.replica, spec.allow_uninitialized));
     return std::vector<uint32_t>{spec.replica};
@@ -210,7 +210,7 @@ absl::StatusOr<std::vector<uint32_t>> BufferStore::ReplicasToRead(const Buffer& 
       first = status;
     }
   }
-  if (spec.which == BufferReadSpec::Which::kStacked) {
+  if (spec.which == model::BufferReadSpec::Which::kStacked) {
     OCTAVO_RETURN_IF_ERROR(first);
     return readable;
   }
@@ -234,7 +234,7 @@ absl::StatusOr<SharedEvent> BufferStore::EnqueueReadLocked(const ReadPlace& sour
   return memory.reads_since.back();
 }
 
-absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(const BufferReadSpec& spec, const Caller& caller) {
+absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(const model::BufferReadSpec& spec, const model::Caller& caller) {
   const bool volume = absl::StartsWith(spec.name, "volumes/");
   ArrayType type;
   std::vector<ReadPlace> sources;
@@ -242,8 +242,8 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   std::vector<uint32_t> indices;
   BufferTurn turn(turn_mutex_, context_.leases);
   if (volume) {
-    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->Pin(spec.name));
-    if (spec.which == BufferReadSpec::Which::kReplica && spec.replica != 0) return BadReplica("selector.replica", spec.replica, 1);
+    OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, context_.volumes->Pin(spec.name));
+    if (spec.which == model::BufferReadSpec::Which::kReplica && spec.replica != 0) return BadReplica("selector.replica", spec.replica, 1);
     type = {.scalar = ScalarOf(pinned.status.dtype), .lanes = 1, .dims = {pinned.status.shape, pinned.status.shape + 3}};
     sources.push_back({.device = pinned.device, .data = pinned.slot->volume.data(), .replica = nullptr, .keep = pinned.slot});
     versions = {1};
@@ -254,7 +254,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
       MutexLock lock(mutex_);
       OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
     }
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kShared, spec.lease_token, spec.lease_fence, "ReadBuffer"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kShared, spec.lease_token, spec.lease_fence, "ReadBuffer"));
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
@@ -274,9 +274,9 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   }
   OCTAVO_ASSIGN_OR_RETURN(const BoxWalk walk, WalkOf(spec, sources.size(), &type));
   const int64_t bytes = type.bytes();  // of each source
-  if (spec.which == BufferReadSpec::Which::kStacked) type.dims.insert(type.dims.begin(), static_cast<int64_t>(sources.size()));
+  if (spec.which == model::BufferReadSpec::Which::kStacked) type.dims.insert(type.dims.begin(), static_cast<int64_t>(sources.size()));
   if (type.bytes() > kStagedWhole) {
-    auto reader = std::make_shared<LargeReader>(this, type, versions, indices, std::move(sources), walk, volume ? LeaseTable::Guard() : turn.Keep());
+    auto reader = std::make_shared<LargeReader>(this, type, versions, indices, std::move(sources), walk, volume ? session::LeaseTable::Guard() : turn.Keep());
     MutexLock lock(mutex_);
     readers_.remove_if([](const auto& r) { return r.expired(); });
     readers_.push_back(reader);
@@ -285,7 +285,7 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   auto reader = std::make_shared<SmallReader>(type, versions, indices);
   for (const ReadPlace& source : sources) {
     SmallReader::Part part{.bytes = bytes};
-    part.memory = context_.frames[static_cast<size_t>(source.device)]->Get(bytes, FramePool::Use::kClient);
+    part.memory = context_.frames[static_cast<size_t>(source.device)]->Get(bytes, memory::FramePool::Use::kClient);
     if (part.memory == nullptr) return NoStaging(bytes);
     reader->parts_.push_back(std::move(part));
   }
@@ -297,4 +297,4 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(co
   return reader;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -5,7 +5,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 absl::StatusOr<ReplicaBroadcast> ReplicaBroadcast::Create(StreamOrdering* order, std::vector<Stop> stops, int64_t piece_bytes) {
   if (stops.empty()) return absl::InvalidArgumentError("stops: is empty; allowed 1 or more");
@@ -34,4 +34,4 @@ absl::StatusOr<SharedEvent> ReplicaBroadcast::Upload(const void* from, int64_t a
   return order_->Mark(stops_[0].device, stops_[0].stream);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -8,7 +8,7 @@
 
 #include "server/buffer/stream_ordering.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 /// Brings host memory to several devices with one upload: it goes to the first device, and each further one copies it from the one
 /// before, piece by piece, so that a device passes on what it has while the next piece comes. One thread at a time.
@@ -39,4 +39,4 @@ class ReplicaBroadcast {
   std::vector<Event> arrived_;  // the newest piece, at each stop that another one follows
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -5,7 +5,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 StreamOrdering::StreamOrdering(std::vector<Device*> devices) : devices_(std::move(devices)) {
   for (size_t d = 0; d < devices_.size(); ++d) {
@@ -112,4 +112,4 @@ void StreamOrdering::WhenPassed(int device, std::vector<SharedEvent> events, std
   Add(device, {.events = std::move(events), .stream = {}, .keep = {}, .done = std::move(done)});
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

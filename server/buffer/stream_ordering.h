@@ -12,7 +12,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 using SharedEvent = std::shared_ptr<Event>;
 
@@ -70,4 +70,4 @@ class StreamOrdering {
   std::vector<std::unique_ptr<Follower>> followers_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -9,13 +9,13 @@
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/buffer_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 
 std::function<void(const absl::Status&)> BufferStore::LostUnlessOk(std::shared_ptr<BufferReplica> replica) {
   return [this, replica = std::move(replica)](const absl::Status& status) {
     if (status.ok()) return;
     MutexLock lock(mutex_);
-    replica->state = BufferState::kLost;
+    replica->state = model::BufferState::kLost;
   };
 }
 
@@ -32,17 +32,17 @@ absl::Status BufferStore::ForwardLocked(const std::shared_ptr<BufferReplica>& fr
   return absl::OkStatus();
 }
 
-absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
-                                                  const std::string& lease_token, const Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
+                                                  const std::string& lease_token, const model::Caller& caller) {
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(name, caller).status());
   }
   BufferPtr buffer;
-  BufferStatus status;
+  model::BufferStatus status;
   {
     BufferTurn turn(turn_mutex_, context_.leases);
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(name, caller));
@@ -63,22 +63,22 @@ absl::StatusOr<BufferStatus> BufferStore::SyncNow(const std::string& name, uint3
     for (const size_t target : to) {
       const auto& replica = buffer->replicas[target];
       if (!order_.device(replica->device).Health().ok()) OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
-      if (replica->state == BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
-      replica->state = BufferState::kPartial;                                  // unless all of the following works
+      if (replica->state == model::BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
+      replica->state = model::BufferState::kPartial;                                  // unless all of the following works
       OCTAVO_RETURN_IF_ERROR(ForwardLocked(from, replica, bytes));
       replica->version = from->version;
-      replica->state = BufferState::kReady;
+      replica->state = model::BufferState::kReady;
       from = replica;
     }
     buffer->status.sequence = ++sequence_;
     TouchLocked(*buffer);
     status = StatusLocked(*buffer);
   }
-  Tell(BufferEventKind::kChanged, status, buffer->key, "");
+  Tell(model::BufferEventKind::kChanged, status, buffer->key, "");
   return status;
 }
 
-absl::Status BufferStore::Wait(const std::string& name, const Caller& caller, std::function<void(absl::StatusOr<BufferStatus>)> done) {
+absl::Status BufferStore::Wait(const std::string& name, const model::Caller& caller, std::function<void(absl::StatusOr<model::BufferStatus>)> done) {
   std::map<int, std::vector<SharedEvent>> events;
   {
     MutexLock lock(mutex_);
@@ -119,4 +119,4 @@ absl::Status BufferStore::Wait(const std::string& name, const Caller& caller, st
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

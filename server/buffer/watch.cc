@@ -6,7 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
@@ -14,9 +14,9 @@ constexpr size_t kMostTombstones = 10'000;
 
 }  // namespace
 
-std::shared_ptr<void> BufferStore::Watch(const Caller& caller, Told told) {
+std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, Told told) {
   auto watcher = std::make_shared<Watcher>(Watcher{caller, std::move(told)});
-  std::vector<BufferStatus> now;
+  std::vector<model::BufferStatus> now;
   {
     MutexLock lock(mutex_);
     for (const auto& buffer : buffers_) {
@@ -24,11 +24,11 @@ std::shared_ptr<void> BufferStore::Watch(const Caller& caller, Told told) {
     }
     watchers_.push_back(watcher);
   }
-  for (const auto& status : now) watcher->told(BufferEventKind::kExists, status, "");
+  for (const auto& status : now) watcher->told(model::BufferEventKind::kExists, status, "");
   return watcher;
 }
 
-void BufferStore::Tell(BufferEventKind kind, const BufferStatus& status, const std::string& key, const std::string& text) {
+void BufferStore::Tell(model::BufferEventKind kind, const model::BufferStatus& status, const std::string& key, const std::string& text) {
   std::vector<std::shared_ptr<Watcher>> watchers;
   {
     MutexLock lock(mutex_);
@@ -47,7 +47,7 @@ void BufferStore::Tell(BufferEventKind kind, const BufferStatus& status, const s
 void BufferStore::Housekeep() {
   const int64_t now = context_.clock->Now().monotonic_ns;
   std::vector<std::string> overdue;
-  std::vector<std::pair<BufferStatus, std::string>> warnings;  // with its key
+  std::vector<std::pair<model::BufferStatus, std::string>> warnings;  // with its key
   std::vector<std::shared_ptr<Reader>> readers;
   {
     MutexLock lock(mutex_);
@@ -70,17 +70,17 @@ void BufferStore::Housekeep() {
     }
   }
   for (const auto& reader : readers) reader->CutIfSlow(now);
-  for (const auto& [status, key] : warnings) Tell(BufferEventKind::kExpiring, status, key, "its time to live ends");
+  for (const auto& [status, key] : warnings) Tell(model::BufferEventKind::kExpiring, status, key, "its time to live ends");
   for (const auto& name : overdue) {
     absl::StatusOr<std::function<void()>> tell = [] {};
     {
       BufferTurn turn(turn_mutex_, context_.leases);
       // Whoever is at it now keeps it a little longer.
-      if (!turn.Enter(name, LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
+      if (!turn.Enter(name, session::LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
       tell = Remove(turn, name, "expired", "its time to live was over", [&](const Buffer& buffer) {
         // Somebody may have prolonged it since, or writes to it under a lease that has ended.
         const bool written =
-            std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == BufferState::kWriting; });
+            std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == model::BufferState::kWriting; });
         return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
       });
     }
@@ -88,4 +88,4 @@ void BufferStore::Housekeep() {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

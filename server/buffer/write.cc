@@ -15,10 +15,10 @@
 #include "server/buffer/replica_broadcast.h"
 #include "server/model/checksum.h"
 
-namespace octavo::engine {
+namespace octavo::buffer {
 namespace {
 
-absl::Status CheckVersion(const BufferWriteSpec& spec, size_t target, uint64_t version) {
+absl::Status CheckVersion(const model::BufferWriteSpec& spec, size_t target, uint64_t version) {
   if (spec.if_version == 0 || version == spec.if_version) return absl::OkStatus();
   return WrongVersion(spec.name, static_cast<uint32_t>(target), version, spec.if_version);
 }
@@ -29,15 +29,15 @@ absl::Status CheckVersion(const BufferWriteSpec& spec, size_t target, uint64_t v
 class BufferWriter final : public BufferStore::Writer {
  public:
   /// `device`: of the first target. A replica may move to other memory before the write starts, but never to another device.
-  BufferWriter(BufferStore* store, BufferStore::BufferPtr buffer, std::vector<size_t> targets, int device, BufferWriteSpec spec,
-               LeaseTable::Guard guard)
+  BufferWriter(BufferStore* store, BufferStore::BufferPtr buffer, std::vector<size_t> targets, int device, model::BufferWriteSpec spec,
+               session::LeaseTable::Guard guard)
       : store_(store), buffer_(std::move(buffer)), targets_(std::move(targets)), device_(device), spec_(std::move(spec)), guard_(std::move(guard)) {
     total_ = static_cast<int64_t>(spec_.total_bytes);
     block_bytes_ = total_ <= BufferStore::kStagedWhole ? total_ : int64_t{4} << 20;
   }
 
   ~BufferWriter() override {
-    if (started_ && !closed_) Close(BufferState::kPartial);
+    if (started_ && !closed_) Close(model::BufferState::kPartial);
     guard_.Done();
   }
 
@@ -47,7 +47,7 @@ class BufferWriter final : public BufferStore::Writer {
     return answer;
   }
 
-  absl::StatusOr<BufferStatus> Finish() override {
+  absl::StatusOr<model::BufferStatus> Finish() override {
     auto answer = End();
     store_->CountRefusal(answer.status());
     return answer;
@@ -63,7 +63,7 @@ class BufferWriter final : public BufferStore::Writer {
       return BadField("PROTOCOL", "data", absl::StrCat("makes ", received_ + bytes, " bytes; header.total_bytes is ", total_));
     }
     for (auto [data, size] : pieces) {
-      crc_ = Crc32c(data, size, crc_);
+      crc_ = model::Crc32c(data, size, crc_);
       while (size > 0) {
         if (staging_ == nullptr) OCTAVO_RETURN_IF_ERROR(NextBlock());
         const auto n = std::min(size, static_cast<size_t>(staging_bytes_ - staged_));
@@ -78,7 +78,7 @@ class BufferWriter final : public BufferStore::Writer {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<BufferStatus> End() {
+  absl::StatusOr<model::BufferStatus> End() {
     if (received_ < total_) {
       return BadField("SHORT_STREAM", "data", absl::StrCat("ended after ", received_, " bytes; header.total_bytes is ", total_));
     }
@@ -87,14 +87,14 @@ class BufferWriter final : public BufferStore::Writer {
                       {.reason = "CHECKSUM", .field = "header.crc32c", .numbers = {}});
     }
     if (staging_ != nullptr) OCTAVO_RETURN_IF_ERROR(Apply());
-    Close(BufferState::kReady);
+    Close(model::BufferState::kReady);
     guard_.Done();
-    BufferStatus status;
+    model::BufferStatus status;
     {
       MutexLock lock(store_->mutex_);
       status = store_->StatusLocked(*buffer_);
     }
-    store_->Tell(BufferEventKind::kChanged, status, buffer_->key, "");
+    store_->Tell(model::BufferEventKind::kChanged, status, buffer_->key, "");
     return status;
   }
 
@@ -106,9 +106,9 @@ class BufferWriter final : public BufferStore::Writer {
       OCTAVO_RETURN_IF_ERROR(in_flight_.front().first->Synchronize());
       in_flight_.pop_front();
     }
-    FramePool& pool = *store_->context_.frames[static_cast<size_t>(device_)];
+    memory::FramePool& pool = *store_->context_.frames[static_cast<size_t>(device_)];
     for (;;) {
-      staging_ = pool.Get(staging_bytes_, FramePool::Use::kClient);
+      staging_ = pool.Get(staging_bytes_, memory::FramePool::Use::kClient);
       if (staging_ != nullptr) return absl::OkStatus();
       if (in_flight_.empty()) return NoStaging(staging_bytes_);
       OCTAVO_RETURN_IF_ERROR(in_flight_.front().first->Synchronize());
@@ -126,7 +126,7 @@ class BufferWriter final : public BufferStore::Writer {
     }
     for (const size_t target : targets_) {  // under the same lease it may be written, or have been written since
       const BufferReplica& replica = *buffer_->replicas[target];
-      if (replica.state == BufferState::kWriting) return BeingWritten(spec_.name);
+      if (replica.state == model::BufferState::kWriting) return BeingWritten(spec_.name);
       OCTAVO_RETURN_IF_ERROR(CheckVersion(spec_, target, replica.version));
     }
     std::vector<ReplicaBroadcast::Stop> stops;
@@ -141,8 +141,8 @@ class BufferWriter final : public BufferStore::Writer {
     forwarder_.emplace(std::move(forwarder));
     for (const size_t target : targets_) {
       BufferReplica& replica = *buffer_->replicas[target];
-      was_partial_ |= replica.state == BufferState::kPartial || replica.state == BufferState::kLost;
-      replica.state = BufferState::kWriting;
+      was_partial_ |= replica.state == model::BufferState::kPartial || replica.state == model::BufferState::kLost;
+      replica.state = model::BufferState::kWriting;
     }
     started_ = true;
     return absl::OkStatus();
@@ -159,7 +159,7 @@ class BufferWriter final : public BufferStore::Writer {
     return absl::OkStatus();
   }
 
-  void Close(BufferState state) {
+  void Close(model::BufferState state) {
     closed_ = true;
     std::vector<std::shared_ptr<const void>> staging;
     for (auto& [event, block] : in_flight_) staging.push_back(std::move(block));
@@ -177,10 +177,10 @@ class BufferWriter final : public BufferStore::Writer {
       keep.insert(keep.end(), written.begin(), written.end());
       const absl::Status ended =
           store_->order_.End(replica.device, streams_[i], read, {&replica.order}, std::move(keep), store_->LostUnlessOk(written[i]));
-      replica.state = !ended.ok() ? BufferState::kLost : state == BufferState::kReady && was_partial_ && !whole ? BufferState::kPartial : state;
-      if (state == BufferState::kReady) replica.version = version;
+      replica.state = !ended.ok() ? model::BufferState::kLost : state == model::BufferState::kReady && was_partial_ && !whole ? model::BufferState::kPartial : state;
+      if (state == model::BufferState::kReady) replica.version = version;
     }
-    if (state == BufferState::kReady) {
+    if (state == model::BufferState::kReady) {
       buffer_->status.sequence = ++store_->sequence_;
       buffer_->status.origin.clear();
       store_->totals_.uploaded_bytes += total_;
@@ -193,8 +193,8 @@ class BufferWriter final : public BufferStore::Writer {
   const BufferStore::BufferPtr buffer_;
   const std::vector<size_t> targets_;
   const int device_;
-  const BufferWriteSpec spec_;
-  LeaseTable::Guard guard_;
+  const model::BufferWriteSpec spec_;
+  session::LeaseTable::Guard guard_;
   int64_t total_ = 0, block_bytes_ = 0, received_ = 0, applied_ = 0;
   uint32_t crc_ = 0;
   std::shared_ptr<void> staging_;
@@ -205,13 +205,13 @@ class BufferWriter final : public BufferStore::Writer {
   bool started_ = false, closed_ = false, was_partial_ = false;
 };
 
-absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(const BufferWriteSpec& spec, const Caller& caller) {
+absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(const model::BufferWriteSpec& spec, const model::Caller& caller) {
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
   }
   BufferTurn turn(turn_mutex_, context_.leases);
-  OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
+  OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
   BufferPtr buffer;
   std::vector<size_t> targets;
   int device = 0;
@@ -244,7 +244,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
     for (const size_t target : targets) {
       BufferReplica& replica = *buffer->replicas[target];
       if (!context_.devices[static_cast<size_t>(replica.device)]->Health().ok()) OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
-      if (replica.state == BufferState::kWriting) {
+      if (replica.state == model::BufferState::kWriting) {
         return WithInfo(absl::AbortedError(absl::StrCat(spec.name, " is being written with the same lease")),
                         {.reason = "LEASED", .field = "", .numbers = {}});
       }
@@ -255,4 +255,4 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
   return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), device, spec, turn.Keep());
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::buffer

@@ -9,9 +9,9 @@
 #include "server/base/exception_to_status.h"
 #include "server/derive/internal.h"
 
-namespace octavo::engine {
+namespace octavo::derive {
 
-absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done) {
+absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<model::VolumeStatus>)> done) {
   std::string answered;
   {
     MutexLock lock(mutex_);
@@ -22,21 +22,21 @@ absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::St
     if (answered.empty()) Finish(spec, absl::AbortedError(""));
   };
   if (!answered.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(VolumeStatus volume, context_.volumes->Get(answered));
+    OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus volume, context_.volumes->Get(answered));
     done(std::move(volume));
     return absl::OkStatus();
   }
   // Planning takes as long as its tables are large: it is the worker's too.
   auto task = [this, spec, done = std::move(done)] {
     bool told = false;
-    auto result = ExceptionToStatus([&]() -> absl::StatusOr<VolumeStatus> {
+    auto result = base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
       OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Work> work, Plan(spec));
       work->chain = spec.chain;
       if (spec.memory != nullptr) {
         work->granted = true;
         work->slot = spec.memory->TryTake(spec.chain);
       }
-      return Run(*work, [&](const VolumeStatus& planned) {
+      return Run(*work, [&](const model::VolumeStatus& planned) {
         if (!spec.asynchronous) return;
         told = true;
         Remember(spec, planned.name);
@@ -60,7 +60,7 @@ void Deriver::Remember(const DeriveSpec& spec, const std::string& name) {
   requests_.End(spec.request_id, name);
 }
 
-void Deriver::Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result) {
+void Deriver::Finish(const DeriveSpec& spec, const absl::StatusOr<model::VolumeStatus>& result) {
   MutexLock lock(mutex_);
   --pending_;
   requests_.End(spec.request_id, result.ok() ? result->name : "");
@@ -71,4 +71,4 @@ int64_t Deriver::Pending() {
   return pending_;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::derive

@@ -23,7 +23,7 @@
 #include "server/processing/chain_state.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::derive {
 
 struct AngiographyOperation {
   MotionContrast method = MotionContrast::kAmplitudeDecorrelation;
@@ -34,9 +34,9 @@ struct DopplerOperation {
   int64_t half_window = 0;
 };
 struct ReprocessOperation {  // of raw spectra; first
-  Processing processing;
+  model::Processing processing;
 };
-using Operation = std::variant<CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation, OpSpec>;
+using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation, model::OpSpec>;
 
 /// What a client asks to be made of a volume.
 struct DeriveSpec {
@@ -46,7 +46,7 @@ struct DeriveSpec {
   std::string request_digest;           // of the request body: tells a retry from another request with the same id
   bool asynchronous = false;            // `done` is called when the work is planned and has its memory: the volume is being acquired then
   std::string chain;                    // of the scan's chains, if it is one of those
-  std::shared_ptr<ChainState> memory;  // granted with the scan for that; null: none, or the scan has ended
+  std::shared_ptr<processing::ChainState> memory;  // granted with the scan for that; null: none, or the scan has ended
 };
 
 /// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
@@ -54,10 +54,10 @@ class Deriver {
  public:
   struct Context {
     std::function<Device*(int)> device_of;
-    Ledger* ledger = nullptr;
-    VolumeStore* volumes = nullptr;
+    memory::Ledger* ledger = nullptr;
+    volume::VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
-    WorkerPool* workers = nullptr;
+    base::WorkerPool* workers = nullptr;
     std::string server_id;
     /// Makes sure that a volume's bytes are on its device; takes as long as that takes.
     std::function<absl::Status(const std::string& volume)> restore;
@@ -66,22 +66,22 @@ class Deriver {
 
   /// Errors that can be told at once are returned (and `done` is not called); else `done` is called once from a worker. Memory
   /// for the result and for what lies between is reserved before anything starts, all or nothing, unless the scan was granted it.
-  absl::Status Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<VolumeStatus>)> done);
+  absl::Status Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<model::VolumeStatus>)> done);
   int64_t Pending();
 
  private:
   struct Step;
   struct Work;
   absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
-  absl::StatusOr<VolumeStatus> Run(Work& work, const std::function<void(const VolumeStatus&)>& planned);
-  absl::Status Compute(Work& work, Device& device, VolumeStatus* result);
+  absl::StatusOr<model::VolumeStatus> Run(Work& work, const std::function<void(const model::VolumeStatus&)>& planned);
+  absl::Status Compute(Work& work, Device& device, model::VolumeStatus* result);
   void Remember(const DeriveSpec& spec, const std::string& name);
-  void Finish(const DeriveSpec& spec, const absl::StatusOr<VolumeStatus>& result);
+  void Finish(const DeriveSpec& spec, const absl::StatusOr<model::VolumeStatus>& result);
 
   const Context context_;
   Mutex mutex_;
   int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;
-  RequestIds requests_ ABSL_GUARDED_BY(mutex_);
+  base::RequestIds requests_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::derive

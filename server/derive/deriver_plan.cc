@@ -18,7 +18,7 @@
 #include "server/processing/replay_records.h"
 #include "server/volume/volume_metadata.h"
 
-namespace octavo::engine {
+namespace octavo::derive {
 namespace {
 
 bool IsMissing(const AscanRanges& missing, int64_t ascan) {
@@ -35,16 +35,16 @@ void AddAscan(int64_t ascan, AscanRanges* ranges) {
   }
 }
 
-std::vector<int32_t> RepeatOrder(const Pattern& pattern) {
+std::vector<int32_t> RepeatOrder(const pattern::Pattern& pattern) {
   std::vector<int32_t> order;
   for (int64_t b = 0; b < pattern.bscans_per_volume; ++b) {
-    for (int64_t r = 0; r < pattern.repeat_count; ++r) order.push_back(static_cast<int32_t>(RepeatRow(pattern, b, r)));
+    for (int64_t r = 0; r < pattern.repeat_count; ++r) order.push_back(static_cast<int32_t>(pattern::RepeatRow(pattern, b, r)));
   }
   return order;
 }
 
 // A-scans of which a repeat is missing.
-AscanRanges MissingOverRepeats(const Pattern& pattern, const std::vector<int32_t>& order, int64_t columns, const AscanRanges& missing) {
+AscanRanges MissingOverRepeats(const pattern::Pattern& pattern, const std::vector<int32_t>& order, int64_t columns, const AscanRanges& missing) {
   AscanRanges out;
   for (int64_t a = 0; a < pattern.bscans_per_volume * columns; ++a) {
     bool lacks = false;
@@ -67,9 +67,9 @@ AscanRanges MissingOverAscans(int64_t rows, int64_t columns, const AscanRanges& 
 }
 
 // Points that would be covered if nothing were missing. `taps`: what is left.
-AscanRanges MissingOfGrid(const Pattern& pattern, const CartesianGrid& grid, const CartesianTaps& taps) {
-  const CartesianTaps whole = MakeCartesianTaps(pattern, grid, {});
-  const auto sum = [](const CartesianTaps& of, int64_t a) {
+AscanRanges MissingOfGrid(const pattern::Pattern& pattern, const pattern::CartesianGrid& grid, const pattern::CartesianTaps& taps) {
+  const pattern::CartesianTaps whole = pattern::MakeCartesianTaps(pattern, grid, {});
+  const auto sum = [](const pattern::CartesianTaps& of, int64_t a) {
     float weights = 0;
     for (int64_t t = 0; t < of.taps; ++t) weights += of.weight[static_cast<size_t>(a * of.taps + t)];
     return weights;
@@ -82,7 +82,7 @@ AscanRanges MissingOfGrid(const Pattern& pattern, const CartesianGrid& grid, con
 }
 
 // Operations on A-scans need to know where they lie.
-absl::Status NoPattern(const VolumeStatus& volume) {
+absl::Status NoPattern(const model::VolumeStatus& volume) {
   if (!volume.recovered || volume.axes[0] == "z") {
     return InvalidField("name", absl::StrCat("is ", volume.name, ", which no scan acquired: it has no A-scans; allowed are operations on arrays"));
   }
@@ -91,7 +91,7 @@ absl::Status NoPattern(const VolumeStatus& volume) {
                   {.reason = "RECOVERED", .field = "name", .numbers = {}});
 }
 
-int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
+int64_t BytesOf(const model::VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
 }  // namespace
 
@@ -107,18 +107,18 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
   if (spec.operations.empty() || spec.operations.size() > 8) {
     return InvalidField("operations", absl::StrCat("has ", spec.operations.size(), " operations; allowed 1 to 8"));
   }
-  VolumeStatus state = work->source.status;
+  model::VolumeStatus state = work->source.status;
   const bool reprocessed = state.operations.size() == 1 && state.operations[0].rfind("reprocess", 0) == 0;  // as good as acquired
   const bool arrays =
-      std::all_of(spec.operations.begin(), spec.operations.end(), [](const auto& o) { return std::holds_alternative<OpSpec>(o); });
+      std::all_of(spec.operations.begin(), spec.operations.end(), [](const auto& o) { return std::holds_alternative<model::OpSpec>(o); });
   if (!state.derived_from.empty() && !reprocessed && !arrays) {
     return InvalidField("name", absl::StrCat("is ", spec.name, ", which was derived itself; give all operations at once, from ", state.derived_from));
   }
-  const Pattern* const acquired = PatternOf(state);
+  const pattern::Pattern* const acquired = volume::PatternOf(state);
   if (acquired == nullptr && !arrays) return NoPattern(state);
-  if (state.is_raw && state.raw == nullptr) return RawOfAnEarlierProcess(state);
-  Pattern pattern = acquired == nullptr ? Pattern{} : *acquired;
-  bool cartesian = pattern.kind == PatternKind::kRaster || pattern.kind == PatternKind::kRepeatedRaster;
+  if (state.is_raw && state.raw == nullptr) return processing::RawOfAnEarlierProcess(state);
+  pattern::Pattern pattern = acquired == nullptr ? pattern::Pattern{} : *acquired;
+  bool cartesian = pattern.kind == pattern::PatternKind::kRaster || pattern.kind == pattern::PatternKind::kRepeatedRaster;
   AscanRanges missing = state.all_missing != nullptr ? *state.all_missing : state.missing;
   bool plain = false;  // an array: no pattern any more
   for (size_t i = 0; i < spec.operations.size(); ++i) {
@@ -131,12 +131,12 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
     if (const auto* again = std::get_if<ReprocessOperation>(&step.operation)) {
       OCTAVO_RETURN_IF_ERROR(needs("reprocess", i == 0 && state.raw != nullptr,
                                    "it is the first operation, of raw spectra; scan with retention.hold_raw and name the raw volume"));
-      auto scan = ResolveReprocess(state, again->processing);
-      if (!scan.ok()) return AtField(at + "reprocess.", scan.status());
-      step.scan = std::make_shared<const ResolvedScan>(*std::move(scan));
-      step.workspace_bytes = Reprocessor::DeviceBytes(*step.scan, *context_.device_of(work->source.device));
+      auto scan = processing::ResolveReprocess(state, again->processing);
+      if (!scan.ok()) return base::AtField(at + "reprocess.", scan.status());
+      step.scan = std::make_shared<const model::ResolvedScan>(*std::move(scan));
+      step.workspace_bytes = processing::Reprocessor::DeviceBytes(*step.scan, *context_.device_of(work->source.device));
       step.missing = missing = state.raw->missing_ascans;
-      state = DescribeReprocessed(state, step.scan);
+      state = processing::DescribeReprocessed(state, step.scan);
       step.out = state;
       work->steps.push_back(std::move(step));
       continue;
@@ -144,8 +144,8 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
     if (state.is_raw) return InvalidField(absl::StrCat("operations[", i, "]"), absl::StrCat("is of raw spectra; begin with reprocess"));
     const bool amplitudes = state.dtype == DType::kU8 || state.dtype == DType::kU16 || state.dtype == DType::kF32;
     const std::string is_dtype = absl::StrCat("the voxels are ", Info(state.dtype).name);
-    if (const auto* array = std::get_if<OpSpec>(&step.operation)) {
-      OCTAVO_ASSIGN_OR_RETURN(step.chain, PlanVolumeOperation(*array, at.substr(0, at.size() - 1), &state));
+    if (const auto* array = std::get_if<model::OpSpec>(&step.operation)) {
+      OCTAVO_ASSIGN_OR_RETURN(step.chain, model::PlanVolumeOperation(*array, at.substr(0, at.size() - 1), &state));
       plain = true;
       missing.clear();  // places are not A-scans any more; floats say NaN
       step.out = state;
@@ -156,10 +156,10 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       const bool chosen = step.operation.index() == (operation[0] == 'c' ? 0u : operation[0] == 'a' ? 1u : 2u);
       if (chosen && plain) return InvalidField(at + operation, "comes after an operation on arrays; it needs the A-scans where the pattern put them");
     }
-    if (auto* grid = std::get_if<CartesianGrid>(&step.operation)) {
+    if (auto* grid = std::get_if<pattern::CartesianGrid>(&step.operation)) {
       OCTAVO_RETURN_IF_ERROR(needs("cartesian", !cartesian, absl::StrCat("it lies on a Cartesian grid already (", Name(pattern.kind), ")")));
       OCTAVO_RETURN_IF_ERROR(needs("cartesian", amplitudes, is_dtype + "; allowed u8, u16, f32"));
-      OCTAVO_RETURN_IF_ERROR(ResolveGrid(pattern, at + "cartesian.", grid));
+      OCTAVO_RETURN_IF_ERROR(pattern::ResolveGrid(pattern, at + "cartesian.", grid));
       if (grid->rows * grid->columns > (int64_t{1} << 40) / (state.shape[2] * SizeOf(state.dtype))) {
         return InvalidField(at + "cartesian.rows", "times columns makes more than 2^40 bytes");
       }
@@ -172,7 +172,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       state.operations.push_back(absl::StrFormat("cartesian %d x %d over %g x %g mm of %s", grid->rows, grid->columns, grid->extent_y_mm,
                                                  grid->extent_x_mm, Name(pattern.kind)));
       cartesian = true;
-      pattern.kind = PatternKind::kRaster;
+      pattern.kind = pattern::PatternKind::kRaster;
     } else if (const auto* angiography = std::get_if<AngiographyOperation>(&step.operation)) {
       OCTAVO_RETURN_IF_ERROR(
           needs("angiography", pattern.repeats() >= 2 && state.quantity.empty() && state.shape[0] == pattern.rows(),
@@ -180,7 +180,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       OCTAVO_RETURN_IF_ERROR(needs("angiography", amplitudes, is_dtype + "; allowed u8, u16, f32"));
       const bool variance = angiography->method == MotionContrast::kSpeckleVariance;
       state.quantity = variance ? "speckle_variance" : "amplitude_decorrelation";
-      state.display_hi = ContrastDisplayHi(angiography->method, state);
+      state.display_hi = processing::ContrastDisplayHi(angiography->method, state);
       state.operations.push_back(absl::StrCat(state.quantity, " over ", pattern.repeat_count, " repeats"));
     } else if (auto* doppler = std::get_if<DopplerOperation>(&step.operation)) {
       if (doppler->between == DopplerBetween::kDefault)
@@ -208,14 +208,14 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       step.order = RepeatOrder(pattern);
       step.missing = MissingOverRepeats(pattern, step.order, state.shape[1], missing);
       state.shape[0] = pattern.bscans_per_volume;
-      pattern.kind = pattern.kind == PatternKind::kRepeatedRaster ? PatternKind::kRaster : PatternKind::kRadial;
+      pattern.kind = pattern.kind == pattern::PatternKind::kRepeatedRaster ? pattern::PatternKind::kRaster : pattern::PatternKind::kRadial;
     } else if (std::holds_alternative<DopplerOperation>(step.operation)) {
       step.missing = MissingOverAscans(state.shape[0], state.shape[1], missing);
       // One A-scan less a B-scan: no pattern any more that could be resampled.
       cartesian = true;
     } else {
-      const auto& grid = std::get<CartesianGrid>(step.operation);
-      step.taps = MakeCartesianTaps(step.pattern, grid, missing);
+      const auto& grid = std::get<pattern::CartesianGrid>(step.operation);
+      step.taps = pattern::MakeCartesianTaps(step.pattern, grid, missing);
       if (!missing.empty()) step.missing = MissingOfGrid(step.pattern, grid, step.taps);
     }
     if (!state.quantity.empty()) {
@@ -230,4 +230,4 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
   return work;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::derive

@@ -17,11 +17,11 @@
 #include "server/processing/display_scale.h"
 #include "server/processing/replay_records.h"
 
-namespace octavo::engine {
+namespace octavo::derive {
 
-absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(const VolumeStatus&)>& planned) {
-  const VolumeStatus& source = work.source.status;
-  VolumeStatus result = work.steps.back().out;
+absl::StatusOr<model::VolumeStatus> Deriver::Run(Work& work, const std::function<void(const model::VolumeStatus&)>& planned) {
+  const model::VolumeStatus& source = work.source.status;
+  model::VolumeStatus result = work.steps.back().out;
   int64_t between = 0;
   for (const Step& step : work.steps) {
     between += step.table_bytes() + (&step == &work.steps.back() ? 0 : step.out.bytes);
@@ -29,7 +29,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*step.chain, *context_.device_of(work.source.device)));
     between += scratch;
   }
-  std::vector<AdmissionReport::Item> needs;
+  std::vector<model::AdmissionReport::Item> needs;
   if (work.slot == nullptr) needs.push_back({.what = "derived volume", .bytes = ClientMemory::Bytes(result.bytes) + 256, .count = 1});
   if (!work.granted) needs.push_back({.what = "tables and volumes between", .bytes = std::max<int64_t>(between, 256), .count = 1});
   const absl::Cleanup charged = [&] {
@@ -39,10 +39,10 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
     OCTAVO_ASSIGN_OR_RETURN(work.charges, context_.ledger->Reserve(work.source.device, source.scan, source.title, needs, nullptr));
   }
   Device& device = *context_.device_of(work.source.device);
-  const auto pool = std::make_shared<SlotPool>(context_.ledger);
+  const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
   const absl::Status status = [&]() -> absl::Status {
     if (work.slot != nullptr) return absl::OkStatus();
-    auto slot = std::make_unique<VolumeSlot>();
+    auto slot = std::make_unique<memory::VolumeSlot>();
     slot->charge = work.charges[0];
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, result.bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device.Allocate(256));
@@ -53,12 +53,12 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
     return absl::OkStatus();
   }();
   pool->Close();
-  result.name = absl::StrCat("volumes/", NewId(context_.server_id));
+  result.name = absl::StrCat("volumes/", base::NewId(context_.server_id));
   result.derived_from = source.derived_from.empty() ? source.name : source.derived_from;
   result.chain = work.chain;
-  result.state = VolumeState::kAcquiring;
+  result.state = model::VolumeState::kAcquiring;
   result.has_commit = false;
-  result.tier = Tier::kDevice;
+  result.tier = model::Tier::kDevice;
   result.moving.clear();
   result.marked = result.orphaned = result.recovered = false;
   result.last_error.clear();
@@ -72,7 +72,7 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
   absl::Status computed = status;
   if (status.ok()) {
     context_.volumes->Add(result, work.slot, work.source.device);
-    computed = ExceptionToStatus([&]() -> absl::Status {
+    computed = base::ExceptionToStatus([&]() -> absl::Status {
       planned(result);
       OCTAVO_RETURN_IF_ERROR(Compute(work, device, &result));
       OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device.AllocatePinned(8));
@@ -95,9 +95,9 @@ absl::StatusOr<VolumeStatus> Deriver::Run(Work& work, const std::function<void(c
 }
 
 // All steps on one stream; what lies between lives until it is through.
-absl::Status Deriver::Compute(Work& work, Device& device, VolumeStatus* result) {
+absl::Status Deriver::Compute(Work& work, Device& device, model::VolumeStatus* result) {
   std::vector<DeviceBuffer> buffers;  // declared before the stream: freed after its work is done
-  std::unique_ptr<Reprocessor> reprocessor;
+  std::unique_ptr<processing::Reprocessor> reprocessor;
   std::vector<std::unique_ptr<ChainRun>> runs;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
   const auto upload = [&](const void* data, size_t bytes) -> absl::StatusOr<const void*> {
@@ -116,13 +116,13 @@ absl::Status Deriver::Compute(Work& work, Device& device, VolumeStatus* result) 
     }
     const int64_t rows = step.in.shape[0], columns = step.in.shape[1], depth = step.in.shape[2];
     if (step.scan != nullptr) {
-      OCTAVO_ASSIGN_OR_RETURN(reprocessor, Reprocessor::Create(*step.scan, work.source, device, stream.ref()));
+      OCTAVO_ASSIGN_OR_RETURN(reprocessor, processing::Reprocessor::Create(*step.scan, work.source, device, stream.ref()));
       OCTAVO_RETURN_IF_ERROR(reprocessor->Run(stream.ref(), {.volume = out}, nullptr));
     } else if (step.chain != nullptr) {
       OCTAVO_ASSIGN_OR_RETURN(auto run, ChainRun::Create(step.chain, device));
       runs.push_back(std::move(run));
       OCTAVO_RETURN_IF_ERROR(runs.back()->Run(stream.ref(), in, {}, out));
-    } else if (std::holds_alternative<CartesianGrid>(step.operation)) {
+    } else if (std::holds_alternative<pattern::CartesianGrid>(step.operation)) {
       OCTAVO_ASSIGN_OR_RETURN(const void* index, upload(step.taps.index.data(), step.taps.index.size() * 4));
       OCTAVO_ASSIGN_OR_RETURN(const void* weight, upload(step.taps.weight.data(), step.taps.weight.size() * 4));
       OCTAVO_RETURN_IF_ERROR(GatherAscans(stream.ref(), device, {.data = in, .dtype = step.in.dtype, .ascans = rows * columns, .depth = depth},
@@ -146,7 +146,7 @@ absl::Status Deriver::Compute(Work& work, Device& device, VolumeStatus* result) 
       }
       auto* phases = static_cast<float*>(out);
       if (const auto* angiography = std::get_if<AngiographyOperation>(&step.operation)) {
-        OCTAVO_RETURN_IF_ERROR(Angiogram(stream.ref(), device, angiography->method, view, ScaleOf(step.in), phases));
+        OCTAVO_RETURN_IF_ERROR(Angiogram(stream.ref(), device, angiography->method, view, processing::ScaleOf(step.in), phases));
       } else {
         const auto& doppler = std::get<DopplerOperation>(step.operation);
         OCTAVO_RETURN_IF_ERROR(doppler.between == DopplerBetween::kRepeats
@@ -165,4 +165,4 @@ absl::Status Deriver::Compute(Work& work, Device& device, VolumeStatus* result) 
   return stream.ref().Synchronize();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::derive

@@ -4,9 +4,9 @@
 
 namespace octavo::engine {
 
-class DeviceHealthWatch::WatchHandle final : public Handle {
+class DeviceHealthWatch::WatchHandle final : public base::Handle {
  public:
-  using Callbacks = std::list<std::function<void(const std::vector<DeviceStatus>&)>>;
+  using Callbacks = std::list<std::function<void(const std::vector<model::DeviceStatus>&)>>;
   WatchHandle(std::shared_ptr<Watchers> watchers, Callbacks::iterator at) : watchers_(std::move(watchers)), at_(at) {}
   ~WatchHandle() override { Cancel(); }
   void Cancel() override {
@@ -23,7 +23,7 @@ class DeviceHealthWatch::WatchHandle final : public Handle {
   const Callbacks::iterator at_;
 };
 
-std::unique_ptr<Handle> DeviceHealthWatch::Add(std::function<void(const std::vector<DeviceStatus>&)> callback, const std::vector<DeviceStatus>& now) {
+std::unique_ptr<base::Handle> DeviceHealthWatch::Add(std::function<void(const std::vector<model::DeviceStatus>&)> callback, const std::vector<model::DeviceStatus>& now) {
   MutexLock lock(watchers_->mutex);
   callback(now);
   watchers_->callbacks.push_back(std::move(callback));
@@ -35,7 +35,7 @@ bool DeviceHealthWatch::Lost(int device) {
   return lost_.insert(device).second;
 }
 
-void DeviceHealthWatch::Tell(const std::vector<DeviceStatus>& devices) {
+void DeviceHealthWatch::Tell(const std::vector<model::DeviceStatus>& devices) {
   MutexLock lock(watchers_->mutex);
   for (const auto& callback : watchers_->callbacks) callback(devices);
 }

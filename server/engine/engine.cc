@@ -30,13 +30,13 @@ absl::Status Draining() {
 namespace {
 
 // What all who look at the volumes of a scan may keep of its slots at once.
-int64_t SpareSlots(const VolumeStatus& volume) {
+int64_t SpareSlots(const model::VolumeStatus& volume) {
   if (volume.origin == nullptr) return std::numeric_limits<int64_t>::max();
-  const Retention& retention = volume.origin->spec.retention;
-  if (retention.mode == RetentionMode::kLive) return retention.hold_slots;  // those beside the ring's own
+  const model::Retention& retention = volume.origin->spec.retention;
+  if (retention.mode == model::RetentionMode::kLive) return retention.hold_slots;  // those beside the ring's own
   // What is held stays where it is anyhow.
-  if (retention.disposition == Disposition::kAsk && !Spills(retention.on_full)) return std::numeric_limits<int64_t>::max();
-  return std::max<int64_t>(1, ScanSession::VolumeSlots(*volume.origin) - 2);
+  if (retention.disposition == model::Disposition::kAsk && !model::Spills(retention.on_full)) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(1, scan::ScanSession::VolumeSlots(*volume.origin) - 2);
 }
 
 int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }
@@ -56,9 +56,9 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
       sessions_of_clients_(clock_, config_.sessions, config_.server_id),
       publisher_(clock_, config_.frame_pool_bytes / 4),
       volumes_(&ledger_, clock_,
-               [this](const VolumeStatus& volume) {
+               [this](const model::VolumeStatus& volume) {
                  // First of all: who waits for the volume itself.
-                 if (buffers_ != nullptr && volume.state == VolumeState::kHeld && volume.tier == Tier::kDevice) buffers_->feeds().Offer(volume);
+                 if (buffers_ != nullptr && volume.state == model::VolumeState::kHeld && volume.tier == model::Tier::kDevice) buffers_->feeds().Offer(volume);
                  PublishVolumeEvent(volume);
                  volume_waits_.Tell(volume);
                  MakeChains(volume);
@@ -75,7 +75,7 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                   .volumes = &volumes_,
                   .clock = clock_,
                   .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
-                  .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
+                  .meta_of = [this](const model::VolumeStatus& v) { return Meta(v); }},
                  std::max(1, config_.commit_threads)),
       projection_memory_(config_.projection_bytes > 0 ? config_.projection_bytes : HalfOfMemory()),
       jobs_({.devices = static_cast<int>(devices_.size()),
@@ -94,21 +94,21 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                  publisher_.Tick();
                  if (ready_) PollDeviceHealth();
                }) {
-  for (const auto& device : devices_) frames_.push_back(std::make_shared<FramePool>(device.get(), config_.frame_pool_bytes));
-  SetCameraInterfaces(config_.camera_interfaces);
-  spiller_ = std::make_unique<Spiller>(Spiller::Context{.volumes = &volumes_,
+  for (const auto& device : devices_) frames_.push_back(std::make_shared<memory::FramePool>(device.get(), config_.frame_pool_bytes));
+  source::SetCameraInterfaces(config_.camera_interfaces);
+  spiller_ = std::make_unique<volume::Spiller>(volume::Spiller::Context{.volumes = &volumes_,
                                                         .ledger = &ledger_,
                                                         .clock = clock_,
                                                         .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
                                                         .folder = config_.spill_folder,
                                                         .host_bytes = config_.spill_host_bytes,
                                                         .devices = static_cast<int>(devices_.size()),
-                                                        .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
+                                                        .meta_of = [this](const model::VolumeStatus& v) { return Meta(v); }},
                                        std::max(1, config_.spill_threads));
   for (const std::string& line : spiller_->Recover(config_.spilled)) Log(LogLevel::kWarning, "spilled volume found", {{"volume", line}});
   std::vector<Device*> raw;
   for (const auto& device : devices_) raw.push_back(device.get());
-  buffers_ = std::make_unique<BufferStore>(BufferStore::Context{.devices = std::move(raw),
+  buffers_ = std::make_unique<buffer::BufferStore>(buffer::BufferStore::Context{.devices = std::move(raw),
                                                                 .ledger = &ledger_,
                                                                 .volumes = &volumes_,
                                                                 .leases = &leases_,
@@ -128,10 +128,10 @@ EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>>
                            .mapped = [this] { return buffers_->exports().Mapped(); },
                            .unmapped = [this](const std::string& volume) { return buffers_->exports().CheckFree(volume); },
                            .left =
-                               [this](const std::string& volume, Ledger::ChargeId charge) {
+                               [this](const std::string& volume, memory::Ledger::ChargeId charge) {
                                  if (buffers_ != nullptr) buffers_->exports().Left(volume, charge);
                                }});
-  publisher_.SetLoader([this](const FramePtr& header, std::function<void(absl::StatusOr<FramePtr>)> done) { LoadFrame(header, std::move(done)); });
+  publisher_.SetLoader([this](const model::FramePtr& header, std::function<void(absl::StatusOr<model::FramePtr>)> done) { LoadFrame(header, std::move(done)); });
   publisher_.SetHeld([this](const std::string& scan) { return HeldOf(scan); });
   ready_ = true;
   keeper_ = std::jthread([this](const std::stop_token& stop) {
@@ -172,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config, std:
     const int64_t budget =
         config.memory_bytes > 0 ? config.memory_bytes : static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.memory_fraction);
     if (budget > memory.free_bytes || budget <= 0) {
-      return absl::FailedPreconditionError(absl::StrCat("memory budget of ", DeviceName(device->info().index), " is ", budget, " bytes, but only ",
+      return absl::FailedPreconditionError(absl::StrCat("memory budget of ", base::DeviceName(device->info().index), " is ", budget, " bytes, but only ",
                                                         memory.free_bytes, " of ", memory.total_bytes, " are free"));
     }
     budgets.push_back(budget);

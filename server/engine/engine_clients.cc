@@ -15,8 +15,8 @@
 
 namespace octavo::engine {
 
-absl::StatusOr<SessionStatus> EngineImpl::KeepAlive(const std::string& secret) {
-  OCTAVO_ASSIGN_OR_RETURN(const ClientSessions::Alive alive, sessions_of_clients_.KeepAlive(secret));
+absl::StatusOr<session::SessionStatus> EngineImpl::KeepAlive(const std::string& secret) {
+  OCTAVO_ASSIGN_OR_RETURN(const session::ClientSessions::Alive alive, sessions_of_clients_.KeepAlive(secret));
   if (alive.revived) {
     volumes_.Adopt(alive.session.name);
     Log(LogLevel::kInfo, "session revived", {{"session", alive.session.name}, {"client", alive.session.client}});
@@ -24,8 +24,8 @@ absl::StatusOr<SessionStatus> EngineImpl::KeepAlive(const std::string& secret) {
   return WithHoldings({alive.session})[0];
 }
 
-absl::StatusOr<SessionStatus> EngineImpl::CloseSession(const std::string& secret) {
-  OCTAVO_ASSIGN_OR_RETURN(const SessionStatus session, sessions_of_clients_.Close(secret));
+absl::StatusOr<session::SessionStatus> EngineImpl::CloseSession(const std::string& secret) {
+  OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, sessions_of_clients_.Close(secret));
   leases_.EndSession(session.name);  // the rest is the housekeeping's
   return WithHoldings({session})[0];
 }
@@ -39,7 +39,7 @@ void EngineImpl::Housekeep() {
   if (!ended.empty()) {
     // Scratch: nobody will look at what would come.
     for (const auto& scan : Sessions()) {
-      if (ended.count(scan->client_session()) == 0 || scan->finished() || scan->Resolved().spec.retention.orphan != Orphan::kDiscard) continue;
+      if (ended.count(scan->client_session()) == 0 || scan->finished() || scan->Resolved().spec.retention.orphan != model::Orphan::kDiscard) continue;
       scan->Stop("SESSION_EXPIRED", absl::StrCat(scan->client_session(), " has ended; the scan's volumes are scratch"));
     }
   }
@@ -49,16 +49,16 @@ void EngineImpl::Housekeep() {
     MutexLock lock(mutex_);
     ForgetOldScans();
   }
-  const VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
-  for (const VolumeStatus& volume : due.warned) NotifyExpiring(volume);
-  for (const VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});
-  for (const VolumeStatus& volume : due.orphans) ApplyOrphanPolicy(volume);
+  const volume::VolumeStore::Due due = volumes_.Tick([this](const std::string& session) { return sessions_of_clients_.Gone(session); });
+  for (const model::VolumeStatus& volume : due.warned) NotifyExpiring(volume);
+  for (const model::VolumeStatus& volume : due.expired) Log(LogLevel::kInfo, "volume expired", {{"volume", volume.name}, {"reason", volume.reason}});
+  for (const model::VolumeStatus& volume : due.orphans) ApplyOrphanPolicy(volume);
   if (buffers_ == nullptr || !buffers_->exports().enabled()) return;
   buffers_->feeds().Tick();
-  for (const ExportStore::Overdue& what : buffers_->exports().TakeOverdue()) RelocateOverdue(what);
+  for (const exports::ExportStore::Overdue& what : buffers_->exports().TakeOverdue()) RelocateOverdue(what);
 }
 
-void EngineImpl::RelocateOverdue(const ExportStore::Overdue& what) {
+void EngineImpl::RelocateOverdue(const exports::ExportStore::Overdue& what) {
   const auto done = [this, what](const absl::Status& status) {
     buffers_->exports().Moved(what, status);
     Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
@@ -69,7 +69,7 @@ void EngineImpl::RelocateOverdue(const ExportStore::Overdue& what) {
   buffers_->Post([this, what, done] { done(buffers_->Relocate(what)); });
 }
 
-uint64_t EngineImpl::AcquireLease(const LeaseRequest& request, const Caller& caller, std::function<void(absl::StatusOr<Lease>)> done) {
+uint64_t EngineImpl::AcquireLease(const session::LeaseRequest& request, const model::Caller& caller, std::function<void(absl::StatusOr<session::Lease>)> done) {
   if (absl::StartsWith(request.resource, "buffers/")) return buffers_->AcquireLease(request, caller, std::move(done));
   if (absl::StartsWith(request.resource, "volumes/")) {
     done(volumes_.AcquireLease(request));  // shared ones never wait
@@ -79,35 +79,35 @@ uint64_t EngineImpl::AcquireLease(const LeaseRequest& request, const Caller& cal
   return 0;
 }
 
-std::vector<SessionStatus> EngineImpl::WithHoldings(std::vector<SessionStatus> sessions) {
-  std::map<std::string, SessionStatus*> of;
-  for (SessionStatus& session : sessions) of[session.name] = &session;
-  const auto add = [&](const std::string& session, int64_t SessionStatus::*what, int64_t amount) {
+std::vector<session::SessionStatus> EngineImpl::WithHoldings(std::vector<session::SessionStatus> sessions) {
+  std::map<std::string, session::SessionStatus*> of;
+  for (session::SessionStatus& session : sessions) of[session.name] = &session;
+  const auto add = [&](const std::string& session, int64_t session::SessionStatus::*what, int64_t amount) {
     if (const auto it = of.find(session); it != of.end()) it->second->*what += amount;
   };
-  for (const VolumeStatus& volume : volumes_.List({.in_memory = true})) add(volume.session, &SessionStatus::volumes, 1);
-  for (const auto& [session, count] : leases_.CountBySession()) add(session, &SessionStatus::leases, count);
-  for (const auto& holder : GetMemory().holders) add(holder.session, &SessionStatus::bytes, holder.what.bytes);
+  for (const model::VolumeStatus& volume : volumes_.List({.in_memory = true})) add(volume.session, &session::SessionStatus::volumes, 1);
+  for (const auto& [session, count] : leases_.CountBySession()) add(session, &session::SessionStatus::leases, count);
+  for (const auto& holder : GetMemory().holders) add(holder.session, &session::SessionStatus::bytes, holder.what.bytes);
   return sessions;
 }
 
-void EngineImpl::NotifyExpiring(const VolumeStatus& volume) {
+void EngineImpl::NotifyExpiring(const model::VolumeStatus& volume) {
   const std::string text = absl::StrFormat("volume EXPIRING in %.0f s", volume.expires_seconds);
   Log(LogLevel::kInfo, "volume will expire", {{"volume", volume.name}, {"seconds", volume.expires_seconds}});
-  ScanEvent event{.kind = EventKind::kExpiring, .text = text, .volume_index = volume.index, .time = clock_->Now()};
+  model::ScanEvent event{.kind = model::EventKind::kExpiring, .text = text, .volume_index = volume.index, .time = clock_->Now()};
   if (const auto session = Find(volume.scan); session.ok()) (*session)->RecordEvent(event);
   PublishEvent(volume, std::move(event));
 }
 
 void EngineImpl::CancelJobsOf(const std::set<std::string>& sessions) {
-  for (const JobStatus& job : jobs_.List()) {
-    if (IsFinal(job.state) || job.spec.orphan != Orphan::kDiscard || sessions.count(job.spec.session) == 0) continue;
+  for (const job::JobStatus& job : jobs_.List()) {
+    if (IsFinal(job.state) || job.spec.orphan != model::Orphan::kDiscard || sessions.count(job.spec.session) == 0) continue;
     (void)CancelJobOf(job);
   }
 }
 
-void EngineImpl::ApplyOrphanPolicy(const VolumeStatus& volume) {
-  Retention retention = volume.origin == nullptr ? Retention{} : volume.origin->spec.retention;
+void EngineImpl::ApplyOrphanPolicy(const model::VolumeStatus& volume) {
+  model::Retention retention = volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
   if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
   const absl::Status done = DoOrphanPolicy(volume, retention);
   if (InfoOf(done).reason == "LEASED") return volumes_.TellOrphanAgain(volume.name);  // since it was told; when the lease has ended
@@ -115,20 +115,20 @@ void EngineImpl::ApplyOrphanPolicy(const VolumeStatus& volume) {
       {{"volume", volume.name}, {"session", volume.session}, {"policy", static_cast<int>(retention.orphan)}, {"result", done.ToString()}});
 }
 
-absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retention& retention) {
-  const ClientVerb asked{.detach_exports = true, .of_orphans = true};
+absl::Status EngineImpl::DoOrphanPolicy(const model::VolumeStatus& volume, const model::Retention& retention) {
+  const volume::ClientVerb asked{.detach_exports = true, .of_orphans = true};
   switch (retention.orphan) {
-    case Orphan::kSpillDisk: {
+    case model::Orphan::kSpillDisk: {
       // What is told at once; what goes wrong later is logged, and the volume stays held.
       auto begun = std::make_shared<absl::Status>();
-      const auto done = [begun, here = std::this_thread::get_id()](const absl::StatusOr<VolumeStatus>& spilled) {
+      const auto done = [begun, here = std::this_thread::get_id()](const absl::StatusOr<model::VolumeStatus>& spilled) {
         if (std::this_thread::get_id() == here) *begun = spilled.status();
       };
-      spiller_->Spill(volume.name, Tier::kDisk, done, &asked);
+      spiller_->Spill(volume.name, model::Tier::kDisk, done, &asked);
       return *begun;
     }
-    case Orphan::kCommitDefault: {
-      CommitOptions options = retention.auto_commit;
+    case model::Orphan::kCommitDefault: {
+      model::CommitOptions options = retention.auto_commit;
       // What jobs make of one scan must not have one name.
       if (options.destination.empty()) {
         options.destination =
@@ -139,7 +139,7 @@ absl::Status EngineImpl::DoOrphanPolicy(const VolumeStatus& volume, const Retent
       if (!volume.derived_from.empty()) options.destination += absl::StrCat("_", absl::StripPrefix(volume.name, "volumes/"));
       return AutoCommit(volume.name, options, &asked);
     }
-    case Orphan::kDiscard: return volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"), &asked).status();
+    case model::Orphan::kDiscard: return volumes_.Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"), &asked).status();
     default: return absl::OkStatus();
   }
 }

@@ -14,7 +14,7 @@
 namespace octavo::engine {
 namespace {
 
-int64_t BytesOf(const std::vector<AdmissionReport::Item>& needs) {
+int64_t BytesOf(const std::vector<model::AdmissionReport::Item>& needs) {
   int64_t bytes = 0;
   for (const auto& need : needs) bytes += need.bytes;
   return bytes;
@@ -22,15 +22,15 @@ int64_t BytesOf(const std::vector<AdmissionReport::Item>& needs) {
 
 }  // namespace
 
-std::vector<DeviceStatus> EngineImpl::ListDevices() {
-  std::vector<DeviceStatus> list;
+std::vector<model::DeviceStatus> EngineImpl::ListDevices() {
+  std::vector<model::DeviceStatus> list;
   const auto sessions = Sessions();
   for (size_t d = 0; d < devices_.size(); ++d) {
     const DeviceInfo& info = devices_[d]->info();
-    const Ledger::Use use = ledger_.UseOf(static_cast<int>(d));
+    const memory::Ledger::Use use = ledger_.UseOf(static_cast<int>(d));
     const absl::Status health = devices_[d]->Health();
-    DeviceStatus status;
-    status.name = DeviceName(static_cast<int>(d));
+    model::DeviceStatus status;
+    status.name = base::DeviceName(static_cast<int>(d));
     status.backend = info.backend;
     status.model = info.model;
     status.uuid = info.uuid;
@@ -53,14 +53,14 @@ std::vector<DeviceStatus> EngineImpl::ListDevices() {
   return list;
 }
 
-std::unique_ptr<Handle> EngineImpl::WatchDevices(std::function<void(const std::vector<DeviceStatus>&)> callback) {
+std::unique_ptr<base::Handle> EngineImpl::WatchDevices(std::function<void(const std::vector<model::DeviceStatus>&)> callback) {
   return device_watch_.Add(std::move(callback), ListDevices());
 }
 
 absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
-  if (spec.device.empty()) spec.device = DeviceName(0);
+  if (spec.device.empty()) spec.device = base::DeviceName(0);
   size_t d = 0;
-  while (d < devices_.size() && DeviceName(static_cast<int>(d)) != spec.device) ++d;
+  while (d < devices_.size() && base::DeviceName(static_cast<int>(d)) != spec.device) ++d;
   if (d == devices_.size()) {
     return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/", devices_.size() - 1));
   }
@@ -94,8 +94,8 @@ absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
   });
 }
 
-MemoryStatus EngineImpl::GetMemory() {
-  MemoryStatus memory;
+model::MemoryStatus EngineImpl::GetMemory() {
+  model::MemoryStatus memory;
   memory.devices = ListDevices();
   std::map<std::string, std::string> session_of;
   for (const auto& session : Sessions()) {
@@ -105,7 +105,7 @@ MemoryStatus EngineImpl::GetMemory() {
   for (int d = 0; d < ledger_.devices(); ++d) {
     for (const auto& holder : ledger_.HoldersOf(d)) {
       const auto it = session_of.find(holder.name);
-      memory.holders.push_back({.what = holder, .device = DeviceName(d), .session = it == session_of.end() ? "" : it->second});
+      memory.holders.push_back({.what = holder, .device = base::DeviceName(d), .session = it == session_of.end() ? "" : it->second});
     }
   }
   memory.tiers = spiller_->Uses();
@@ -134,30 +134,30 @@ bool EngineImpl::Idle() {
          std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
 }
 
-absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(ResolvedScan& scan) {
-  std::vector<DeviceLoad> loads;
+absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(model::ResolvedScan& scan) {
+  std::vector<memory::DeviceLoad> loads;
   const auto sessions = Sessions();
   for (size_t d = 0; d < devices_.size(); ++d) {
-    DeviceLoad load{.health = devices_[d]->Health(), .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
+    memory::DeviceLoad load{.health = devices_[d]->Health(), .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
     for (const auto& session : sessions) {
       if (session->finished() || !session->Uses(static_cast<int>(d))) continue;
-      ++(session->state() == ScanState::kQueued ? load.waiting : load.running);
+      ++(session->state() == model::ScanState::kQueued ? load.waiting : load.running);
     }
     loads.push_back(std::move(load));
   }
-  const auto healthy = std::count_if(loads.begin(), loads.end(), [](const DeviceLoad& load) { return load.health.ok(); });
-  if (const Spread& spread = scan.spec.spread; spread.striped) {
+  const auto healthy = std::count_if(loads.begin(), loads.end(), [](const memory::DeviceLoad& load) { return load.health.ok(); });
+  if (const model::Spread& spread = scan.spec.spread; spread.striped) {
     const int64_t named = spread.devices.empty() ? spread.count : std::ssize(spread.devices);
     scan.stripe_devices = named > 0 ? named : healthy;
   }
-  DeviceWish wish{.device = scan.spec.device, .spread = scan.spec.spread};
+  memory::DeviceWish wish{.device = scan.spec.device, .spread = scan.spec.spread};
   for (const auto& device : devices_) {  // what one needs, they all need
     if (!device->Health().ok()) continue;
-    wish.home_bytes = BytesOf(ScanSession::Needs(scan, *device));
-    wish.peer_bytes = BytesOf(ScanSession::PeerNeeds(scan, *device));
+    wish.home_bytes = BytesOf(scan::ScanSession::Needs(scan, *device));
+    wish.peer_bytes = BytesOf(scan::ScanSession::PeerNeeds(scan, *device));
     break;
   }
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<int> chosen, ChooseDevices(wish, loads));
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<int> chosen, memory::ChooseDevices(wish, loads));
   if (scan.stripe_devices > 0) scan.stripe_devices = std::ssize(chosen);
   return chosen;
 }
@@ -166,7 +166,7 @@ void EngineImpl::PollDeviceHealth() {
   for (size_t d = 0; d < devices_.size(); ++d) {
     const absl::Status health = devices_[d]->Health();
     if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;
-    Log(LogLevel::kError, "device lost", {{"device", DeviceName(static_cast<int>(d))}, {"reason", std::string(health.message())}});
+    Log(LogLevel::kError, "device lost", {{"device", base::DeviceName(static_cast<int>(d))}, {"reason", std::string(health.message())}});
     device_watch_.Tell(ListDevices());
     for (const auto& session : Sessions()) {
       if (session->Uses(static_cast<int>(d))) session->DeviceLost();

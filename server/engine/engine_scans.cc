@@ -21,15 +21,15 @@
 namespace octavo::engine {
 namespace {}  // namespace
 
-absl::StatusOr<ScanStatus> EngineImpl::SubmitScan(const ScanSpec& spec, AdmissionReport* report) {
+absl::StatusOr<model::ScanStatus> EngineImpl::SubmitScan(const model::ScanSpec& spec, model::AdmissionReport* report) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, requests_.Begin(spec.request_id, spec.request_digest));
   if (!answered.empty()) return GetScan(answered);
-  RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS { requests_.End(spec.request_id, name); });
+  base::RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS { requests_.End(spec.request_id, name); });
   return SubmitNow(spec, report, &claim);
 }
 
-absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, AdmissionReport* report, RequestClaim* claim) {
+absl::StatusOr<model::ScanStatus> EngineImpl::SubmitNow(const model::ScanSpec& spec, model::AdmissionReport* report, base::RequestClaim* claim) {
   if (draining_) return Draining();
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
@@ -38,66 +38,66 @@ absl::StatusOr<ScanStatus> EngineImpl::SubmitNow(const ScanSpec& spec, Admission
     ++rejected_[reason.empty() ? absl::StatusCodeToString(admitted.status().code()) : reason];
     return admitted.status();
   }
-  const std::shared_ptr<ScanSession> session = *std::move(admitted);
+  const std::shared_ptr<scan::ScanSession> session = *std::move(admitted);
   claim->Made(session->name());
   ++scans_admitted_;
-  const ScanStatus status = StatusOf(*session);
-  Log(LogLevel::kInfo, status.state == ScanState::kQueued ? "scan queued" : "scan started",
+  const model::ScanStatus status = StatusOf(*session);
+  Log(LogLevel::kInfo, status.state == model::ScanState::kQueued ? "scan queued" : "scan started",
       {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
   return status;
 }
 
-absl::StatusOr<AdmissionReport> EngineImpl::PlanScan(const ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings) {
-  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
-  OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+absl::StatusOr<model::AdmissionReport> EngineImpl::PlanScan(const model::ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings) {
+  OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, scan::ResolveScan(spec, config_.replay_roots));
+  OCTAVO_RETURN_IF_ERROR(scan::CheckAutoCommit(scan, storage_->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
-  AdmissionReport report = ledger_.Plan(chosen[0], ScanSession::Needs(scan, *devices_[At(chosen[0])]));
+  model::AdmissionReport report = ledger_.Plan(chosen[0], scan::ScanSession::Needs(scan, *devices_[At(chosen[0])]));
   for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
-    AdmissionReport of_peer = ledger_.Plan(chosen[i], ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
+    model::AdmissionReport of_peer = ledger_.Plan(chosen[i], scan::ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
     if (!of_peer.admitted) report = std::move(of_peer);
   }
-  AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
+  scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
   if (plan != nullptr)
     *plan =
-        absl::StrCat(DescribeSource(scan), DescribeChain(scan.chain), DescribeSpacing(scan), DescribeMemory(scan, ScanSession::VolumeSlots(scan)));
-  if (plan != nullptr && std::holds_alternative<RingSource>(scan.spec.source)) *plan += DescribeRing(scan.spec);
+        absl::StrCat(scan::DescribeSource(scan), DescribeChain(scan.chain), scan::DescribeSpacing(scan), processing::DescribeMemory(scan, scan::ScanSession::VolumeSlots(scan)));
+  if (plan != nullptr && std::holds_alternative<model::RingSource>(scan.spec.source)) *plan += source::DescribeRing(scan.spec);
   if (warnings != nullptr) *warnings = std::move(scan.warnings);
   return report;
 }
 
-absl::StatusOr<PatternWaveform> EngineImpl::PlanWaveform(const ScanSpec& spec, bool odd_volume) {
-  OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
-  const Pattern& pattern = scan.spec.pattern;
-  const double rate = RecordRateHz(spec);
-  if (pattern.plan != nullptr) return MakeWaveform(pattern, *pattern.plan, odd_volume, rate);
-  OCTAVO_ASSIGN_OR_RETURN(const PatternPlan plan, MakePlan(pattern, rate));
-  return MakeWaveform(pattern, plan, odd_volume, rate);
+absl::StatusOr<pattern::PatternWaveform> EngineImpl::PlanWaveform(const model::ScanSpec& spec, bool odd_volume) {
+  OCTAVO_ASSIGN_OR_RETURN(const model::ResolvedScan scan, scan::ResolveScan(spec, config_.replay_roots));
+  const pattern::Pattern& pattern = scan.spec.pattern;
+  const double rate = model::RecordRateHz(spec);
+  if (pattern.plan != nullptr) return pattern::MakeWaveform(pattern, *pattern.plan, odd_volume, rate);
+  OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternPlan plan, pattern::MakePlan(pattern, rate));
+  return pattern::MakeWaveform(pattern, plan, odd_volume, rate);
 }
 
-absl::StatusOr<ScanStatus> EngineImpl::GetScan(const std::string& name) {
+absl::StatusOr<model::ScanStatus> EngineImpl::GetScan(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   return StatusOf(*session);
 }
 
-std::vector<ScanStatus> EngineImpl::ListScans() {
-  std::vector<ScanStatus> list;
+std::vector<model::ScanStatus> EngineImpl::ListScans() {
+  std::vector<model::ScanStatus> list;
   for (const auto& session : Sessions()) list.push_back(StatusOf(*session));
   std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.created.monotonic_ns > b.created.monotonic_ns; });
   return list;
 }
 
-absl::StatusOr<std::unique_ptr<Handle>> EngineImpl::WatchScan(const std::string& name,
-                                                              std::function<void(const absl::StatusOr<ScanStatus>&)> callback) {
+absl::StatusOr<std::unique_ptr<base::Handle>> EngineImpl::WatchScan(const std::string& name,
+                                                              std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback) {
   OCTAVO_RETURN_IF_ERROR(Find(name).status());
   return watches_.Add(name, std::move(callback));
 }
 
-absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const Processing& processing) {
+absl::StatusOr<model::ScanStatus> EngineImpl::UpdateScan(const std::string& name, const model::Processing& processing) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
-  const auto updated = ResolveUpdate(session->Resolved(), processing);
+  const auto updated = processing::ResolveUpdate(session->Resolved(), processing);
   // A scan that has ended meanwhile has let go of what would be resolved.
   if (!updated.ok()) {
     OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
@@ -108,24 +108,24 @@ absl::StatusOr<ScanStatus> EngineImpl::UpdateScan(const std::string& name, const
   return session->Status();
 }
 
-absl::StatusOr<ScanStatus> EngineImpl::StopScan(const std::string& name) {
+absl::StatusOr<model::ScanStatus> EngineImpl::StopScan(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   session->Stop("STOPPED", "stopped by a client after the current volume");
   return session->Status();
 }
 
-absl::StatusOr<ScanStatus> EngineImpl::CancelScan(const std::string& name) {
+absl::StatusOr<model::ScanStatus> EngineImpl::CancelScan(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   session->Cancel();
   return session->Status();
 }
 
-absl::StatusOr<ScanEvent> EngineImpl::MarkScan(const std::string& name, const std::string& marker) {
+absl::StatusOr<model::ScanEvent> EngineImpl::MarkScan(const std::string& name, const std::string& marker) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   return session->Mark(marker);
 }
 
-absl::StatusOr<std::shared_ptr<PushPort>> EngineImpl::OpenPush(const std::string& scan) {
+absl::StatusOr<std::shared_ptr<source::PushPort>> EngineImpl::OpenPush(const std::string& scan) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(scan));
   return session->Push();
 }
@@ -137,8 +137,8 @@ absl::StatusOr<RingTicket> EngineImpl::OpenRing(const std::string& scan, std::op
     return WithInfo(absl::FailedPreconditionError("this server has no socket that hands descriptors over (handoff.unix)"),
                     {.reason = "HANDOFF_DISABLED", .field = "", .numbers = {}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, config_.handoff->Issue(std::make_shared<RingGrant>(port), uid));
-  const RingLimits& limits = port->limits();
+  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, config_.handoff->Issue(std::make_shared<source::RingGrant>(port), uid));
+  const source::RingLimits& limits = port->limits();
   return RingTicket{.path = ticket.path,
                     .nonce = ticket.nonce,
                     .expires_seconds = ticket.expires_seconds,
@@ -149,13 +149,13 @@ absl::StatusOr<RingTicket> EngineImpl::OpenRing(const std::string& scan, std::op
                     .total_records = port->total_records()};
 }
 
-ScanStatus EngineImpl::StatusOf(ScanSession& session) {
-  ScanStatus status = session.Status();
-  if (status.state == ScanState::kQueued) status.queue_position = queues_.PositionOf(status.spec.queue.name, status.name);
+model::ScanStatus EngineImpl::StatusOf(scan::ScanSession& session) {
+  model::ScanStatus status = session.Status();
+  if (status.state == model::ScanState::kQueued) status.queue_position = queues_.PositionOf(status.spec.queue.name, status.name);
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Find(const std::string& name) {
+absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Find(const std::string& name) {
   MutexLock lock(mutex_);
   auto it = sessions_.find(name);
   if (it == sessions_.end()) {
@@ -164,38 +164,38 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Find(const std::string&
   return it->second;
 }
 
-std::vector<std::shared_ptr<ScanSession>> EngineImpl::Sessions() {
+std::vector<std::shared_ptr<scan::ScanSession>> EngineImpl::Sessions() {
   MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<ScanSession>> list;
+  std::vector<std::shared_ptr<scan::ScanSession>> list;
   for (const auto& [name, session] : sessions_) list.push_back(session);
   return list;
 }
 
-absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& spec, AdmissionReport* report) {
-  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveScan(spec, config_.replay_roots));
-  OCTAVO_RETURN_IF_ERROR(CheckAutoCommit(scan, storage_->roots()));
+absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(const model::ScanSpec& spec, model::AdmissionReport* report) {
+  OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, scan::ResolveScan(spec, config_.replay_roots));
+  OCTAVO_RETURN_IF_ERROR(scan::CheckAutoCommit(scan, storage_->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
   const int index = chosen[0];
-  OCTAVO_ASSIGN_OR_RETURN(auto source, OpenSource(scan.spec, config_.replay_roots, clock_));
+  OCTAVO_ASSIGN_OR_RETURN(auto source, source::OpenSource(scan.spec, config_.replay_roots, clock_));
   Device& device = *devices_[At(index)];
-  const std::string name = absl::StrCat("scans/", NewId(config_.server_id));
-  AdmissionReport admission;
+  const std::string name = absl::StrCat("scans/", base::NewId(config_.server_id));
+  model::AdmissionReport admission;
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
-  auto grant = ledger_.ReserveReusing(index, name, spec.title, ScanSession::Needs(scan, device),
-                                      striped ? std::vector<Ledger::ChargeId>{} : slot_cache_.Find(ScanSession::LayoutOf(scan, index)), &admission);
-  AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
+  auto grant = ledger_.ReserveReusing(index, name, spec.title, scan::ScanSession::Needs(scan, device),
+                                      striped ? std::vector<memory::Ledger::ChargeId>{} : slot_cache_.Find(scan::ScanSession::LayoutOf(scan, index)), &admission);
+  scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
-  ChargeHolder charges = HoldForScan();
+  memory::ChargeHolder charges = HoldForScan();
   charges.Add(grant->charges);
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<SessionPeer> peers, ReservePeers(scan, name, chosen, &charges, report));
-  scan.spec.device = DeviceName(index);
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::SessionPeer> peers, ReservePeers(scan, name, chosen, &charges, report));
+  scan.spec.device = base::DeviceName(index);
   scan.spec.spread = {.given = !peers.empty(), .striped = striped};
-  for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(DeviceName(chosen[i]));
-  SessionContext context{.device = &device,
+  for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(base::DeviceName(chosen[i]));
+  scan::SessionContext context{.device = &device,
                          .device_index = index,
                          .peers = std::move(peers),
                          .ledger = &ledger_,
@@ -204,22 +204,22 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
                          .frames = frames_[At(index)],
                          .clock = clock_,
                          .server_id = config_.server_id,
-                         .auto_commit = [this](const std::string& volume, const CommitOptions& options) { (void)AutoCommit(volume, options); },
+                         .auto_commit = [this](const std::string& volume, const model::CommitOptions& options) { (void)AutoCommit(volume, options); },
                          .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
                          .slot_cache = &slot_cache_,
-                         .spill = [this](const std::string& s, Tier tier) { return spiller_->Request(s, tier); },
+                         .spill = [this](const std::string& s, model::Tier tier) { return spiller_->Request(s, tier); },
                          .spill_failures = [this](const std::string& s) { return spiller_->FailuresOf(s); },
                          .changed = [this] { watches_.Wake(); },
                          .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
-  const QueueOptions queue = scan.spec.queue;
+  const model::QueueOptions queue = scan.spec.queue;
   (void)charges.Keep();  // the session's from here on, or they end with it
-  auto created = ScanSession::Create(name, std::move(scan), std::move(source), grant->charges, std::move(context));
+  auto created = scan::ScanSession::Create(name, std::move(scan), std::move(source), grant->charges, std::move(context));
   if (!created.ok()) {
     MutexLock lock(mutex_);
-    ++past_.allocation_failures[DeviceName(index)];
-    return Annotate(created.status(), absl::StrCat("while allocating for the scan on ", DeviceName(index)));
+    ++past_.allocation_failures[base::DeviceName(index)];
+    return Annotate(created.status(), absl::StrCat("while allocating for the scan on ", base::DeviceName(index)));
   }
-  std::shared_ptr<ScanSession> session = *std::move(created);
+  std::shared_ptr<scan::ScanSession> session = *std::move(created);
   absl::Cleanup unlisted = [&] {  // then it ends with its last reference
     MutexLock lock(mutex_);
     sessions_.erase(name);
@@ -238,18 +238,18 @@ absl::StatusOr<std::shared_ptr<ScanSession>> EngineImpl::Admit(const ScanSpec& s
   return session;
 }
 
-ChargeHolder EngineImpl::HoldForScan() {
+memory::ChargeHolder EngineImpl::HoldForScan() {
   // A slot of the cache that was to be used by the scan is freed.
-  return ChargeHolder(&ledger_, [this](Ledger::ChargeId id) { (void)slot_cache_.Take(id); });
+  return memory::ChargeHolder(&ledger_, [this](memory::Ledger::ChargeId id) { (void)slot_cache_.Take(id); });
 }
 
-absl::StatusOr<std::vector<SessionPeer>> EngineImpl::ReservePeers(const ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
-                                                                  ChargeHolder* held, AdmissionReport* report) {
-  std::vector<SessionPeer> peers;
+absl::StatusOr<std::vector<scan::SessionPeer>> EngineImpl::ReservePeers(const model::ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
+                                                                  memory::ChargeHolder* held, model::AdmissionReport* report) {
+  std::vector<scan::SessionPeer> peers;
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = *devices_[At(chosen[i])];
-    AdmissionReport of_peer;
-    auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, ScanSession::PeerNeeds(scan, device), &of_peer);
+    model::AdmissionReport of_peer;
+    auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, scan::ScanSession::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();
@@ -260,21 +260,21 @@ absl::StatusOr<std::vector<SessionPeer>> EngineImpl::ReservePeers(const Resolved
   return peers;
 }
 
-absl::Status EngineImpl::CheckSpill(const Retention& retention) {
-  const auto check = [&](const char* field, bool wanted, Tier tier) {
+absl::Status EngineImpl::CheckSpill(const model::Retention& retention) {
+  const auto check = [&](const char* field, bool wanted, model::Tier tier) {
     if (!wanted) return absl::OkStatus();
     const absl::Status status = spiller_->CheckTier(tier);
     return status.ok() ? status
                        : WithInfo(absl::FailedPreconditionError(absl::StrCat(field, ": ", status.message())),
                                   {.reason = InfoOf(status).reason, .field = field, .numbers = InfoOf(status).numbers});
   };
-  OCTAVO_RETURN_IF_ERROR(check("retention.on_full", Spills(retention.on_full), TierOf(retention.on_full)));
-  return check("retention.orphan", retention.orphan == Orphan::kSpillDisk, Tier::kDisk);
+  OCTAVO_RETURN_IF_ERROR(check("retention.on_full", model::Spills(retention.on_full), model::TierOf(retention.on_full)));
+  return check("retention.orphan", retention.orphan == model::Orphan::kSpillDisk, model::Tier::kDisk);
 }
 
-int64_t EngineImpl::SpillFree(const ResolvedScan& scan) {
-  const OnFull on_full = scan.spec.retention.on_full;
-  return Spills(on_full) ? spiller_->FreeOf(TierOf(on_full)) : 0;
+int64_t EngineImpl::SpillFree(const model::ResolvedScan& scan) {
+  const model::OnFull on_full = scan.spec.retention.on_full;
+  return model::Spills(on_full) ? spiller_->FreeOf(model::TierOf(on_full)) : 0;
 }
 
 void EngineImpl::ForgetOldScans() {
@@ -298,16 +298,16 @@ void EngineImpl::ForgetOldScans() {
   }
 }
 
-absl::Status EngineImpl::CheckChains(const ResolvedScan& scan) const {
+absl::Status EngineImpl::CheckChains(const model::ResolvedScan& scan) const {
   if (scan.spec.chains == nullptr) return absl::OkStatus();
   for (size_t c = 0; c < scan.spec.chains->chains.size(); ++c) {
-    VolumeStatus volume;
+    model::VolumeStatus volume;
     std::copy(scan.shape, scan.shape + 3, volume.shape);
     std::copy(scan.spacing_um, scan.spacing_um + 3, volume.spacing_um);
     volume.dtype = scan.chain.output;
     const auto& operations = scan.spec.chains->chains[c].operations;
     for (size_t i = 0; i < operations.size(); ++i) {
-      OCTAVO_RETURN_IF_ERROR(PlanVolumeOperation(operations[i], absl::StrCat("chains[", c, "].operations[", i, "]"), &volume).status());
+      OCTAVO_RETURN_IF_ERROR(model::PlanVolumeOperation(operations[i], absl::StrCat("chains[", c, "].operations[", i, "]"), &volume).status());
     }
   }
   return absl::OkStatus();

@@ -5,9 +5,9 @@
 
 namespace octavo::engine {
 
-Stats EngineImpl::Snapshot() {
-  Stats stats;
-  std::vector<std::shared_ptr<ScanSession>> sessions;
+model::Stats EngineImpl::Snapshot() {
+  model::Stats stats;
+  std::vector<std::shared_ptr<scan::ScanSession>> sessions;
   {
     // The scans that are listed and the sums of those that no longer are, at one moment: a scan that is forgotten while we add must not be
     // counted twice, or the counters would fall with the next look.
@@ -17,7 +17,7 @@ Stats EngineImpl::Snapshot() {
     stats.scans_rejected = rejected_;
   }
   for (const auto& session : sessions) {
-    const ScanStatus scan = session->Status();
+    const model::ScanStatus scan = session->Status();
     ++stats.scans_by_state[Name(scan.state)];
     stats.ring_occupancy = std::max(stats.ring_occupancy, scan.ring_occupancy);
     AddSession(*session, scan, &stats);
@@ -34,10 +34,10 @@ Stats EngineImpl::Snapshot() {
   committer_.AddTo(&stats);
   jobs_.AddTo(&stats);
   spiller_->AddTo(&stats);
-  const ClientSessions::Counts clients = sessions_of_clients_.Count();
+  const session::ClientSessions::Counts clients = sessions_of_clients_.Count();
   stats.sessions = clients.alive;
   stats.sessions_expired = clients.expired;
-  const LeaseTable::Totals leases = leases_.CountAll();
+  const session::LeaseTable::Totals leases = leases_.CountAll();
   stats.leases = {{"SHARED", leases.now.shared}, {"EXCLUSIVE", leases.now.exclusive}, {"waiting", leases.now.waiting}};
   stats.leases_granted = leases.granted;
   stats.leases_expired = leases.expired;
@@ -45,7 +45,7 @@ Stats EngineImpl::Snapshot() {
   stats.lease_waits = leases.waits;
   stats.lease_wait_seconds = leases.wait_seconds;
   stats.devices = ListDevices();
-  const BufferStore::Totals buffers = buffers_->Count();
+  const buffer::BufferStore::Totals buffers = buffers_->Count();
   stats.buffers = {.count = buffers.buffers,
                    .owners = buffers.owners,
                    .largest_owner_bytes = buffers.largest_owner_bytes,
@@ -58,12 +58,12 @@ Stats EngineImpl::Snapshot() {
                    .operations = buffers.operations,
                    .gone = buffers.gone,
                    .refusals = buffers.refusals};
-  for (const auto& [device, n] : buffers.replicas_on) stats.buffers.replicas[DeviceName(device)] = n;
-  for (const auto& [device, bytes] : buffers.bytes_on) stats.buffers.bytes[DeviceName(device)] = bytes;
+  for (const auto& [device, n] : buffers.replicas_on) stats.buffers.replicas[base::DeviceName(device)] = n;
+  for (const auto& [device, bytes] : buffers.bytes_on) stats.buffers.bytes[base::DeviceName(device)] = bytes;
   return stats;
 }
 
-void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats* stats) {
+void EngineImpl::AddSession(scan::ScanSession& session, const model::ScanStatus& scan, model::Stats* stats) {
   if (IsFinal(scan.state)) ++stats->scans_finished[scan.reason_code];
   stats->records += scan.records;
   stats->source_records_lost["gap"] += scan.source.lost_records - scan.source.overrun_records;
@@ -89,7 +89,7 @@ void EngineImpl::AddSession(ScanSession& session, const ScanStatus& scan, Stats*
   stats->volume_latency_seconds.Merge(timings.volume_latency);
 }
 
-void EngineImpl::AddStats(const Stats& from, Stats* to) {
+void EngineImpl::AddStats(const model::Stats& from, model::Stats* to) {
   for (const auto& [key, n] : from.scans_finished) to->scans_finished[key] += n;
   for (const auto& [key, n] : from.blocks_dropped) to->blocks_dropped[key] += n;
   for (const auto& [key, n] : from.source_records_lost) to->source_records_lost[key] += n;

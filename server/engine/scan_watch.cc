@@ -19,7 +19,7 @@ struct StatusWatches<Status>::Watch {
 };
 
 template <class Status>
-class StatusWatches<Status>::WatchHandle final : public Handle {
+class StatusWatches<Status>::WatchHandle final : public base::Handle {
  public:
   explicit WatchHandle(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {}
   ~WatchHandle() override { Cancel(); }
@@ -52,7 +52,7 @@ void StatusWatches<Status>::Stop() {
 }
 
 template <class Status>
-std::unique_ptr<Handle> StatusWatches<Status>::Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback) {
+std::unique_ptr<base::Handle> StatusWatches<Status>::Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback) {
   auto watch = std::make_shared<Watch>();
   watch->name = name;
   watch->callback = std::move(callback);
@@ -110,7 +110,7 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
   }
 }
 
-template class StatusWatches<ScanStatus>;
-template class StatusWatches<JobStatus>;
+template class StatusWatches<model::ScanStatus>;
+template class StatusWatches<job::JobStatus>;
 
 }  // namespace octavo::engine

@@ -24,7 +24,7 @@ class StatusWatches {
   StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get, std::function<void()> tick);
   ~StatusWatches();
   /// `callback` is called until the final state, or once with the error of `get` if there is no such thing any more.
-  std::unique_ptr<Handle> Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback);
+  std::unique_ptr<base::Handle> Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback);
   /// Something may have changed. Any thread; does not block.
   void Wake();
   void Stop();
@@ -43,9 +43,9 @@ class StatusWatches {
   std::jthread thread_;
 };
 
-extern template class StatusWatches<ScanStatus>;
-extern template class StatusWatches<JobStatus>;
-using ScanWatches = StatusWatches<ScanStatus>;
-using JobWatches = StatusWatches<JobStatus>;
+extern template class StatusWatches<model::ScanStatus>;
+extern template class StatusWatches<job::JobStatus>;
+using ScanWatches = StatusWatches<model::ScanStatus>;
+using JobWatches = StatusWatches<job::JobStatus>;
 
 }  // namespace octavo::engine

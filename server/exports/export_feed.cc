@@ -11,14 +11,14 @@
 #include "gpu/base/status.h"
 #include "server/model/resolved_scan.h"
 
-namespace octavo::engine {
+namespace octavo::exports {
 namespace {
 
 using nlohmann::json;
 
 constexpr size_t kMostMapped = 4096;
 
-bool Told(const VolumeStatus& volume) { return volume.derived_from.empty() && !volume.is_raw && volume.job.empty(); }
+bool Told(const model::VolumeStatus& volume) { return volume.derived_from.empty() && !volume.is_raw && volume.job.empty(); }
 
 }  // namespace
 
@@ -52,8 +52,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       }
       // From here on volumes are offered; those wait for the turn.
       if (every_) {
-        for (const VolumeStatus& volume : all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
-          if (Told(volume) && (volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting)) WaitLocked(volume);
+        for (const model::VolumeStatus& volume : all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
+          if (Told(volume) && (volume.state == model::VolumeState::kHeld || volume.state == model::VolumeState::kCommitting)) WaitLocked(volume);
         }
         CatchUpLocked();
       }
@@ -96,7 +96,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     while (!taken_.empty()) GiveBackLocked(taken_.begin());
   }
 
-  void Offer(const VolumeStatus& volume) {
+  void Offer(const model::VolumeStatus& volume) {
     MutexLock turn(turn_);
     if (link_ == nullptr || volume.index < next_index_) return;  // held again, after a commit that failed or from another tier
     next_index_ = volume.index + 1;
@@ -129,7 +129,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     std::string volume;
     bool lent = false;
   };
-  void WaitLocked(const VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+  void WaitLocked(const model::VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     next_index_ = std::max(next_index_, volume.index + 1);
     if (waiting_.size() < kMostWaiting) {
       waiting_.push_back(volume.name);
@@ -150,13 +150,13 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     }
   }
   /// Makes the export and sends it. False if this volume cannot be had.
-  bool TellLocked(const VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+  bool TellLocked(const model::VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     const Context& context = all_->context_;
     // Said before it is lent; Take has the last word, among all who take at once.
     const int64_t spare = context.spare(volume);
     if (context.exports->SlotsOf(scan_) >= spare) return false;
-    const Retention* retention = volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
-    const bool lent = retention != nullptr && retention->mode == RetentionMode::kLive;
+    const model::Retention* retention = volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
+    const bool lent = retention != nullptr && retention->mode == model::RetentionMode::kLive;
     if (lent && !context.volumes->Lend(volume.name, retention->hold_slots).ok()) return false;
     json have = json::object();
     have["have"] = mapped_;
@@ -187,7 +187,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     (void)all_->context_.exports->End(name);
     if (taken.lent) all_->context_.volumes->TakeBack(taken.volume, StillRuns());
   }
-  int64_t SealedNs(const VolumeStatus& volume) const {
+  int64_t SealedNs(const model::VolumeStatus& volume) const {
     const auto now = all_->context_.volumes->Get(volume.name);
     return all_->context_.clock->Now().monotonic_ns - static_cast<int64_t>((now.ok() ? now->held_seconds : volume.held_seconds) * 1e9);
   }
@@ -228,7 +228,7 @@ std::vector<std::shared_ptr<ExportFeeds::Feed>> ExportFeeds::Open(const std::str
   return list;
 }
 
-void ExportFeeds::Offer(const VolumeStatus& volume) {
+void ExportFeeds::Offer(const model::VolumeStatus& volume) {
   if (open_ == 0 || !Told(volume)) return;
   for (const auto& feed : Open(volume.scan)) feed->Offer(volume);
 }
@@ -242,4 +242,4 @@ void ExportFeeds::Tick() {
 
 ExportFeeds::Counts ExportFeeds::Count() { return {.feeds = open_, .told = told_, .skipped = skipped_}; }
 
-}  // namespace octavo::engine
+}  // namespace octavo::exports

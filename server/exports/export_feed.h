@@ -16,7 +16,7 @@
 #include "server/handoff/fd_socket.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::exports {
 
 /// Standing subscriptions to the volumes of a scan: a client is told of each volume as it completes and has it at once, its export made and
 /// counted, without having asked. One wake-up instead of two where both processes slept.
@@ -42,11 +42,11 @@ class ExportFeeds {
   static constexpr size_t kMostWaiting = 4096;  // volumes to be told later, of one client
   struct Context {
     ExportStore* exports = nullptr;
-    VolumeStore* volumes = nullptr;
+    volume::VolumeStore* volumes = nullptr;
     /// Whether the scan has ended. NotFound (NO_SCAN).
     std::function<absl::StatusOr<bool>(const std::string& scan)> ended;
     /// How many of the scan's slots may be mapped at once.
-    std::function<int64_t(const VolumeStatus& volume)> spare;
+    std::function<int64_t(const model::VolumeStatus& volume)> spare;
     std::function<bool()> draining;
     const Clock* clock = nullptr;
   };
@@ -56,7 +56,7 @@ class ExportFeeds {
   /// A ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound (NO_SCAN), ResourceExhausted (TICKETS).
   absl::StatusOr<handoff::Ticket> Issue(const std::string& scan, const ExportPeer& peer);
   /// A volume is held. From the thread that sealed it, without locks; sends to who is subscribed, waits for nobody.
-  void Offer(const VolumeStatus& volume);
+  void Offer(const model::VolumeStatus& volume);
   /// Tells of scans that have ended. From time to time.
   void Tick();
 
@@ -76,4 +76,4 @@ class ExportFeeds {
   std::vector<std::shared_ptr<Feed>> feeds_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::exports

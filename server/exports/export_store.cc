@@ -13,7 +13,7 @@
 #include "gpu/device/scalar.h"
 #include "server/base/resource_names.h"
 
-namespace octavo::engine {
+namespace octavo::exports {
 namespace {
 
 using nlohmann::json;
@@ -121,7 +121,7 @@ absl::Status ExportStore::Describe(const DeviceBuffer& memory, ExportedMemory* o
   const auto shared = shareable == nullptr ? absl::StatusOr<SharedMemory>(absl::NotFoundError("the device has none")) : shareable->Share(memory);
   if (!shared.ok()) {
     return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_SHAREABLE",
-                   absl::StrCat("the memory of ", out->name, " on ", DeviceName(out->device), " cannot be handed over: ", shared.status().message()));
+                   absl::StrCat("the memory of ", out->name, " on ", base::DeviceName(out->device), " cannot be handed over: ", shared.status().message()));
   }
   out->memory = *shared;
   return absl::OkStatus();
@@ -144,7 +144,7 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
   }
   // Said before anything is made for it; WhileMappable has the last word.
   if (const absl::Status may = context_.volumes->WhileMappable(*pinned, borrowed, [] { return absl::OkStatus(); }); !may.ok()) return Refuse(may);
-  const VolumeStatus& status = pinned->status;
+  const model::VolumeStatus& status = pinned->status;
   ExportedMemory out{.name = name,
                      .scan = status.scan,
                      .device = pinned->device,
@@ -170,7 +170,7 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
   made.status = {.name = name,
                  .of = memory.name,
                  .replica = memory.replica,
-                 .device = DeviceName(memory.device),
+                 .device = base::DeviceName(memory.device),
                  .uid = peer.uid,
                  .client = peer.client,
                  .mapped_bytes = memory.memory.mapped_bytes,
@@ -202,10 +202,10 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
                           absl::StrCat("the memory of ", memory.name, " is of the ", memory.backend, " backend; the client accepts ",
                                        absl::StrJoin(peer.accept, ", "))));
   }
-  const PinnedVolume pinned = std::exchange(memory.pinned, {});
+  const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
   ExportTicket out;
   out.memory = memory;
-  const std::string name = absl::StrCat("exports/", NewId(context_.server_id));
+  const std::string name = absl::StrCat("exports/", base::NewId(context_.server_id));
   const auto port = std::make_shared<Port>(this, name, peer);
   absl::Cleanup ended = [&] { (void)End(name); };
   const auto make = [&]() -> absl::Status {
@@ -277,8 +277,8 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
     return Refuse(
         Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND", absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
   }
-  const PinnedVolume pinned = std::exchange(memory.pinned, {});
-  *name = absl::StrCat("exports/", NewId(context_.server_id));
+  const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
+  *name = absl::StrCat("exports/", base::NewId(context_.server_id));
   absl::Cleanup ended = [&] { (void)End(*name); };
   handoff::Answer answer;
   const absl::Status made = context_.volumes->WhileMappable(pinned, peer.borrows, [&]() -> absl::Status {
@@ -366,16 +366,16 @@ void ExportStore::Gone(const std::string& of) {
   MoveToLimboLocked(of, std::nullopt);
 }
 
-void ExportStore::Left(const std::string& of, Ledger::ChargeId charge) {
+void ExportStore::Left(const std::string& of, memory::Ledger::ChargeId charge) {
   MutexLock lock(mutex_);
   MoveToLimboLocked(of, charge);
 }
 
-void ExportStore::MoveToLimboLocked(const std::string& of, std::optional<Ledger::ChargeId> charge) {
+void ExportStore::MoveToLimboLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge) {
   for (auto& [number, entry] : entries_) {
     if (entry.status.of != of || entry.status.detached || entry.memory.charge != charge.value_or(entry.memory.charge)) continue;
     entry.status.detached = true;
-    context_.ledger->Move(entry.memory.charge, ChargeKind::kDetached, of);
+    context_.ledger->Move(entry.memory.charge, memory::ChargeKind::kDetached, of);
   }
 }
 
@@ -394,7 +394,7 @@ int64_t ExportStore::SlotsOf(const std::string& scan) {
 }
 
 int64_t ExportStore::SlotsLocked(const std::string& scan) {
-  std::set<Ledger::ChargeId> slots;
+  std::set<memory::Ledger::ChargeId> slots;
   for (const auto& [number, entry] : entries_) {
     if (entry.memory.scan == scan) slots.insert(entry.memory.charge);
   }
@@ -404,7 +404,7 @@ int64_t ExportStore::SlotsLocked(const std::string& scan) {
 std::vector<ExportStore::Overdue> ExportStore::TakeOverdue() {
   const int64_t now = context_.clock->Now().monotonic_ns;
   std::vector<Overdue> list;
-  std::set<Ledger::ChargeId> seen;
+  std::set<memory::Ledger::ChargeId> seen;
   MutexLock lock(mutex_);
   for (auto& [number, entry] : entries_) {
     if (!IsOverdue(entry) || entry.status.detached) continue;
@@ -430,7 +430,7 @@ void ExportStore::Moved(const Overdue& what, const absl::Status& status) {
 
 ExportStore::Counts ExportStore::Count() {
   Counts counts;
-  std::set<Ledger::ChargeId> detached;
+  std::set<memory::Ledger::ChargeId> detached;
   {
     MutexLock lock(mutex_);
     counts = counts_;
@@ -448,4 +448,4 @@ ExportStore::Counts ExportStore::Count() {
   return counts;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::exports

@@ -23,7 +23,7 @@
 #include "server/memory/ledger.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::exports {
 
 /// Device memory that is to be handed over, and what keeps it.
 struct ExportedMemory {
@@ -36,9 +36,9 @@ struct ExportedMemory {
   ArrayType type;
   uint64_t version = 1;
   std::string digest;  // of volumes
-  Ledger::ChargeId charge = 0;
+  memory::Ledger::ChargeId charge = 0;
   std::shared_ptr<const void> keep;
-  PinnedVolume pinned;  // of a volume
+  volume::PinnedVolume pinned;  // of a volume
 };
 
 /// Who asks for an export.
@@ -95,8 +95,8 @@ class ExportStore {
  public:
   struct Context {
     std::vector<Device*> devices;
-    Ledger* ledger = nullptr;
-    VolumeStore* volumes = nullptr;
+    memory::Ledger* ledger = nullptr;
+    volume::VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
     std::function<bool()> draining;
@@ -140,7 +140,7 @@ class ExportStore {
   /// It is gone: the memory of its exports is detached.
   void Gone(const std::string& of);
   /// It is out of the memory of `charge`, which is detached if somebody maps it. Called while that memory is there still: no other has the charge.
-  void Left(const std::string& of, Ledger::ChargeId charge);
+  void Left(const std::string& of, memory::Ledger::ChargeId charge);
 
   /// What other processes map or have a ticket for, in the memory that it has now.
   std::set<std::string> Mapped();
@@ -151,7 +151,7 @@ class ExportStore {
   struct Overdue {
     std::string of;
     uint32_t replica = 0;
-    Ledger::ChargeId charge = 0;
+    memory::Ledger::ChargeId charge = 0;
   };
   /// What still has its bytes in memory that is overdue, each once: they should move. Asked again after kRetrySeconds unless Moved says that
   /// they have.
@@ -183,7 +183,7 @@ class ExportStore {
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer, const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
   /// Of all charges where it is not given.
-  void MoveToLimboLocked(const std::string& of, std::optional<Ledger::ChargeId> charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MoveToLimboLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(absl::Status status);
@@ -203,4 +203,4 @@ class ExportStore {
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::exports

@@ -13,7 +13,7 @@
 #include "server/base/resource_names.h"
 #include "server/job/internal.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 namespace {
 
 double Seconds(const TimePoint& from, const TimePoint& to) { return static_cast<double>(to.monotonic_ns - from.monotonic_ns) * 1e-9; }
@@ -94,7 +94,7 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::ReturningLocked() {
 bool JobQueue::DispatchLocked() {
   bool changed = false;
   // What broke off is tried again by Tick.
-  const absl::Status status = ExceptionToStatus([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const absl::Status status = base::ExceptionToStatus([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     while (!ends_ && DispatchOneLocked(&changed)) changed = true;
     return absl::OkStatus();
   });
@@ -138,7 +138,7 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
     Lane& lane = lanes_[static_cast<size_t>(d)];
     if (lane.turn != nullptr) continue;
     Worker* worker = nullptr;
-    const absl::Status found = ExceptionToStatus([&] { return worker = &WorkerOfLocked(d), absl::OkStatus(); });
+    const absl::Status found = base::ExceptionToStatus([&] { return worker = &WorkerOfLocked(d), absl::OkStatus(); });
     if (!found.ok()) {
       code = "WAITING_FOR_THREAD";
       reason = std::string(found.message());
@@ -150,9 +150,9 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
       reason = std::string(charges.status().message());
       continue;
     }
-    ChargeHolder held(context_.ledger, *std::move(charges));
+    memory::ChargeHolder held(context_.ledger, *std::move(charges));
     entry->device = d;
-    status.device = DeviceName(d);
+    status.device = base::DeviceName(d);
     status.plan = plan->second.text;
     status.memory_bytes = plan->second.bytes();
     SetStateLocked(*entry, JobState::kRunning, "", "");
@@ -250,4 +250,4 @@ absl::Status JobQueue::TakeTurn(const std::shared_ptr<Entry>& entry, const std::
   return lane.turn == entry ? absl::OkStatus() : absl::CancelledError("cancelled");
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

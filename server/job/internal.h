@@ -9,15 +9,15 @@
 
 #include "server/job/job_queue.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 
 struct JobQueue::Entry {
   JobStatus status;              // guarded by the queue's mutex
   std::map<int, JobPlan> plans;  // by device, of those that it may run on; fixed
   std::unique_ptr<JobWork> work;
-  std::shared_ptr<ProjectionPort> projections;  // of the work, until the job has ended; guarded by the queue's mutex
+  std::shared_ptr<source::ProjectionPort> projections;  // of the work, until the job has ended; guarded by the queue's mutex
   std::stop_source stop;
-  std::vector<Ledger::ChargeId> charges;  // less those of results that have begun
+  std::vector<memory::Ledger::ChargeId> charges;  // less those of results that have begun
   int device = -1;
   uint64_t returned = 0;   // not 0: it wants its device's turn again, in this order; guarded by the queue's mutex
   bool finishing = false;  // its results are being handed out; guarded by the queue's mutex
@@ -50,26 +50,26 @@ class JobQueue::Running final : public JobRun {
   absl::Status Charge(int64_t bytes) override;
   void Discharge(int64_t bytes) override { used_bytes_ -= bytes; }
   void Keep(std::shared_ptr<void> object) override { kept_.push_back(std::move(object)); }
-  absl::StatusOr<void*> Result(size_t index, VolumeStatus volume) override;
-  absl::Status BeginStored(size_t index, VolumeStatus volume) override;
+  absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume) override;
+  absl::Status BeginStored(size_t index, model::VolumeStatus volume) override;
   absl::Status Store(size_t index, const void* data, int64_t bytes) override;
   void SetDisplay(size_t index, double lo, double hi) override;
   void SetClipped(size_t index, int64_t below, int64_t above) override;
   void* ResultMip(size_t index, bool made) override;
   absl::Status WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) override;
   bool PreviewDue() override;
-  std::vector<Publisher::Wanted> Wanted() override { return queue_.context_.publisher->WantedOf(name_); }
+  std::vector<publish::Publisher::Wanted> Wanted() override { return queue_.context_.publisher->WantedOf(name_); }
   absl::Status Publish(const Plane& plane) override;
 
  private:
   struct Made {
-    std::shared_ptr<VolumeSlot> slot;
-    VolumeStatus volume;  // name empty: not begun
+    std::shared_ptr<memory::VolumeSlot> slot;
+    model::VolumeStatus volume;  // name empty: not begun
     bool has_mip = false;
-    std::unique_ptr<Spiller::Storing> storing;    // on disk, while it is made
-    std::shared_ptr<const SpilledVolume> stored;  // and when it is whole
+    std::unique_ptr<volume::Spiller::Storing> storing;    // on disk, while it is made
+    std::shared_ptr<const volume::SpilledVolume> stored;  // and when it is whole
   };
-  absl::Status Describe(size_t index, VolumeStatus* volume);
+  absl::Status Describe(size_t index, model::VolumeStatus* volume);
   void PublishCuts(const Made& made);
 
   JobQueue& queue_;
@@ -87,4 +87,4 @@ class JobQueue::Running final : public JobRun {
   int64_t preview_ns_ = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

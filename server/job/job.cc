@@ -4,7 +4,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 
 const char* Name(JobState state) {
   switch (state) {
@@ -38,4 +38,4 @@ int64_t JobPlan::bytes() const {
   return sum;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

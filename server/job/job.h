@@ -19,13 +19,13 @@
 #include "server/model/status_types.h"
 #include "server/publish/publisher.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 class ProjectionPort;
-}
+}  // namespace octavo::source
 
 // What a job is, and what a kind of job implements (JobWork). The queue (job_queue.h) does the rest: states, devices, memory,
 // results, progress.
-namespace octavo::engine {
+namespace octavo::job {
 
 enum class JobState : uint8_t { kQueued = 1, kRunning = 2, kCancelling = 3, kDone = 4, kFailed = 5, kCancelled = 6 };  // as octavo.v1.JobState
 const char* Name(JobState state);                                                                                      // "RUNNING"
@@ -48,12 +48,12 @@ struct JobLogLine {
 };
 
 /// What a job found, beside volumes.
-using JobFinding = std::variant<std::monostate, DispersionEstimate, KLinearisationEstimate, TomographyReport>;
+using JobFinding = std::variant<std::monostate, model::DispersionEstimate, model::KLinearisationEstimate, model::TomographyReport>;
 
 /// All fields as in octavo.v1.Job.
 struct JobStatus {
   std::string name;
-  JobSpec spec;
+  model::JobSpec spec;
   std::string kind;
   JobState state = JobState::kQueued;
   std::string reason, reason_code;
@@ -90,7 +90,7 @@ struct JobPlan {
   std::string text;                      // what it will do, in words, one step a line
   std::vector<std::string> warnings;     // what might be a mistake of the request, one sentence each
   int64_t view_extents[3] = {0, 0, 0};   // along y, x, z, of what Subscribe shows of the job; all 0 = nothing
-  FrameAxis bscan_axis = FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+  model::FrameAxis bscan_axis = model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
 
   int64_t bytes() const;
 };
@@ -137,9 +137,9 @@ class JobRun {
   /// Device memory of result `index` of the plan, [shape] of dtype. `volume` says what it is: shape, dtype, spacing, levels, value
   /// or quantity, times, origin, derived_from, operations, scan (empty = the job's name). Name, state, device, bytes, labels and
   /// title are the queue's. The volume is held when Run returns OK, and is FAILED otherwise.
-  virtual absl::StatusOr<void*> Result(size_t index, VolumeStatus volume) = 0;
+  virtual absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume) = 0;
   /// For a result on_disk: as Result, without memory. Room on the disk is taken now: ResourceExhausted (SPILL_QUOTA, DISK_FULL).
-  virtual absl::Status BeginStored(size_t index, VolumeStatus volume) = 0;
+  virtual absl::Status BeginStored(size_t index, model::VolumeStatus volume) = 0;
   /// Appends `bytes` of device memory to the result, which the stream makes; waits for it. Whole results, front to back.
   virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
   /// What to show of the result as black and white, in its own values.
@@ -154,9 +154,9 @@ class JobRun {
   /// Whether a preview should be made now: somebody subscribes, and the last one is a tenth of a second old.
   virtual bool PreviewDue() = 0;
   /// What they want to see.
-  virtual std::vector<Publisher::Wanted> Wanted() = 0;
+  virtual std::vector<publish::Publisher::Wanted> Wanted() = 0;
   struct Plane {
-    TopicKey key;
+    publish::TopicKey key;
     const void* data = nullptr;  // device memory [rows, columns]
     DType dtype = DType::kF32;
     int64_t rows = 0, columns = 0;
@@ -185,7 +185,7 @@ class JobWork {
   /// nothing but through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
   /// Where clients push its projections; null = it takes none. Any thread.
-  virtual std::shared_ptr<ProjectionPort> projection_port() const { return nullptr; }
+  virtual std::shared_ptr<source::ProjectionPort> projection_port() const { return nullptr; }
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

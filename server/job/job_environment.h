@@ -7,22 +7,30 @@
 #include "server/memory/ledger.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
-
+namespace octavo::buffer {
 class BufferStore;
+}  // namespace octavo::buffer
+
+namespace octavo::source {
 class ProjectionMemory;
+}  // namespace octavo::source
+
+namespace octavo::volume {
 class Spiller;
+}  // namespace octavo::volume
+
+namespace octavo::job {
 
 /// What the kinds of jobs need of the engine around them. All must outlive the jobs.
 struct JobEnvironment {
-  VolumeStore* volumes = nullptr;
+  volume::VolumeStore* volumes = nullptr;
   // Of tomography jobs; what is missing is refused.
-  const Ledger* ledger = nullptr;            // what is free of each device
-  BufferStore* buffers = nullptr;            // arrays of clients
-  const Spiller* spiller = nullptr;          // room for results that no device can hold
+  const memory::Ledger* ledger = nullptr;            // what is free of each device
+  buffer::BufferStore* buffers = nullptr;            // arrays of clients
+  const volume::Spiller* spiller = nullptr;          // room for results that no device can hold
   std::vector<std::string> file_roots = {};  // files that may be read
-  ProjectionMemory* projection_memory = nullptr;
+  source::ProjectionMemory* projection_memory = nullptr;
   const Clock* clock = nullptr;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

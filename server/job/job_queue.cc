@@ -14,7 +14,7 @@
 #include "server/job/internal.h"
 #include "server/source/push_projections.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 namespace {
 
 constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
@@ -23,10 +23,10 @@ constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 /// What was asked for, less what only the work itself needs.
-JobSpec Remembered(const JobSpec& spec) {
-  JobSpec out = spec;
-  if (auto* tomography = std::get_if<TomographySpec>(&out.work)) {
-    TomographySpec kept;
+model::JobSpec Remembered(const model::JobSpec& spec) {
+  model::JobSpec out = spec;
+  if (auto* tomography = std::get_if<model::TomographySpec>(&out.work)) {
+    model::TomographySpec kept;
     kept.encoded = std::move(tomography->encoded);
     *tomography = std::move(kept);
   }
@@ -34,13 +34,13 @@ JobSpec Remembered(const JobSpec& spec) {
 }
 
 /// Of its large parts.
-size_t BytesOf(const JobSpec& spec) {
+size_t BytesOf(const model::JobSpec& spec) {
   return std::visit(
       [](const auto& work) -> size_t {
         if constexpr (requires { work.encoded; }) {
           return work.encoded.size();
         } else if constexpr (requires { work.processing; }) {
-          const Processing& p = work.processing;
+          const model::Processing& p = work.processing;
           return 4 * (p.background_spectrum.size() + 2 * p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
                  8 * (p.k_polynomial.size() + p.k_wavelength_nm.size());
         } else {
@@ -81,7 +81,7 @@ void JobQueue::Shutdown() {
 
 // -- what clients ask
 
-absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const JobSpec& spec) {
+absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const model::JobSpec& spec) {
   MutexLock lock(mutex_);
   auto it = requests_.find(spec.request_id);
   if (spec.request_id.empty() || it == requests_.end()) return std::optional<JobStatus>();
@@ -95,17 +95,17 @@ absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const JobSpec& spec) 
 }
 
 // Where a job may run, in ascending order.
-absl::StatusOr<std::vector<int>> JobQueue::Candidates(const JobSpec& spec, const JobWork& work) const {
+absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec, const JobWork& work) const {
   const bool any = spec.device.empty() || spec.device == "auto";
   std::vector<int> devices;
   for (int d = 0; d < context_.devices; ++d) {
-    if (any ? work.home_device() < 0 || work.home_device() == d : spec.device == DeviceName(d)) devices.push_back(d);
+    if (any ? work.home_device() < 0 || work.home_device() == d : spec.device == base::DeviceName(d)) devices.push_back(d);
   }
   if (devices.empty()) {
     return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/", context_.devices - 1));
   }
   if (work.home_device() >= 0 && devices[0] != work.home_device()) {
-    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ", DeviceName(work.home_device())));
+    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ", base::DeviceName(work.home_device())));
   }
   std::erase_if(devices, [&](int d) { return !context_.device_of(d)->Health().ok(); });
   if (!devices.empty()) return devices;
@@ -113,8 +113,8 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const JobSpec& spec, const
                   {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
 }
 
-std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
-  std::vector<AdmissionReport::Item> needs;
+std::vector<model::AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
+  std::vector<model::AdmissionReport::Item> needs;
   for (const auto& result : plan.results)
     needs.push_back({.what = result.what,
                      .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) + Padded(result.mip_bytes) + kAlign,
@@ -123,12 +123,12 @@ std::vector<AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const 
   return needs;
 }
 
-absl::StatusOr<AdmissionReport> JobQueue::Plan(const JobSpec& spec, const JobWork& work, JobPlan* chosen) {
+absl::StatusOr<model::AdmissionReport> JobQueue::Plan(const model::JobSpec& spec, const JobWork& work, JobPlan* chosen) {
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
-  AdmissionReport best;
+  model::AdmissionReport best;
   for (const int d : devices) {
     OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(*context_.device_of(d)));
-    AdmissionReport report = context_.ledger->Plan(d, NeedsOf(plan));
+    model::AdmissionReport report = context_.ledger->Plan(d, NeedsOf(plan));
     if (best.device.empty() || (report.admitted && !best.admitted)) {
       best = std::move(report);
       for (const auto& result : plan.results) best.volume_bytes += result.bytes;
@@ -138,13 +138,13 @@ absl::StatusOr<AdmissionReport> JobQueue::Plan(const JobSpec& spec, const JobWor
   return best;
 }
 
-absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<JobWork> work, AdmissionReport* report) {
+absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec, std::unique_ptr<JobWork> work, model::AdmissionReport* report) {
   auto entry = std::make_shared<Entry>();
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, *work));
   absl::Status refused = absl::OkStatus();
   for (const int d : devices) {
     OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work->Plan(*context_.device_of(d)));
-    AdmissionReport admission = context_.ledger->Plan(d, NeedsOf(plan));
+    model::AdmissionReport admission = context_.ledger->Plan(d, NeedsOf(plan));
     if (admission.wanted_bytes > admission.budget_bytes) {
       refused = WithInfo(
           absl::ResourceExhaustedError(
@@ -160,7 +160,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const JobSpec& spec, std::unique_ptr<
   if (entry->plans.empty()) return refused;
   const JobPlan& plan = entry->plans.begin()->second;
   JobStatus& status = entry->status;
-  status.name = absl::StrCat("jobs/", NewId(context_.server_id));
+  status.name = absl::StrCat("jobs/", base::NewId(context_.server_id));
   status.spec = Remembered(spec);
   status.kind = work->kind();
   status.created = context_.clock->Now();
@@ -214,7 +214,7 @@ absl::StatusOr<JobStatus> JobQueue::Get(const std::string& name) {
   return StatusLocked(*entry);
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionPort>> JobQueue::ProjectionPortOf(const std::string& name) {
+absl::StatusOr<std::shared_ptr<source::ProjectionPort>> JobQueue::ProjectionPortOf(const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   if (entry->projections != nullptr) return entry->projections;
@@ -301,7 +301,7 @@ int JobQueue::RunningOn(int index) {
   return static_cast<int>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) { return worker->entry != nullptr; }));
 }
 
-void JobQueue::AddTo(Stats* stats) {
+void JobQueue::AddTo(model::Stats* stats) {
   MutexLock lock(mutex_);
   for (const auto& entry : entries_) ++stats->jobs_by_state[Name(entry->status.state)];
   stats->jobs_finished = finished_;
@@ -336,4 +336,4 @@ void JobQueue::ForgetOldLocked() {
   served_.swap(served);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

@@ -26,7 +26,7 @@
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 
 /// Jobs from their submission to their volumes. One job at a time has the turn of a device. Order: higher priorities first; of equal
 /// ones the groups take turns, each in the order of submission. A job goes to the next free healthy device in turn on which the ledger
@@ -38,29 +38,29 @@ class JobQueue {
   struct Context {
     int devices = 0;
     std::function<Device*(int)> device_of;
-    std::function<std::shared_ptr<FramePool>(int)> frames_of;
-    Ledger* ledger = nullptr;
-    VolumeStore* volumes = nullptr;
-    Publisher* publisher = nullptr;
+    std::function<std::shared_ptr<memory::FramePool>(int)> frames_of;
+    memory::Ledger* ledger = nullptr;
+    volume::VolumeStore* volumes = nullptr;
+    publish::Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    std::function<Spiller*()> spiller = nullptr;  // stores results that stay on disk; empty = there are none
+    std::function<volume::Spiller*()> spiller = nullptr;  // stores results that stay on disk; empty = there are none
     std::function<void()> changed;                // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown
 
   /// The first answer to a request_id that is known (also AlreadyExists); nothing for a new one. Look here before making the work.
-  absl::StatusOr<std::optional<JobStatus>> Earlier(const JobSpec& spec);
+  absl::StatusOr<std::optional<JobStatus>> Earlier(const model::JobSpec& spec);
   /// Errors as JobService.SubmitJob; `report` (may be null) tells why memory can never suffice.
-  absl::StatusOr<JobStatus> Submit(const JobSpec& spec, std::unique_ptr<JobWork> work, AdmissionReport* report);
-  absl::StatusOr<AdmissionReport> Plan(const JobSpec& spec, const JobWork& work, JobPlan* chosen);
+  absl::StatusOr<JobStatus> Submit(const model::JobSpec& spec, std::unique_ptr<JobWork> work, model::AdmissionReport* report);
+  absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, const JobWork& work, JobPlan* chosen);
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
   absl::StatusOr<JobStatus> Cancel(const std::string& name, const char* reason_code = "CANCELLED",
                                    const std::string& reason = "cancelled by a client");
   /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
-  absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPortOf(const std::string& name);
+  absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name);
 
   /// Memory or a device may have become free; threads that are not needed any more are joined. Cheap when nothing waits. Call some times a
   /// second.
@@ -74,7 +74,7 @@ class JobQueue {
   bool Idle();
   /// Jobs that run on device `index`, those included that wait for their input meanwhile.
   int RunningOn(int index);
-  void AddTo(Stats* stats);
+  void AddTo(model::Stats* stats);
 
  private:
   struct Entry;
@@ -92,8 +92,8 @@ class JobQueue {
   using Entries = std::list<std::shared_ptr<Entry>>;
 
   absl::StatusOr<std::shared_ptr<Entry>> FindLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::vector<int>> Candidates(const JobSpec& spec, const JobWork& work) const;
-  std::vector<AdmissionReport::Item> NeedsOf(const JobPlan& plan) const;
+  absl::StatusOr<std::vector<int>> Candidates(const model::JobSpec& spec, const JobWork& work) const;
+  std::vector<model::AdmissionReport::Item> NeedsOf(const JobPlan& plan) const;
   std::vector<std::shared_ptr<Entry>> OrderLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<Entry>> ReturningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool DispatchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -122,10 +122,10 @@ class JobQueue {
   uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0, returns_ ABSL_GUARDED_BY(mutex_) = 0;
   int next_device_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::pair<std::string, std::string>, int64_t> finished_ ABSL_GUARDED_BY(mutex_);  // (kind, reason)
-  Histogram queue_seconds_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Histogram> run_seconds_ ABSL_GUARDED_BY(mutex_);  // by kind
+  model::Histogram queue_seconds_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, model::Histogram> run_seconds_ ABSL_GUARDED_BY(mutex_);  // by kind
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);                       // [device]
   std::vector<std::unique_ptr<Worker>> left_ ABSL_GUARDED_BY(mutex_);     // workers whose threads end, until Tick
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

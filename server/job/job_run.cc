@@ -15,13 +15,13 @@
 #include "server/job/internal.h"
 #include "server/publish/plane_frame.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 namespace {
 
 constexpr int64_t kPreviewNs = 100'000'000;
 constexpr int64_t kStoredPiece = 8 << 20;
 
-int64_t BytesOf(const VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
+int64_t BytesOf(const model::VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
 
 }  // namespace
 
@@ -39,10 +39,10 @@ JobQueue::Running::~Running() {
 }
 
 absl::Status JobQueue::Running::Begin() {
-  const auto pool = std::make_shared<SlotPool>(queue_.context_.ledger);
-  std::vector<std::unique_ptr<VolumeSlot>> slots;
+  const auto pool = std::make_shared<memory::SlotPool>(queue_.context_.ledger);
+  std::vector<std::unique_ptr<memory::VolumeSlot>> slots;
   for (size_t i = 0; i < plan_.results.size(); ++i) {
-    auto slot = std::make_unique<VolumeSlot>();
+    auto slot = std::make_unique<memory::VolumeSlot>();
     slot->charge = entry_->charges[i];
     if (!plan_.results[i].on_disk) {
       OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, plan_.results[i].bytes));
@@ -153,20 +153,20 @@ void JobQueue::Running::Free(void* data) {
 
 // -- results
 
-absl::Status JobQueue::Running::Describe(size_t index, VolumeStatus* volume) {
+absl::Status JobQueue::Running::Describe(size_t index, model::VolumeStatus* volume) {
   if (index >= made_.size() || !made_[index].volume.name.empty()) {
     return absl::InternalError(absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
   }
   if (BytesOf(*volume) != plan_.results[index].bytes) {
     return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(*volume), " bytes; planned were ", plan_.results[index].bytes));
   }
-  const JobSpec& spec = entry_->status.spec;  // fixed
-  volume->name = absl::StrCat("volumes/", NewId(queue_.context_.server_id));
+  const model::JobSpec& spec = entry_->status.spec;  // fixed
+  volume->name = absl::StrCat("volumes/", base::NewId(queue_.context_.server_id));
   if (volume->scan.empty()) volume->scan = name_;
   if (!spec.title.empty()) volume->title = spec.title;
   for (const auto& [key, value] : spec.labels) volume->labels[key] = value;
   if (volume->acquired_begin.monotonic_ns == 0) volume->acquired_begin = volume->acquired_end = queue_.context_.clock->Now();
-  volume->device = DeviceName(entry_->device);
+  volume->device = base::DeviceName(entry_->device);
   volume->bytes = BytesOf(*volume);
   volume->job = name_;
   volume->job_kind = entry_->status.kind;
@@ -183,7 +183,7 @@ absl::Status JobQueue::Running::Describe(size_t index, VolumeStatus* volume) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volume) {
+absl::StatusOr<void*> JobQueue::Running::Result(size_t index, model::VolumeStatus volume) {
   OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
   queue_.context_.volumes->Add(volume, made_[index].slot, entry_->device);
   MutexLock lock(queue_.mutex_);
@@ -192,10 +192,10 @@ absl::StatusOr<void*> JobQueue::Running::Result(size_t index, VolumeStatus volum
   return made_[index].slot->volume.data();
 }
 
-absl::Status JobQueue::Running::BeginStored(size_t index, VolumeStatus volume) {
+absl::Status JobQueue::Running::BeginStored(size_t index, model::VolumeStatus volume) {
   if (!queue_.context_.spiller) return absl::InternalError("this engine stores no results");
   OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
-  made_[index].volume.tier = Tier::kDisk;
+  made_[index].volume.tier = model::Tier::kDisk;
   OCTAVO_ASSIGN_OR_RETURN(made_[index].storing, queue_.context_.spiller()->BeginStoring(made_[index].volume));
   return absl::OkStatus();
 }
@@ -246,7 +246,7 @@ absl::Status JobQueue::Running::Finish() {
     if (made.slot->mip && !made.has_mip) {
       const auto& s = made.volume.shape;
       const VolumeView view{.data = made.slot->volume.data(), .dtype = made.volume.dtype, .shape = {s[0], s[1], s[2]}};
-      const auto z = static_cast<Axis>(PositionOf(made.volume, FrameAxis::kZ));
+      const auto z = static_cast<Axis>(publish::PositionOf(made.volume, model::FrameAxis::kZ));
       OCTAVO_RETURN_IF_ERROR(Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
     }
   }
@@ -305,14 +305,14 @@ absl::Status JobQueue::Running::Publish(const Plane& plane) {
   const auto& context = queue_.context_;
   const int64_t bytes = plane.rows * plane.columns * SizeOf(plane.dtype);
   preview_ns_ = context.clock->Now().monotonic_ns;
-  const auto memory = context.frames_of(entry_->device)->Get(bytes, FramePool::Use::kFrame);
+  const auto memory = context.frames_of(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
   if (memory == nullptr) {
     context.publisher->Lost(name_, plane.key);
     return absl::OkStatus();
   }
   OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory.get(), plane.data, bytes));
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
-  Frame frame;
+  model::Frame frame;
   frame.scan = name_;
   frame.product = plane.key.product;
   frame.axis = plane.key.axis;
@@ -332,22 +332,22 @@ absl::Status JobQueue::Running::Publish(const Plane& plane) {
 // The MIP over z of what was made, and the planes that somebody looks at.
 void JobQueue::Running::PublishCuts(const Made& made) {
   const auto& context = queue_.context_;
-  const VolumeStatus& volume = made.volume;
-  std::vector<TopicKey> keys;
-  if (made.slot->mip) keys.push_back({.product = Product::kMip});
+  const model::VolumeStatus& volume = made.volume;
+  std::vector<publish::TopicKey> keys;
+  if (made.slot->mip) keys.push_back({.product = model::Product::kMip});
   for (const auto& wanted : Wanted()) {
-    if (wanted.key.product == Product::kBscan && made.slot->volume) keys.push_back(wanted.key);
+    if (wanted.key.product == model::Product::kBscan && made.slot->volume) keys.push_back(wanted.key);
   }
-  for (const TopicKey& key : keys) {
-    const bool mip = key.product == Product::kMip;
-    std::optional<Frame> frame = PlaneFrame(name_, volume, key);
+  for (const publish::TopicKey& key : keys) {
+    const bool mip = key.product == model::Product::kMip;
+    std::optional<model::Frame> frame = publish::PlaneFrame(name_, volume, key);
     if (!frame.has_value()) continue;
-    const int64_t bytes = BytesOf(*frame);
-    const auto memory = context.frames_of(entry_->device)->Get(bytes, FramePool::Use::kFrame);
+    const int64_t bytes = publish::BytesOf(*frame);
+    const auto memory = context.frames_of(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
     absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory") : absl::OkStatus();
     if (status.ok() && mip) status = device_.CopyToHost(stream_, memory.get(), made.slot->mip.data(), bytes);
     if (status.ok() && !mip) {
-      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape, SizeOf(volume.dtype), PlaneBox(volume, *frame));
+      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape, SizeOf(volume.dtype), publish::PlaneBox(volume, *frame));
     }
     if (status.ok()) status = stream_.Synchronize();
     if (!status.ok()) {
@@ -359,4 +359,4 @@ void JobQueue::Running::PublishCuts(const Made& made) {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

@@ -7,7 +7,7 @@
 #include "server/base/exception_to_status.h"
 #include "server/job/internal.h"
 
-namespace octavo::engine {
+namespace octavo::job {
 
 void JobQueue::Work(int device, Worker& worker) {
   for (;;) {
@@ -44,7 +44,7 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
   {
     Running run(*this, entry, *context_.device_of(device), stream.ref());
     if (status.ok()) {
-      status = ExceptionToStatus([&]() -> absl::Status {
+      status = base::ExceptionToStatus([&]() -> absl::Status {
         OCTAVO_RETURN_IF_ERROR(run.Begin());
         return entry->work->Run(run, entry->stop.get_token());
       });
@@ -54,7 +54,7 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
       const absl::Status over = stream.ref().Synchronize();
       if (status.ok()) status = over;
     }
-    if (status.ok() && !entry->stop.stop_requested()) status = ExceptionToStatus([&] { return run.Finish(); });
+    if (status.ok() && !entry->stop.stop_requested()) status = base::ExceptionToStatus([&] { return run.Finish(); });
     bool held = false;
     {
       MutexLock lock(mutex_);
@@ -84,4 +84,4 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
               {{"job", job.name}, {"kind", job.kind}, {"state", Name(job.state)}, {"reason", job.reason_code}, {"text", job.reason}});
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::job

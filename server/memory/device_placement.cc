@@ -8,7 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 namespace {
 
 bool IsAuto(const std::string& device) { return device.empty() || device == "auto"; }
@@ -20,13 +20,13 @@ absl::Status Down(const std::string& field, const std::string& text) {
 // The device that `name` names, if it can be used.
 absl::StatusOr<int> Named(const std::string& field, const std::string& name, const std::vector<DeviceLoad>& loads) {
   for (int d = 0; d < static_cast<int>(loads.size()); ++d) {
-    if (name != DeviceName(d)) continue;
+    if (name != base::DeviceName(d)) continue;
     const absl::Status& health = loads[static_cast<size_t>(d)].health;
     if (!health.ok()) return Down(field, absl::StrCat(name, " is down: ", health.message()));
     return d;
   }
-  return InvalidField(field, absl::StrCat("is '", name, "'; allowed are ", field == "device" ? "auto, " : "", DeviceName(0), " to ",
-                                          DeviceName(static_cast<int>(loads.size()) - 1)));
+  return InvalidField(field, absl::StrCat("is '", name, "'; allowed are ", field == "device" ? "auto, " : "", base::DeviceName(0), " to ",
+                                          base::DeviceName(static_cast<int>(loads.size()) - 1)));
 }
 
 // Healthy ones, the best first.
@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<int>> NamedPeers(const DeviceWish& wish, const std::v
 }  // namespace
 
 absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish, const std::vector<DeviceLoad>& loads) {
-  const Spread& spread = wish.spread;
+  const model::Spread& spread = wish.spread;
   const auto all = static_cast<int64_t>(loads.size());
   if (spread.count < 0 || spread.count > all) {
     return InvalidField("spread.count", absl::StrCat("is ", spread.count, "; allowed 0 (all) to ", all, ", the devices there are"));
@@ -92,4 +92,4 @@ absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish, const std
   return chosen;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -9,7 +9,7 @@
 
 #include "server/model/scan_spec.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 /// What is known of a device when something is to be placed.
 struct DeviceLoad {
@@ -22,7 +22,7 @@ struct DeviceLoad {
 /// What is to be placed, and what it needs of device memory.
 struct DeviceWish {
   std::string device;      // home: "" and "auto" = chosen, or devices/<n>
-  Spread spread;           // unset: the home device alone
+  model::Spread spread;           // unset: the home device alone
   int64_t home_bytes = 0;  // on the home device
   int64_t peer_bytes = 0;  // on each further one
 };
@@ -33,4 +33,4 @@ struct DeviceWish {
 /// named device, or too many for the wish, cannot be used.
 absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish, const std::vector<DeviceLoad>& loads);
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 // Powers of two up to 16 MiB waste little there; above, multiples of 4 MiB.
 int64_t FramePool::BlockBytes(int64_t bytes) {
@@ -80,4 +80,4 @@ void FramePool::Prepare(int64_t bytes, int count) {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -8,7 +8,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 /// Page-locked host memory for results on their way out, recycled by size class under a byte cap. Blocks return when the
 /// last reference to them ends. Thread-safe. Held by shared_ptr: blocks may outlive their user.
@@ -48,4 +48,4 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

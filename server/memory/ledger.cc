@@ -11,7 +11,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 namespace {
 
 const char* What(ChargeKind kind, const std::string& owner = "") {
@@ -25,7 +25,7 @@ const char* What(ChargeKind kind, const std::string& owner = "") {
   return "?";
 }
 
-absl::Status Refusal(const AdmissionReport& report) {
+absl::Status Refusal(const model::AdmissionReport& report) {
   return WithInfo(absl::ResourceExhaustedError(absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
                                                             " bytes free, the scan needs ", report.wanted_bytes, ": ", report.advice)),
                   {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
@@ -61,8 +61,8 @@ Ledger::Use Ledger::UseOf(int device) const {
   return UseLocked(device);
 }
 
-std::vector<AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
-  std::map<std::pair<ChargeKind, std::string>, AdmissionReport::Holder> by_name;  // a scan's pieces are one row
+std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
+  std::map<std::pair<ChargeKind, std::string>, model::AdmissionReport::Holder> by_name;  // a scan's pieces are one row
   for (const auto& [id, charge] : charges_) {
     if (charge.device != device) continue;
     const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
@@ -72,21 +72,21 @@ std::vector<AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
     if (charge.kind != ChargeKind::kCached) holder.title = charge.title;
     holder.bytes += charge.bytes;
   }
-  std::vector<AdmissionReport::Holder> holders;
+  std::vector<model::AdmissionReport::Holder> holders;
   holders.reserve(by_name.size());
   for (auto& [name, holder] : by_name) holders.push_back(std::move(holder));
   std::stable_sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return holders;
 }
 
-std::vector<AdmissionReport::Holder> Ledger::HoldersOf(int device) const {
+std::vector<model::AdmissionReport::Holder> Ledger::HoldersOf(int device) const {
   MutexLock lock(mutex_);
   return HoldersLocked(device);
 }
 
-AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const {
-  AdmissionReport report;
-  report.device = DeviceName(device);
+model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const {
+  model::AdmissionReport report;
+  report.device = base::DeviceName(device);
   report.needs = needs;
   for (const auto& need : needs) report.wanted_bytes += need.bytes;
   const Use use = UseLocked(device);
@@ -110,7 +110,7 @@ AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const {
   return report;
 }
 
-AdmissionReport Ledger::Plan(int device, const Needs& needs) const {
+model::AdmissionReport Ledger::Plan(int device, const Needs& needs) const {
   MutexLock lock(mutex_);
   return PlanLocked(device, needs);
 }
@@ -184,12 +184,12 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
 }
 
 absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                                     const std::vector<ChargeId>& reuse, AdmissionReport* report) {
+                                                     const std::vector<ChargeId>& reuse, model::AdmissionReport* report) {
   Grant grant;
   std::vector<ChargeId> reclaimed;
   {
     MutexLock lock(mutex_);
-    AdmissionReport plan = PlanLocked(device, needs);
+    model::AdmissionReport plan = PlanLocked(device, needs);
     const absl::Status refused = plan.admitted ? absl::OkStatus() : Refusal(plan);
     if (plan.admitted) {
       grant = GrantLocked(device, owner, title, needs, reuse, &reclaimed);
@@ -204,21 +204,21 @@ absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::stri
 }
 
 absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                                              AdmissionReport* report) {
+                                                              model::AdmissionReport* report) {
   auto grant = ReserveReusing(device, owner, title, needs, {}, report);
   if (!grant.ok()) return grant.status();
   return std::move(grant->charges);
 }
 
 absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(const std::string& owner, const std::string& title,
-                                                                              const std::vector<Want>& wants, std::vector<AdmissionReport>* reports) {
+                                                                              const std::vector<Want>& wants, std::vector<model::AdmissionReport>* reports) {
   std::vector<std::vector<ChargeId>> charges;
   std::vector<ChargeId> reclaimed;
   std::vector<ChargeHolder> held;  // until all are there
   {
     MutexLock lock(mutex_);
     absl::Status refused = absl::OkStatus();
-    std::vector<AdmissionReport> plans;
+    std::vector<model::AdmissionReport> plans;
     std::map<int, Needs> together;  // a device that is named twice has to have room for both
     for (const Want& want : wants) {
       Needs& all = together[want.device];
@@ -283,4 +283,4 @@ std::map<std::string, int64_t> Ledger::Refusals() const {
   return refusals_;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

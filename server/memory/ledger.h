@@ -13,7 +13,7 @@
 #include "gpu/base/mutex.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 /// What a charge pays for.
 enum class ChargeKind : uint8_t {
@@ -29,7 +29,7 @@ enum class ChargeKind : uint8_t {
 class Ledger {
  public:
   using ChargeId = int64_t;
-  using Needs = std::vector<AdmissionReport::Item>;
+  using Needs = std::vector<model::AdmissionReport::Item>;
 
   explicit Ledger(std::vector<int64_t> budgets);
 
@@ -38,13 +38,13 @@ class Ledger {
   void SetReclaim(std::function<void(const std::vector<ChargeId>&)> reclaim) { reclaim_ = std::move(reclaim); }
 
   /// What reserving `needs` on `device` would answer now. Changes nothing.
-  AdmissionReport Plan(int device, const Needs& needs) const;
+  model::AdmissionReport Plan(int device, const Needs& needs) const;
 
   /// Reserves all of `needs` or nothing. Returns one charge per piece, in the order of needs (item.count pieces of
   /// item.bytes / item.count each). Cached charges make room, the longest cached first. ResourceExhausted (DEVICE_FULL, or
   /// EXCEEDS_BUDGET when it can never fit) with wanted, free and budget; `report` (may be null) gets the whole account.
   absl::StatusOr<std::vector<ChargeId>> Reserve(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                                AdmissionReport* report);
+                                                model::AdmissionReport* report);
   /// The same on several devices at once: all of all or nothing. Charges and reports (may be null) in the order of `wants`. The error
   /// is that of the first device that lacks room.
   struct Want {
@@ -52,7 +52,7 @@ class Ledger {
     Needs needs;
   };
   absl::StatusOr<std::vector<std::vector<ChargeId>>> ReserveAll(const std::string& owner, const std::string& title, const std::vector<Want>& wants,
-                                                                std::vector<AdmissionReport>* reports);
+                                                                std::vector<model::AdmissionReport>* reports);
   /// As Reserve; up to as many of the cached charges `reuse` as the first item has pieces, and of its piece size, are taken over
   /// instead of new ones: they come first, and their memory is the caller's from now on.
   struct Grant {
@@ -60,7 +60,7 @@ class Ledger {
     size_t reused = 0;
   };
   absl::StatusOr<Grant> ReserveReusing(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                       const std::vector<ChargeId>& reuse, AdmissionReport* report);
+                                       const std::vector<ChargeId>& reuse, model::AdmissionReport* report);
 
   /// The charge now counts as held, under the name of the volume in it.
   void Hold(ChargeId id, const std::string& volume);
@@ -83,7 +83,7 @@ class Ledger {
   Use UseOf(int device) const;
   int devices() const { return static_cast<int>(budgets_.size()); }
   /// Who holds the memory of `device`, largest first.
-  std::vector<AdmissionReport::Holder> HoldersOf(int device) const;
+  std::vector<model::AdmissionReport::Holder> HoldersOf(int device) const;
   /// Requests that were refused, by reason, since the start.
   std::map<std::string, int64_t> Refusals() const;
 
@@ -100,8 +100,8 @@ class Ledger {
   int64_t& SumOf(const Charge& charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveLocked(Charge& charge, ChargeKind kind, const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Use UseLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<AdmissionReport::Holder> HoldersLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  AdmissionReport PlanLocked(int device, const Needs& needs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<model::AdmissionReport::Holder> HoldersLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  model::AdmissionReport PlanLocked(int device, const Needs& needs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Charges for needs that fit; takes cached ones out of the books until the budget holds.
   Grant GrantLocked(int device, const std::string& owner, const std::string& title, const Needs& needs, const std::vector<ChargeId>& reuse,
                     std::vector<ChargeId>* reclaimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -149,4 +149,4 @@ class ChargeHolder {
   std::vector<Ledger::ChargeId> ids_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 absl::StatusOr<SharedPages> SharedPages::Create(const char* name, int64_t bytes) {
   SharedPages memory;
@@ -39,4 +39,4 @@ SharedPages::~SharedPages() {
   if (data_ != nullptr) (void)::munmap(data_, static_cast<size_t>(bytes_));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -6,7 +6,7 @@
 
 #include "gpu/base/unique_fd.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 /// Memory that another process may map by its descriptor. Its size is sealed, so that nobody can take pages away under the server.
 class SharedPages {
@@ -30,4 +30,4 @@ class SharedPages {
   int64_t bytes_ = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -4,14 +4,14 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 int64_t StripeRule::RowsOf(int64_t device, int64_t rows) const {
   const int64_t round = bscans * devices, rest = rows % round;
   return rows / round * bscans + std::clamp<int64_t>(rest - device * bscans, 0, bscans);
 }
 
-StripeRule StripesOf(const VolumeStatus& volume, const VolumeSlot& slot) {
+StripeRule StripesOf(const model::VolumeStatus& volume, const VolumeSlot& slot) {
   if (slot.stripes.empty()) return {.bscans = std::max<int64_t>(1, volume.shape[0]), .devices = 1};
   return {.bscans = slot.stripe_bscans, .devices = std::ssize(slot.stripes)};
 }
@@ -25,7 +25,7 @@ const uint8_t* PartOf(const VolumeSlot& slot, int64_t device) {
 }  // namespace
 
 // A stream of the home device copies from all of them: where memory is, the driver knows.
-absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const VolumeStatus& volume, int64_t at,
+absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const model::VolumeStatus& volume, int64_t at,
                              int64_t bytes) {
   if (slot.stripes.empty()) return device.CopyToHost(stream, dst, slot.volume.as<uint8_t>() + at, bytes);
   const StripeRule rule = StripesOf(volume, slot);
@@ -41,7 +41,7 @@ absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const 
   return absl::OkStatus();
 }
 
-absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const VolumeStatus& volume, const Box3& box) {
+absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const model::VolumeStatus& volume, const Box3& box) {
   const int64_t element = SizeOf(volume.dtype);
   if (slot.stripes.empty()) return device.CopyBoxToHost(stream, dst, slot.volume.data(), volume.shape, element, box);
   const StripeRule rule = StripesOf(volume, slot);
@@ -58,4 +58,4 @@ absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const Vo
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -9,7 +9,7 @@
 #include "server/memory/volume_slot.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 /// Where the B-scans of a striped volume lie: so many neighbouring ones on the first device, the next ones on the second, and so on
 /// in turn; on each device they follow each other without gaps. Devices in the order of VolumeStatus.spread_devices.
@@ -32,13 +32,13 @@ struct StripeRule {
 };
 
 /// Of a volume in `slot` (not striped: one device, one run of all).
-StripeRule StripesOf(const VolumeStatus& volume, const VolumeSlot& slot);
+StripeRule StripesOf(const model::VolumeStatus& volume, const VolumeSlot& slot);
 
 /// Enqueues copying bytes [at, at + bytes) of the C-order volume in `slot` to page-locked host memory, wherever they lie. `device` is
 /// its home, `stream` one of that device. Does not synchronise; both must stay until `stream` has passed.
-absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const VolumeStatus& volume, int64_t at,
+absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const model::VolumeStatus& volume, int64_t at,
                              int64_t bytes);
 /// The same of a box, packed.
-absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const VolumeStatus& volume, const Box3& box);
+absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const model::VolumeStatus& volume, const Box3& box);
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

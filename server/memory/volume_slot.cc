@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 std::vector<Ledger::ChargeId> VolumeSlot::charges() const {
   std::vector<Ledger::ChargeId> all = {charge};
@@ -135,4 +135,4 @@ void SlotPool::Close() {
   for (auto& slot : free) LetGo(std::move(slot));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -12,7 +12,7 @@
 #include "gpu/device/device.h"
 #include "server/memory/ledger.h"
 
-namespace octavo::engine {
+namespace octavo::memory {
 
 /// What lies on one device of a volume that is striped (stripe_layout.h): its B-scans one after the other.
 struct VolumeStripe {
@@ -110,4 +110,4 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   std::deque<std::unique_ptr<VolumeSlot>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::memory

@@ -44,7 +44,7 @@ class Page final : public prometheus::Collectable {
   explicit Page(PageSource source) : source_(std::move(source)) {}
 
   std::vector<MetricFamily> Collect() const override {
-    const engine::Stats stats = source_.engine->Snapshot();
+    const model::Stats stats = source_.engine->Snapshot();
     const auto quarantines = source_.engine->Quarantines();
     std::vector<MetricFamily> page = ProcessMetrics();
     const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
@@ -76,7 +76,7 @@ class Page final : public prometheus::Collectable {
       each(name, help, MetricType::Counter, "reason", Folded(values, counted));
     };
     const auto one = [&](const char* name, const char* help, MetricType type, double v) { value(family(name, help, type), {}, v); };
-    const auto histogram = [](MetricFamily& to, const Labels& labels, const engine::Histogram& from) {
+    const auto histogram = [](MetricFamily& to, const Labels& labels, const model::Histogram& from) {
       ClientMetric metric;
       for (const auto& [name, text] : labels) metric.label.push_back({.name = name, .value = text});
       metric.histogram.sample_count = static_cast<uint64_t>(from.count);
@@ -84,12 +84,12 @@ class Page final : public prometheus::Collectable {
       uint64_t sum = 0;
       for (size_t i = 0; i < from.counts.size(); ++i) {
         sum += static_cast<uint64_t>(from.counts[i]);
-        const double bound = i < engine::kSecondsBounds.size() ? engine::kSecondsBounds[i] : std::numeric_limits<double>::infinity();
+        const double bound = i < model::kSecondsBounds.size() ? model::kSecondsBounds[i] : std::numeric_limits<double>::infinity();
         metric.histogram.bucket.push_back({.cumulative_count = sum, .upper_bound = bound});
       }
       to.metric.push_back(std::move(metric));
     };
-    const auto histograms = [&](MetricFamily& to, const char* label, const LabelValues& values, std::map<std::string, engine::Histogram> counted) {
+    const auto histograms = [&](MetricFamily& to, const char* label, const LabelValues& values, std::map<std::string, model::Histogram> counted) {
       for (const std::string& known : values) counted.try_emplace(known);
       for (const auto& [key, from] : counted) histogram(to, {{label, key}}, from);
     };
@@ -99,7 +99,7 @@ class Page final : public prometheus::Collectable {
     const auto told = [](const std::atomic<int64_t>* n) { return n == nullptr ? 0.0 : static_cast<double>(n->load()); };
     one("octavo_config_reloads_total", "Times that the configuration was read again", kCounter, told(source_.reloads));
     one("octavo_config_reload_errors_total", "Configuration reloads that failed", kCounter, told(source_.reload_errors));
-    every("octavo_scans", "Scans the server knows, by state", kGauge, "state", NamesOf<engine::ScanState>(engine::Name), stats.scans_by_state);
+    every("octavo_scans", "Scans the server knows, by state", kGauge, "state", NamesOf<model::ScanState>(model::Name), stats.scans_by_state);
     reasons("octavo_scans_finished_total", "Scans that ended, by reason", ScanEnds(), stats.scans_finished);
     reasons("octavo_scan_rejected_total", "Scans refused, by reason", ScanRejections(), stats.scans_rejected);
     one("octavo_records_total", "Records processed", kCounter, static_cast<double>(stats.records));
@@ -123,7 +123,7 @@ class Page final : public prometheus::Collectable {
     histogram(family("octavo_volume_latency_seconds", "Last record in host memory to volume held", kHistogram), {}, stats.volume_latency_seconds);
     {
       MetricFamily& to = family("octavo_frame_latency_seconds", "Last record to frame published", kHistogram);
-      histograms(to, "product", NamesOf<engine::Product>(engine::Name), stats.frame_latency_seconds);
+      histograms(to, "product", NamesOf<model::Product>(model::Name), stats.frame_latency_seconds);
     }
     every("octavo_volumes", "Volumes the server holds in any tier, by state", kGauge, "state", {"ACQUIRING", "HELD", "COMMITTING"},
           stats.volumes_by_state);
@@ -137,13 +137,13 @@ class Page final : public prometheus::Collectable {
     histogram(family("octavo_commit_seconds", "Duration of commits", kHistogram), {}, stats.commit_seconds);
     one("octavo_commit_bytes_total", "Bytes written by commits", kCounter, static_cast<double>(stats.commit_bytes));
     reasons("octavo_commit_errors_total", "Failed commits, by reason", CommitErrors(), stats.commit_errors);
-    const LabelValues products = NamesOf<engine::Product>(engine::Name);
+    const LabelValues products = NamesOf<model::Product>(model::Name);
     every("octavo_subscribers", "Subscriptions, by product", kGauge, "product", products, stats.subscribers);
     every("octavo_frames_published_total", "Frames published, by product", kCounter, "product", products, stats.frames_published);
     every("octavo_frames_sent_total", "Frames taken by subscribers, by product", kCounter, "product", products, stats.frames_sent);
     {
       MetricFamily& to = family("octavo_frames_dropped_total", "Frames that a subscriber did not get", kCounter);
-      LabelValues policies = NamesOf<engine::Delivery>(engine::Name);
+      LabelValues policies = NamesOf<model::Delivery>(model::Name);
       policies.insert(policies.end(), {"no_memory", "yielded"});
       auto dropped = stats.frames_dropped;
       for (const auto& product : products) {
@@ -152,7 +152,7 @@ class Page final : public prometheus::Collectable {
       for (const auto& [key, n] : dropped) value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
     every("octavo_streams_cut_total", "Streams the server ended, by reason", kCounter, "reason", {"slow_subscriber", "stalled"}, stats.streams_cut);
-    every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", NamesOf<engine::JobState>(engine::Name), stats.jobs_by_state);
+    every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state", NamesOf<job::JobState>(job::Name), stats.jobs_by_state);
     {
       MetricFamily& to = family("octavo_jobs_finished_total", "Jobs that ended, by kind and reason", kCounter);
       std::map<std::string, std::map<std::string, int64_t>> ends;  // by kind
@@ -172,7 +172,7 @@ class Page final : public prometheus::Collectable {
     every("octavo_allocation_failures_total", "Failed device allocations", kCounter, "device", devices, stats.allocation_failures);
     every("octavo_admission_refusals_total", "Requests for device memory that were refused, by reason", kCounter, "reason",
           {"DEVICE_FULL", "EXCEEDS_BUDGET"}, stats.admission_refusals);
-    every("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge, "tier", NamesOf<engine::Tier>(engine::Name),
+    every("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge, "tier", NamesOf<model::Tier>(model::Name),
           stats.volumes_by_tier);
     {
       MetricFamily& bytes = family("octavo_spill_tier_bytes", "Tiers that volumes are spilled to, by kind", kGauge);

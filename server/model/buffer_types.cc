@@ -1,6 +1,6 @@
 #include "server/model/buffer_types.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 const char* Name(BufferState state) {
   switch (state) {
@@ -13,4 +13,4 @@ const char* Name(BufferState state) {
   return "?";
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -9,7 +9,7 @@
 #include "gpu/base/clock.h"
 
 // What the engine is asked of buffers and tells of them. Fields as in octavo.v1.
-namespace octavo::engine {
+namespace octavo::model {
 
 enum class BufferState : uint8_t { kReady = 1, kWriting = 2, kPartial = 3, kLost = 4, kUninitialized = 5 };
 const char* Name(BufferState state);  // "READY"
@@ -105,4 +105,4 @@ struct BufferApplySpec {
 
 enum class BufferEventKind : uint8_t { kExists = 1, kCreated = 2, kChanged = 3, kExpiring = 4, kGone = 5 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// CRC-32C as in server/storage/io/crc32c.h, for layers that know the engine only.
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc);
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

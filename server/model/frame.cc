@@ -2,7 +2,7 @@
 
 #include "server/model/subscription.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 const char* Name(Product product) {
   switch (product) {
@@ -25,4 +25,4 @@ const char* Name(Delivery delivery) {
   return "?";
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -9,7 +9,7 @@
 #include "gpu/device/dtype.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// Immutable bytes that stay where they are while `owner` lives.
 struct Bytes {
@@ -50,4 +50,4 @@ struct Frame {
 
 using FramePtr = std::shared_ptr<const Frame>;
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -10,7 +10,7 @@
 #include "server/model/tomography_spec.h"
 
 // What a client asks of a job, in plain types: the engine's twin of octavo.v1.JobSpec. 0 and empty mean "choose".
-namespace octavo::engine {
+namespace octavo::model {
 
 /// All fields as in octavo.v1.ReprocessJob.
 struct ReprocessSpec {
@@ -65,4 +65,4 @@ struct JobSpec {
   std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec, TomographySpec> work;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace octavo::engine {
+namespace octavo::model {
 namespace {
 
 constexpr int64_t kGatheredBytes = 2 << 20;  // smaller uploads do not fill a link (tests/bench/RESULTS.md)
@@ -25,4 +25,4 @@ double RecordRateHz(const ScanSpec& spec) {
   return rate / static_cast<double>(std::max<int64_t>(1, spec.acquisition.record_average));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -8,7 +8,7 @@
 #include "server/model/scan_spec.h"
 #include "server/model/source_traits.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// A scan with every default filled in and every number checked.
 struct ResolvedScan {
@@ -33,4 +33,4 @@ int64_t UploadRecords(const ScanSpec& resolved, int64_t volume_records);
 /// are made for this rate.
 double RecordRateHz(const ScanSpec& spec);
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

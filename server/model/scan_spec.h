@@ -16,7 +16,7 @@
 
 // What a client asks of a scan, in plain types: the engine's twin of octavo.v1.ScanSpec. 0, empty and kDefault mean "choose";
 // ResolveScan (resolve_scan.h) fills them in and checks everything.
-namespace octavo::engine {
+namespace octavo::model {
 
 struct SimulatedLayer {
   double depth_um = 0;         // optical depth of the interface at the centre of the field
@@ -105,7 +105,7 @@ struct Acquisition {
   int64_t SourceRecordBytes() const { return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels), SizeOf(raw_type)); }
 };
 
-using RasterPattern = Pattern;  // a raster unless `kind` says otherwise
+using RasterPattern = pattern::Pattern;  // a raster unless `kind` says otherwise
 
 enum class BackgroundMode : uint8_t { kDefault = 0, kNone = 1, kStatic = 2, kRolling = 3, kBscan = 4 };
 enum class KMode : uint8_t { kDefault, kNone, kIndex, kPolynomial, kWavelength, kFromSource };
@@ -196,7 +196,7 @@ struct ScanSpec {
   Subject subject;
   std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource, RingSource> source;
   Acquisition acquisition;
-  Pattern pattern;
+  pattern::Pattern pattern;
   Processing processing;
   Products products;
   Retention retention;
@@ -209,4 +209,4 @@ struct ScanSpec {
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -7,7 +7,7 @@
 #include "gpu/device/dtype.h"
 #include "gpu/math/raw.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// What opening a source tells of it, before any record is read.
 struct SourceTraits {
@@ -24,4 +24,4 @@ struct SourceTraits {
   std::vector<double> wavelength_nm;  // [S] if the source knows its spectrometer
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -8,7 +8,7 @@
 
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// Distribution of durations: counts per bucket with upper bounds kSecondsBounds, the last bucket unbounded.
 inline constexpr std::array<double, 14> kSecondsBounds = {1e-5, 1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5, 1, 5, 30};
@@ -78,4 +78,4 @@ struct Stats {
   } buffers;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -7,7 +7,7 @@
 
 #include "server/model/stats.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 const char* Name(ScanState state) {
   switch (state) {
@@ -76,4 +76,4 @@ void Histogram::Merge(const Histogram& other) {
   sum += other.sum;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

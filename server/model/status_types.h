@@ -13,11 +13,14 @@
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/formats/volume_meta.h"
 
+namespace octavo::processing {
+struct RawRecords;    // raw_records.h
+}  // namespace octavo::processing
+
 // What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
-namespace octavo::engine {
+namespace octavo::model {
 
 struct ResolvedScan;  // resolve_scan.h
-struct RawRecords;    // raw_records.h
 
 enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
 enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
@@ -150,8 +153,8 @@ struct VolumeStatus {
   int64_t shared_leases = 0;
   /// Of a recovered volume, whose scan is not known any more, and what is derived of it: what its files are to say. Else null.
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
-  std::shared_ptr<const Pattern> recovered_pattern;  // the same: how its A-scans lie; null: none are known
-  std::shared_ptr<const RawRecords> raw;             // raw spectra: how they came; null for all other volumes, and while being acquired
+  std::shared_ptr<const pattern::Pattern> recovered_pattern;  // the same: how its A-scans lie; null: none are known
+  std::shared_ptr<const processing::RawRecords> raw;             // raw spectra: how they came; null for all other volumes, and while being acquired
   bool is_raw = false;                               // raw spectra (Retention.hold_raw)
   Orphan job_orphan = Orphan::kDefault;              // JobSpec.orphan
   std::string job, job_kind, job_parameters;         // the job that made it, what it was asked for as JSON; empty: none
@@ -215,4 +218,4 @@ struct MemoryStatus {
   std::vector<TierUse> tiers;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -11,7 +11,7 @@
 
 #include "server/model/frame.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 enum class Delivery : uint8_t { kLatest = 1, kDropOldest = 2, kLossless = 3 };  // as octavo.v1.Delivery
 const char* Name(Delivery delivery);  // "latest"
@@ -50,4 +50,4 @@ class Subscription {
   virtual void Close() = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -14,7 +14,7 @@
 #include "server/storage/projections/projection_input.h"
 
 // What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
-namespace octavo::engine {
+namespace octavo::model {
 
 /// All fields as in octavo.v1.ProjectionFile.
 struct ProjectionFileSpec {
@@ -102,4 +102,4 @@ struct TomographyReport {
   int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -8,7 +8,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 namespace {
 
 const char* NameOfReduction(math::Reduction kind) {
@@ -137,4 +137,4 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   return std::make_shared<const ArrayChain>(*std::move(planned));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -9,7 +9,7 @@
 #include "gpu/array/array_ops.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// An operation on the voxels of a volume as an array [y, x, z].
 struct OpSpec {
@@ -32,4 +32,4 @@ struct DerivedVolumeRecipes {
   std::vector<std::string> encoded;  // as they came, to give back
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

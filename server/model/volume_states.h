@@ -2,10 +2,10 @@
 
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::model {
 
 /// Its data are all there and can be used.
 inline bool IsComplete(VolumeState s) { return s == VolumeState::kHeld || s == VolumeState::kCommitting; }
 inline bool InMemory(VolumeState s) { return s == VolumeState::kAcquiring || IsComplete(s); }
 
-}  // namespace octavo::engine
+}  // namespace octavo::model

@@ -12,7 +12,7 @@
 #include "server/pattern/geometry.h"
 #include "server/pattern/plan.h"
 
-namespace octavo::engine {
+namespace octavo::pattern {
 namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi, kRadPerDeg = std::numbers::pi / 180;
@@ -305,4 +305,4 @@ CartesianTaps MakeCartesianTaps(const Pattern& p, const CartesianGrid& grid, con
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

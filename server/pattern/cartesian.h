@@ -8,7 +8,7 @@
 
 #include "server/pattern/pattern.h"
 
-namespace octavo::engine {
+namespace octavo::pattern {
 
 /// A regular grid on the sample that a volume is resampled to. Zeros are chosen: the square around the pattern, about as many
 /// rows and columns as the pattern resolves.
@@ -36,4 +36,4 @@ absl::Status ResolveGrid(const Pattern& pattern, const std::string& field, Carte
 /// first, count) are left out.
 CartesianTaps MakeCartesianTaps(const Pattern& pattern, const CartesianGrid& grid, const std::vector<std::pair<int64_t, int64_t>>& missing);
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::engine {
+namespace octavo::pattern {
 namespace {
 
 // Displacement of: ramp from v0 to the plateau, plateau, ramp to v1, in `seconds`.
@@ -60,4 +60,4 @@ double Smooth(const AxisMove& move, double seconds, double u) {
          (u3 - u2) * seconds * move.to_velocity;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

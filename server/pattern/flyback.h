@@ -4,7 +4,7 @@
 
 #include "server/pattern/pattern.h"
 
-namespace octavo::engine {
+namespace octavo::pattern {
 
 /// One axis between two active segments: from (from, from_velocity) to (to, to_velocity).
 struct AxisMove {
@@ -31,4 +31,4 @@ int64_t LeastRecords(const AxisMove moves[2], const AxisLimits limits[2], double
 /// Position at the fraction u (0 ... 1) of a move of `seconds` without limits: the cubic that meets both ends' velocities.
 double Smooth(const AxisMove& move, double seconds, double u);
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

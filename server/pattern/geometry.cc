@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace octavo::engine {
+namespace octavo::pattern {
 namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi, kRadPerDeg = std::numbers::pi / 180;
@@ -99,4 +99,4 @@ Point FromScanner(const Pattern& p, Point scanner) {
   return scanner;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

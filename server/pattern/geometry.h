@@ -4,7 +4,7 @@
 
 #include "server/pattern/pattern.h"
 
-namespace octavo::engine {
+namespace octavo::pattern {
 
 struct Point {
   double x = 0, y = 0;
@@ -30,4 +30,4 @@ double SpiralAngle(double inner, double outer, double turns, SpiralSampling samp
 /// The inverse: fraction of the records at `angle` rad.
 double SpiralFraction(double inner, double outer, double turns, SpiralSampling sampling, double angle);
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

@@ -6,7 +6,7 @@
 
 // How a scanner goes over the sample: the engine's twin of octavo.v1.Pattern. 0, empty and kDefault mean "choose";
 // ResolvePattern (plan.h) fills them in and checks everything.
-namespace octavo::engine {
+namespace octavo::pattern {
 
 enum class PatternKind : uint8_t { kRaster, kRepeatedRaster, kRadial, kRepeatedRadial, kSpiral, kLissajous, kFreeform };
 enum class RepeatStrategy : uint8_t { kDefault = 0, kPack = 1, kOrder = 2, kAverage = 3 };
@@ -64,4 +64,4 @@ struct Pattern {
   int64_t rows() const { return bscans_per_volume * repeats(); }    // of a stored volume
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

@@ -9,7 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/pattern/flyback.h"
 
-namespace octavo::engine {
+namespace octavo::pattern {
 namespace {
 
 constexpr double kMostMm = 1e4;
@@ -431,4 +431,4 @@ absl::StatusOr<PatternWaveform> MakeWaveform(const Pattern& p, const PatternPlan
   return wave;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

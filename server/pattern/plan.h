@@ -10,7 +10,7 @@
 #include "server/pattern/geometry.h"
 #include "server/pattern/pattern.h"
 
-namespace octavo::engine {
+namespace octavo::pattern {
 
 /// A run of active records: one pass over one segment.
 struct PatternSegment {
@@ -74,4 +74,4 @@ void SpacingUm(const Pattern& pattern, double* y, double* x);
 constexpr int64_t kMostPlanRecords = int64_t{1} << 24;
 constexpr int64_t kMostFreeformPoints = int64_t{1} << 17;
 
-}  // namespace octavo::engine
+}  // namespace octavo::pattern

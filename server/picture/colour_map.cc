@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::rpc {
+namespace octavo::picture {
 namespace {
 
 // Every fifth colour, 0 to 255, as 0xRRGGBB, of the maps by Stefan van der Walt and Nathaniel Smith (matplotlib, CC0), which
@@ -84,4 +84,4 @@ const std::array<Rgb, 256>& ColourTable(ColourMap map) {
   return gray;
 }
 
-}  // namespace octavo::rpc
+}  // namespace octavo::picture

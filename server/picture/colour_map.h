@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-namespace octavo::rpc {
+namespace octavo::picture {
 
 /// As octavo.v1.ColourMap.
 enum class ColourMap : uint8_t { kGray = 1, kGrayInverted = 2, kViridis = 3, kMagma = 4, kInferno = 5, kPlasma = 6, kHot = 7 };
@@ -16,4 +16,4 @@ struct Rgb {
 /// 256 colours from dark to bright. Any thread; made once.
 const std::array<Rgb, 256>& ColourTable(ColourMap map);
 
-}  // namespace octavo::rpc
+}  // namespace octavo::picture

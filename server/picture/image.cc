@@ -16,7 +16,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::rpc {
+namespace octavo::picture {
 namespace {
 
 // Pictures are for looking at: what they are made of takes 1 GiB at most.
@@ -36,7 +36,7 @@ float HalfToFloat(uint16_t half) {
   return (half & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-void ReadValues(const engine::Frame& frame, std::vector<float>* out) {
+void ReadValues(const model::Frame& frame, std::vector<float>* out) {
   const auto* bytes = static_cast<const char*>(frame.payload.data);
   const auto read = [&](auto sample, auto&& value_of) {
     for (size_t i = 0; i < out->size(); ++i) {
@@ -158,7 +158,7 @@ Pixels Coloured(const Values& values, double lo, double hi, ColourMap map) {
 }
 
 // The values as an array of `dtype`, or of F32 where values of that type would not be exact.
-engine::Bytes Raw(const Values& values, DType* dtype) {
+model::Bytes Raw(const Values& values, DType* dtype) {
   const auto write = [&](auto sample) {
     using Sample = decltype(sample);
     auto out = std::make_shared<std::vector<Sample>>();
@@ -170,7 +170,7 @@ engine::Bytes Raw(const Values& values, DType* dtype) {
         out->push_back(value);
       }
     }
-    return engine::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(out->size() * sizeof(Sample))};
+    return model::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(out->size() * sizeof(Sample))};
   };
   switch (*dtype) {
     case DType::kU8: return write(uint8_t{});
@@ -186,7 +186,7 @@ engine::Bytes Raw(const Values& values, DType* dtype) {
   return write(float{});
 }
 
-absl::StatusOr<engine::Bytes> Png(const Pixels& pixels) {
+absl::StatusOr<model::Bytes> Png(const Pixels& pixels) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   image.width = static_cast<png_uint_32>(pixels.columns);
@@ -198,10 +198,10 @@ absl::StatusOr<engine::Bytes> Png(const Pixels& pixels) {
   if (png_image_write_to_memory(&image, out->data(), &size, 0, pixels.data.data(), 0, nullptr) == 0) {
     return absl::InternalError(absl::StrCat("PNG: ", image.message));
   }
-  return engine::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(size)};
+  return model::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(size)};
 }
 
-absl::StatusOr<engine::Bytes> Jpeg(const Pixels& pixels, int quality) {
+absl::StatusOr<model::Bytes> Jpeg(const Pixels& pixels, int quality) {
   const std::shared_ptr<void> compressor(tjInitCompress(), [](tjhandle handle) {
     if (handle != nullptr) tjDestroy(handle);
   });
@@ -214,12 +214,12 @@ absl::StatusOr<engine::Bytes> Jpeg(const Pixels& pixels, int quality) {
                   pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, &data, &size, pixels.channels == 1 ? TJSAMP_GRAY : TJSAMP_444, quality, 0);
   const std::shared_ptr<const void> owner(data, [](const void* p) { tjFree(static_cast<unsigned char*>(const_cast<void*>(p))); });
   if (result != 0) return absl::InternalError(absl::StrCat("JPEG: ", tjGetErrorStr2(compressor.get())));
-  return engine::Bytes{.owner = owner, .data = data, .size = static_cast<int64_t>(size)};
+  return model::Bytes{.owner = owner, .data = data, .size = static_cast<int64_t>(size)};
 }
 
 }  // namespace
 
-absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptions& options) {
+absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options) {
   if (frame.shape.size() != 2) return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
     return absl::ResourceExhaustedError(
@@ -267,4 +267,4 @@ absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptio
   return picture;
 }
 
-}  // namespace octavo::rpc
+}  // namespace octavo::picture

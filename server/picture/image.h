@@ -9,7 +9,7 @@
 #include "server/model/frame.h"
 #include "server/picture/colour_map.h"
 
-namespace octavo::rpc {
+namespace octavo::picture {
 
 /// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame apart. kRaw turns and shrinks only.
 struct ImageOptions {
@@ -30,7 +30,7 @@ struct ImageOptions {
 
 /// A frame as a file in memory (kRaw: as an array), and what of the frame's header is the picture's own.
 struct Picture {
-  engine::Bytes data;
+  model::Bytes data;
   DType dtype = DType::kU8;    // of the values that are shown
   std::vector<int64_t> shape;  // [rows, columns]
   std::vector<std::string> axes;
@@ -41,7 +41,7 @@ struct Picture {
 
 /// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no image,
 /// ResourceExhausted above 2^28 values.
-absl::StatusOr<Picture> MakePicture(const engine::Frame& frame, const ImageOptions& options);
+absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options);
 
 /// 8-bit pixels, [row, column, channel]; one channel (grey) or three (red, green, blue).
 struct Pixels {
@@ -54,4 +54,4 @@ struct Pixels {
 /// at most a third of the width. Returns the length in um, or 0 where a bar of eight pixels has no room.
 double DrawScaleBar(double um_per_column, Pixels* pixels);
 
-}  // namespace octavo::rpc
+}  // namespace octavo::picture

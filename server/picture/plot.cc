@@ -10,7 +10,7 @@
 
 #include "gpu/base/pixel_text.h"
 
-namespace octavo::rpc {
+namespace octavo::picture {
 namespace plot {  // unity builds: the names are this file's own
 namespace {
 
@@ -106,7 +106,7 @@ void Widen(double& lo, double& hi) {
   hi += room;
 }
 
-absl::StatusOr<std::string> Plot(const engine::PatternWaveform& wave) {
+absl::StatusOr<std::string> Plot(const pattern::PatternWaveform& wave) {
   if (wave.x.empty()) return absl::InternalError("a waveform without samples");
   const auto [x_least, x_most] = std::minmax_element(wave.x.begin(), wave.x.end());
   const auto [y_least, y_most] = std::minmax_element(wave.y.begin(), wave.y.end());
@@ -149,6 +149,6 @@ absl::StatusOr<std::string> Plot(const engine::PatternWaveform& wave) {
 }  // namespace
 }  // namespace plot
 
-absl::StatusOr<std::string> PlotPattern(const engine::PatternWaveform& waveform) { return plot::Plot(waveform); }
+absl::StatusOr<std::string> PlotPattern(const pattern::PatternWaveform& waveform) { return plot::Plot(waveform); }
 
-}  // namespace octavo::rpc
+}  // namespace octavo::picture

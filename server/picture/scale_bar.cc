@@ -7,7 +7,7 @@
 #include "gpu/base/pixel_text.h"
 #include "server/picture/image.h"
 
-namespace octavo::rpc {
+namespace octavo::picture {
 namespace {
 
 class Painter {
@@ -66,4 +66,4 @@ double DrawScaleBar(double um_per_column, Pixels* pixels) {
   return length_um;
 }
 
-}  // namespace octavo::rpc
+}  // namespace octavo::picture

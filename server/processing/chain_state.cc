@@ -9,7 +9,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/model/volume_operation.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 constexpr int64_t kDigest = 256;
@@ -19,15 +19,15 @@ struct Planned {
   int64_t result = 0, scratch = 0;
 };
 
-absl::StatusOr<Planned> PlanOf(const ResolvedScan& scan, const DerivedVolumeRecipe& chain, Device& device) {
-  VolumeStatus volume;
+absl::StatusOr<Planned> PlanOf(const model::ResolvedScan& scan, const model::DerivedVolumeRecipe& chain, Device& device) {
+  model::VolumeStatus volume;
   std::copy(scan.shape, scan.shape + 3, volume.shape);
   std::copy(scan.spacing_um, scan.spacing_um + 3, volume.spacing_um);
   volume.dtype = scan.chain.output;
   Planned planned;
   for (size_t i = 0; i < chain.operations.size(); ++i) {
     if (i > 0) planned.scratch += planned.result;
-    OCTAVO_ASSIGN_OR_RETURN(const auto plan, PlanVolumeOperation(chain.operations[i], absl::StrCat("operations[", i, "]"), &volume));
+    OCTAVO_ASSIGN_OR_RETURN(const auto plan, model::PlanVolumeOperation(chain.operations[i], absl::StrCat("operations[", i, "]"), &volume));
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*plan, device));
     planned.scratch += scratch;
     planned.result = volume.shape[0] * volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
@@ -37,11 +37,11 @@ absl::StatusOr<Planned> PlanOf(const ResolvedScan& scan, const DerivedVolumeReci
 
 }  // namespace
 
-std::vector<AdmissionReport::Item> ChainState::Needs(const ResolvedScan& scan, Device& device, int64_t slots) {
-  std::vector<AdmissionReport::Item> needs;
+std::vector<model::AdmissionReport::Item> ChainState::Needs(const model::ResolvedScan& scan, Device& device, int64_t slots) {
+  std::vector<model::AdmissionReport::Item> needs;
   if (scan.spec.chains == nullptr) return needs;
   int64_t scratch = kDigest;
-  for (const DerivedVolumeRecipe& chain : scan.spec.chains->chains) {
+  for (const model::DerivedVolumeRecipe& chain : scan.spec.chains->chains) {
     const auto planned = PlanOf(scan, chain, device);
     if (!planned.ok()) continue;  // refused before anything is planned
     needs.push_back(
@@ -52,22 +52,22 @@ std::vector<AdmissionReport::Item> ChainState::Needs(const ResolvedScan& scan, D
   return needs;
 }
 
-absl::StatusOr<std::shared_ptr<ChainState>> ChainState::Create(const ResolvedScan& scan, Device& device, int64_t slots, Ledger* ledger,
-                                                                 std::vector<Ledger::ChargeId> charges) {
+absl::StatusOr<std::shared_ptr<ChainState>> ChainState::Create(const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
+                                                                 std::vector<memory::Ledger::ChargeId> charges) {
   if (scan.spec.chains == nullptr) return nullptr;
   std::shared_ptr<ChainState> memory(new ChainState);
   memory->ledger_ = ledger;
   size_t charge = 0;
-  for (const DerivedVolumeRecipe& chain : scan.spec.chains->chains) {
+  for (const model::DerivedVolumeRecipe& chain : scan.spec.chains->chains) {
     OCTAVO_ASSIGN_OR_RETURN(const Planned planned, PlanOf(scan, chain, device));
     for (int64_t i = 0; i < slots; ++i) {
-      auto slot = std::make_unique<VolumeSlot>();
+      auto slot = std::make_unique<memory::VolumeSlot>();
       slot->charge = charges[charge++];
       OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device, planned.result));
       OCTAVO_ASSIGN_OR_RETURN(slot->digest, device.Allocate(kDigest));
       memory->made_[chain.name].push_back(std::move(slot));
     }
-    memory->pools_[chain.name] = std::make_shared<SlotPool>(ledger);
+    memory->pools_[chain.name] = std::make_shared<memory::SlotPool>(ledger);
   }
   memory->scratch_ = charges[charge];
   return memory;
@@ -87,12 +87,12 @@ ChainState::~ChainState() {
   ledger_->Release(scratch_);
 }
 
-std::shared_ptr<VolumeSlot> ChainState::TryTake(const std::string& chain) {
+std::shared_ptr<memory::VolumeSlot> ChainState::TryTake(const std::string& chain) {
   const auto pool = pools_.find(chain);
   return pool == pools_.end() ? nullptr : pool->second->TryTake();
 }
 
-void ChainState::Post(WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task) {
+void ChainState::Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task) {
   {
     MutexLock lock(mutex_);
     waiting_.push_back(std::move(task));
@@ -100,7 +100,7 @@ void ChainState::Post(WorkerPool* workers, const std::shared_ptr<ChainState>& se
   }
   // One task of the pool for each of ours, so that others have their turns.
   struct Next {
-    static void Run(WorkerPool* pool, const std::shared_ptr<ChainState>& memory) {
+    static void Run(base::WorkerPool* pool, const std::shared_ptr<ChainState>& memory) {
       pool->Post([pool, memory] {
         std::function<void()> first;
         {
@@ -122,4 +122,4 @@ void ChainState::Post(WorkerPool* workers, const std::shared_ptr<ChainState>& se
   Next::Run(workers, self);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

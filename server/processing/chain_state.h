@@ -18,7 +18,7 @@
 #include "server/memory/volume_slot.h"
 #include "server/model/resolved_scan.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 
 /// Device memory for what the chains of a scan (ScanSpec.chains) make of its volumes, granted and allocated with the scan: of every
 /// chain as many results as the scan has volume slots, and what one chain at a time needs beside them. Results keep their slots when
@@ -26,30 +26,30 @@ namespace octavo::engine {
 class ChainState {
  public:
   /// What it needs on `device`, in the order that Create takes its charges; empty without chains. `slots`: ScanSession::VolumeSlots.
-  static std::vector<AdmissionReport::Item> Needs(const ResolvedScan& scan, Device& device, int64_t slots);
+  static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device, int64_t slots);
   /// Allocates. Null without chains. On failure, and until Begin, the charges are the caller's.
-  static absl::StatusOr<std::shared_ptr<ChainState>> Create(const ResolvedScan& scan, Device& device, int64_t slots, Ledger* ledger,
-                                                             std::vector<Ledger::ChargeId> charges);
+  static absl::StatusOr<std::shared_ptr<ChainState>> Create(const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
+                                                             std::vector<memory::Ledger::ChargeId> charges);
   /// From here on the charges end with this and with the results.
   void Begin();
   ~ChainState();
 
   /// A free slot for a result of `chain`; null if all are taken.
-  std::shared_ptr<VolumeSlot> TryTake(const std::string& chain);
+  std::shared_ptr<memory::VolumeSlot> TryTake(const std::string& chain);
   /// Runs `task` on `workers`, one at a time of this memory, in order.
-  void Post(WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task);
+  void Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task);
 
  private:
   ChainState() = default;
 
-  Ledger* ledger_ = nullptr;
+  memory::Ledger* ledger_ = nullptr;
   bool begun_ = false;
-  std::map<std::string, std::vector<std::unique_ptr<VolumeSlot>>> made_;  // until Begin
-  std::map<std::string, std::shared_ptr<SlotPool>> pools_;
-  Ledger::ChargeId scratch_ = 0;
+  std::map<std::string, std::vector<std::unique_ptr<memory::VolumeSlot>>> made_;  // until Begin
+  std::map<std::string, std::shared_ptr<memory::SlotPool>> pools_;
+  memory::Ledger::ChargeId scratch_ = 0;
   Mutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

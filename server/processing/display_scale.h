@@ -3,11 +3,11 @@
 #include "gpu/array/motion_contrast.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 
 /// How the voxels of a volume stand for values.
-math::StoredScale ScaleOf(const VolumeStatus& volume);
+math::StoredScale ScaleOf(const model::VolumeStatus& volume);
 /// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square of the brightest amplitude.
-double ContrastDisplayHi(MotionContrast kind, const VolumeStatus& volume);
+double ContrastDisplayHi(MotionContrast kind, const model::VolumeStatus& volume);
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

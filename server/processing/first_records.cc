@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 using Complex = std::complex<double>;
@@ -178,4 +178,4 @@ std::string FirstRecords::DoubtFringes() const {
                       "): the background, the mean of the records, takes them away and leaves noise. ", kCure);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

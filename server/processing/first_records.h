@@ -7,7 +7,7 @@
 #include "gpu/spectral/spectral.h"
 
 // What the first records of a scan tell of its background: a mean of records takes away all that is the same in them, also a sample.
-namespace octavo::engine {
+namespace octavo::processing {
 
 /// Samples [S] of the chosen channel of a record of the chain (the mean of its raw records) as numbers.
 std::vector<double> SamplesOf(const SpectralConfig& chain, const uint8_t* record);
@@ -35,4 +35,4 @@ class FirstRecords {
   std::vector<uint8_t> records_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

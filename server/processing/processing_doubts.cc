@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 using std::numbers::pi;
@@ -56,8 +56,8 @@ std::string TurnsTooFar(const PhaseRun& run) {
   return absl::StrFormat("the phase turns by up to %.3g rad from one sample to the next; what turns by more than pi cannot be compensated", run.jump);
 }
 
-void DoubtCoefficients(const ResolvedScan& scan, std::vector<std::string>* doubts) {
-  const Processing& p = scan.spec.processing;
+void DoubtCoefficients(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
+  const model::Processing& p = scan.spec.processing;
   const std::vector<float>& window = scan.chain.window;
   const double n = static_cast<double>(window.size());
   const auto run = [&](double a2, double a3) {
@@ -81,7 +81,7 @@ void DoubtCoefficients(const ResolvedScan& scan, std::vector<std::string>* doubt
 }
 
 // A phase within one turn may be wrapped: then its leaps say nothing.
-void DoubtPhase(const ResolvedScan& scan, std::vector<std::string>* doubts) {
+void DoubtPhase(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   const std::vector<float>& phase = scan.spec.processing.dispersion_phase;
   const auto [least, most] = std::minmax_element(phase.begin(), phase.end());
   if (static_cast<double>(*most) - static_cast<double>(*least) <= 2 * pi + 0.01) return;
@@ -90,13 +90,13 @@ void DoubtPhase(const ResolvedScan& scan, std::vector<std::string>* doubts) {
   doubts->push_back(absl::StrFormat("processing.dispersion.phase goes up to %.3g rad: %s. It is in rad, one for each sample.", run.most, TurnsTooFar(run)));
 }
 
-void DoubtDispersion(const ResolvedScan& scan, std::vector<std::string>* doubts) {
+void DoubtDispersion(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   if (scan.chain.phase_rad.empty()) return;
   scan.spec.processing.dispersion_phase.empty() ? DoubtCoefficients(scan, doubts) : DoubtPhase(scan, doubts);
 }
 
 // Flat-top windows go a little below 0.
-void DoubtWindow(const ResolvedScan& scan, std::vector<std::string>* doubts) {
+void DoubtWindow(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   constexpr float kTold = 0.01f;
   const std::vector<float>& values = scan.spec.processing.window_values;
   if (values.empty()) return;
@@ -109,9 +109,9 @@ void DoubtWindow(const ResolvedScan& scan, std::vector<std::string>* doubts) {
 }
 
 // Bins are as far apart as the transform is padded.
-void DoubtAxialSpacing(const ResolvedScan& scan, std::vector<std::string>* doubts) {
+void DoubtAxialSpacing(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   constexpr double kLeastUm = 0.05;
-  const Processing& p = scan.spec.processing;
+  const model::Processing& p = scan.spec.processing;
   const double unpadded = p.axial_spacing_um * static_cast<double>(p.fft_length) / static_cast<double>(std::max<size_t>(scan.chain.window.size(), 1));
   if (p.axial_spacing_um == 0 || unpadded >= kLeastUm) return;
   doubts->push_back(absl::StrCat("processing.axial_spacing_um is ", p.axial_spacing_um,
@@ -124,7 +124,7 @@ const char* NameOf(math::Background background) {
   return kNames[static_cast<int>(background)];
 }
 
-std::string WindowOf(const Processing& p) {
+std::string WindowOf(const model::Processing& p) {
   static constexpr const char* kNames[] = {"HANN", "RECT", "HANN", "HAMMING", "GAUSS", "BLACKMAN", "FLAT_TOP"};
   return p.window_values.empty() ? kNames[p.window] : "window_values";
 }
@@ -136,7 +136,7 @@ int64_t DefaultGroupRecords(int64_t bscan_records, int64_t volume_records) {
   return std::min((kEnoughRecords + bscan_records - 1) / bscan_records * bscan_records, volume_records);
 }
 
-std::vector<std::string> DoubtsOfProcessing(const ResolvedScan& scan) {
+std::vector<std::string> DoubtsOfProcessing(const model::ResolvedScan& scan) {
   std::vector<std::string> doubts;
   DoubtBackground(scan.chain, &doubts);
   DoubtDispersion(scan, &doubts);
@@ -145,11 +145,11 @@ std::vector<std::string> DoubtsOfProcessing(const ResolvedScan& scan) {
   return doubts;
 }
 
-std::string DescribeLeftOut(const ResolvedScan& before, const Processing& asked, const ResolvedScan& after) {
-  const Processing& had = before.spec.processing;
+std::string DescribeLeftOut(const model::ResolvedScan& before, const model::Processing& asked, const model::ResolvedScan& after) {
+  const model::Processing& had = before.spec.processing;
   std::vector<std::string> left;
   const bool linear = before.chain.interpolation != math::Interpolation::kNone;
-  if (linear && asked.k_mode == KMode::kDefault && after.chain.interpolation == math::Interpolation::kNone) left.push_back("k-linearisation (now none)");
+  if (linear && asked.k_mode == model::KMode::kDefault && after.chain.interpolation == math::Interpolation::kNone) left.push_back("k-linearisation (now none)");
   if (!before.chain.phase_rad.empty() && after.chain.phase_rad.empty()) {
     left.push_back(had.dispersion_phase.empty() ? absl::StrFormat("dispersion a2 = %g, a3 = %g (now none)", had.dispersion_a2, had.dispersion_a3)
                                                 : "a dispersion phase (now none)");
@@ -157,7 +157,7 @@ std::string DescribeLeftOut(const ResolvedScan& before, const Processing& asked,
   if (asked.window == 0 && asked.window_values.empty() && WindowOf(had) != WindowOf(after.spec.processing)) {
     left.push_back(absl::StrCat("window ", WindowOf(had), " (now ", WindowOf(after.spec.processing), ")"));
   }
-  if (asked.background == BackgroundMode::kDefault && before.chain.background != after.chain.background) {
+  if (asked.background == model::BackgroundMode::kDefault && before.chain.background != after.chain.background) {
     left.push_back(absl::StrCat("background ", NameOf(before.chain.background), " (now ", NameOf(after.chain.background), ")"));
   }
   const bool rolling = before.chain.background == math::Background::kRolling && after.chain.background == math::Background::kRolling;
@@ -166,7 +166,7 @@ std::string DescribeLeftOut(const ResolvedScan& before, const Processing& asked,
     left.push_back(absl::StrCat("background ROLLING of groups of ", before.chain.background_group_records, " records and a window of ",
                                 before.chain.background_window_records, " (now groups of ", after.chain.background_group_records, ")"));
   }
-  if (asked.fixed_pattern_noise == FixedPatternNoise::kDefault && before.chain.fixed_pattern != after.chain.fixed_pattern) {
+  if (asked.fixed_pattern_noise == model::FixedPatternNoise::kDefault && before.chain.fixed_pattern != after.chain.fixed_pattern) {
     left.push_back("removal of fixed_pattern_noise (now KEEP)");
   }
   if (!before.spacing_assumed[2] && after.spacing_assumed[2]) {
@@ -179,4 +179,4 @@ std::string DescribeLeftOut(const ResolvedScan& before, const Processing& asked,
                       ". What is to stay must be given again (Scan.spec.processing has it).");
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

@@ -6,14 +6,14 @@
 #include "gpu/spectral/spectral_span.h"
 #include "server/pattern/plan.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // As far back as the scan's own rolling background looks, and a block at least: for other processings.
-int64_t HistoryRecords(const ResolvedScan& scan) {
+int64_t HistoryRecords(const model::ResolvedScan& scan) {
   return std::max(scan.spec.acquisition.records_per_block,
                   scan.chain.background == math::Background::kRolling ? scan.chain.background_window_records : 0);
 }
@@ -27,14 +27,14 @@ int64_t RawRecords::MostWindowRecords(int64_t group_records) const {
   return std::min(RollingShape::kMostRecords, before + std::min(group_records, volume_records));
 }
 
-int64_t RawRecorder::VolumeBytes(const ResolvedScan& scan) { return scan.volume_records * RecordBytes(scan.chain); }
-int64_t RawRecorder::SlotBytes(const ResolvedScan& scan) { return Padded((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain)); }
-int64_t RawRecorder::HistoryBytes(const ResolvedScan& scan) { return Padded(HistoryRecords(scan) * RecordBytes(scan.chain)); }
+int64_t RawRecorder::VolumeBytes(const model::ResolvedScan& scan) { return scan.volume_records * RecordBytes(scan.chain); }
+int64_t RawRecorder::SlotBytes(const model::ResolvedScan& scan) { return Padded((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain)); }
+int64_t RawRecorder::HistoryBytes(const model::ResolvedScan& scan) { return Padded(HistoryRecords(scan) * RecordBytes(scan.chain)); }
 
-VolumeStatus RawRecorder::Describe(const ResolvedScan& scan) {
-  const Acquisition& a = scan.spec.acquisition;
-  const Pattern& p = scan.spec.pattern;
-  VolumeStatus status;
+model::VolumeStatus RawRecorder::Describe(const model::ResolvedScan& scan) {
+  const model::Acquisition& a = scan.spec.acquisition;
+  const pattern::Pattern& p = scan.spec.pattern;
+  model::VolumeStatus status;
   const int64_t line = p.ascans_per_bscan + p.flyback_records, average = scan.chain.record_average;
   const bool lines = p.plan == nullptr && line * p.bscans_per_volume == scan.volume_records;
   const bool packed = a.packing != math::Packing::kNone;
@@ -54,14 +54,14 @@ VolumeStatus RawRecorder::Describe(const ResolvedScan& scan) {
   return status;
 }
 
-RawRecorder::RawRecorder(const ResolvedScan& scan, Device& device)
+RawRecorder::RawRecorder(const model::ResolvedScan& scan, Device& device)
     : device_(device),
       record_bytes_(RecordBytes(scan.chain)),
       volume_records_(scan.volume_records),
       history_records_(HistoryRecords(scan)),
       average_(scan.chain.record_average) {}
 
-absl::StatusOr<std::unique_ptr<RawRecorder>> RawRecorder::Create(const ResolvedScan& scan, Device& device) {
+absl::StatusOr<std::unique_ptr<RawRecorder>> RawRecorder::Create(const model::ResolvedScan& scan, Device& device) {
   std::unique_ptr<RawRecorder> recorder(new RawRecorder(scan, device));
   OCTAVO_ASSIGN_OR_RETURN(recorder->history_, device.Allocate(HistoryBytes(scan)));
   return recorder;
@@ -158,4 +158,4 @@ absl::StatusOr<std::shared_ptr<const RawRecords>> RawRecorder::EndVolume(StreamR
   return std::shared_ptr<const RawRecords>(std::move(records_));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

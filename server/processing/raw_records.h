@@ -13,7 +13,7 @@
 #include "server/model/resolved_scan.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 
 /// How the raw records of a volume lie in its memory: what it takes to run the chain over them again just as the scan did. Positions
 /// count records of the chain (the means of record_average raw ones), record_bytes each. The volume's own records lie in place at the
@@ -37,15 +37,15 @@ struct RawRecords {
 class RawRecorder {
  public:
   /// Device memory of one raw volume; the part of it that clients see.
-  static int64_t SlotBytes(const ResolvedScan& scan);
-  static int64_t VolumeBytes(const ResolvedScan& scan);
+  static int64_t SlotBytes(const model::ResolvedScan& scan);
+  static int64_t VolumeBytes(const model::ResolvedScan& scan);
   /// Device memory for the records before a volume.
-  static int64_t HistoryBytes(const ResolvedScan& scan);
+  static int64_t HistoryBytes(const model::ResolvedScan& scan);
   /// What a raw volume is, less name, times and state: [line, record, sample] in the order of acquisition, flyback included; packed
   /// samples as bytes.
-  static VolumeStatus Describe(const ResolvedScan& scan);
+  static model::VolumeStatus Describe(const model::ResolvedScan& scan);
 
-  static absl::StatusOr<std::unique_ptr<RawRecorder>> Create(const ResolvedScan& scan, Device& device);
+  static absl::StatusOr<std::unique_ptr<RawRecorder>> Create(const model::ResolvedScan& scan, Device& device);
 
   /// A volume begins; `memory`: SlotBytes, null = not recorded.
   absl::Status BeginVolume(StreamRef stream, void* memory, int64_t volume_index, int64_t active_records);
@@ -59,7 +59,7 @@ class RawRecorder {
   const std::vector<std::pair<int64_t, int64_t>>& missing_records() const { return missing_; }
 
  private:
-  RawRecorder(const ResolvedScan& scan, Device& device);
+  RawRecorder(const model::ResolvedScan& scan, Device& device);
   absl::Status Copy(StreamRef stream, int64_t to, const uint8_t* from, int64_t records);
   absl::Status Remember(StreamRef stream, const uint8_t* from, int64_t number, int64_t records);
 
@@ -74,4 +74,4 @@ class RawRecorder {
   std::vector<std::pair<int64_t, int64_t>> missing_;  // first, count
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

@@ -10,51 +10,51 @@
 #include "server/processing/raw_records.h"
 #include "server/processing/resolve_processing.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-int KindOf(const ResolvedScan& scan, const RawRecords& records) {
+int KindOf(const model::ResolvedScan& scan, const RawRecords& records) {
   const auto& plan = scan.spec.pattern.plan;
   return plan != nullptr && plan->kinds > 1 ? static_cast<int>(records.volume_index & 1) : 0;
 }
 
 }  // namespace
 
-math::RasterPlacement RasterOf(const ResolvedScan& scan) {
+math::RasterPlacement RasterOf(const model::ResolvedScan& scan) {
   return {.ascans_per_bscan = scan.spec.pattern.ascans_per_bscan,
           .bscans_per_volume = scan.spec.pattern.bscans_per_volume,
           .flyback_records = scan.spec.pattern.flyback_records,
           .bidirectional = scan.spec.pattern.bidirectional};
 }
 
-std::vector<BscanSpan> SpansOf(const Pattern& pattern, int kind) {
+std::vector<BscanSpan> SpansOf(const pattern::Pattern& pattern, int kind) {
   std::vector<BscanSpan> spans;
   if (pattern.plan == nullptr) return spans;
   // A path is cut into its stored rows.
   const int64_t columns = pattern.ascans_per_bscan;
-  for (const PatternSegment& s : pattern.plan->kind[kind].segments) {
+  for (const pattern::PatternSegment& s : pattern.plan->kind[kind].segments) {
     for (int64_t j = 0; j < s.ascans; j += columns) spans.push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
   }
   return spans;
 }
 
-absl::Status RawOfAnEarlierProcess(const VolumeStatus& volume) {
+absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume) {
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume.name,
                                                              " are raw spectra that were recovered after a restart: they can be read and "
                                                              "committed; to process them again, replay what was committed")),
                   {.reason = "RECOVERED", .field = "name", .numbers = {}});
 }
 
-absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Processing& processing) {
+absl::StatusOr<model::ResolvedScan> ResolveReprocess(const model::VolumeStatus& raw, const model::Processing& processing) {
   if (raw.is_raw && raw.recovered) return RawOfAnEarlierProcess(raw);
   if (raw.raw == nullptr || raw.origin == nullptr) {
     return InvalidField("volume",
                         absl::StrCat("is ", raw.name, ", which holds no raw spectra; scan with retention.hold_raw and give the raw volume"));
   }
-  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(*raw.origin, processing));
+  OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(*raw.origin, processing));
   const int64_t most = raw.raw->MostWindowRecords(scan.chain.background_group_records);
   if (scan.chain.background == math::Background::kRolling && scan.chain.background_window_records > most) {
     return InvalidField(
@@ -64,8 +64,8 @@ absl::StatusOr<ResolvedScan> ResolveReprocess(const VolumeStatus& raw, const Pro
   return scan;
 }
 
-VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<const ResolvedScan>& scan) {
-  VolumeStatus status;
+model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw, const std::shared_ptr<const model::ResolvedScan>& scan) {
+  model::VolumeStatus status;
   status.scan = raw.scan;
   status.title = raw.title;
   status.index = raw.index;
@@ -93,13 +93,13 @@ VolumeStatus DescribeReprocessed(const VolumeStatus& raw, const std::shared_ptr<
   return status;
 }
 
-int64_t Reprocessor::DeviceBytes(const ResolvedScan& scan, Device& device) {
+int64_t Reprocessor::DeviceBytes(const model::ResolvedScan& scan, Device& device) {
   int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device) + kAlign;
   if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const ResolvedScan& scan, PinnedVolume raw, Device& device, StreamRef stream) {
+absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::ResolvedScan& scan, volume::PinnedVolume raw, Device& device, StreamRef stream) {
   std::unique_ptr<Reprocessor> self(new Reprocessor(scan, std::move(raw), device));
   const RawRecords& records = *self->raw_.status.raw;
   OCTAVO_ASSIGN_OR_RETURN(self->processor_, SpectralProcessor::Create(scan.chain, device));
@@ -186,7 +186,7 @@ absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::fu
   return absl::OkStatus();
 }
 
-absl::Status Reprocessor::ReadClipped(StreamRef stream, VolumeStatus* volume) {
+absl::Status Reprocessor::ReadClipped(StreamRef stream, model::VolumeStatus* volume) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer words, device_.AllocatePinned(clipped_.bytes()));
   OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words.data(), clipped_.data(), clipped_.bytes()));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
@@ -195,4 +195,4 @@ absl::Status Reprocessor::ReadClipped(StreamRef stream, VolumeStatus* volume) {
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

@@ -17,7 +17,7 @@
 #include "server/processing/processing_doubts.h"
 #include "server/processing/stored_form.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 constexpr int64_t kMostVolumeBytes = int64_t{1} << 40;
@@ -35,35 +35,35 @@ absl::Status InRequestWords(const absl::Status& status) {
   return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
 }
 
-absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
-  Processing& p = scan.spec.processing;
-  if (p.k_mode == KMode::kDefault) {
-    p.k_mode = scan.source.wavelength_nm.empty() ? KMode::kNone : KMode::kFromSource;
+absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength_nm) {
+  model::Processing& p = scan.spec.processing;
+  if (p.k_mode == model::KMode::kDefault) {
+    p.k_mode = scan.source.wavelength_nm.empty() ? model::KMode::kNone : model::KMode::kFromSource;
   }
   SpectralConfig& c = scan.chain;
   const int64_t samples = scan.spec.acquisition.samples_per_record;
   switch (p.k_mode) {
-    case KMode::kDefault:
-    case KMode::kNone: break;
-    case KMode::kIndex:
+    case model::KMode::kDefault:
+    case model::KMode::kNone: break;
+    case model::KMode::kIndex:
       if (p.k_index.size() < 16 || p.k_index.size() > 65536) {
         return InvalidField("processing.k_linearisation.index", absl::StrCat("has ", p.k_index.size(), " values; allowed 16 to 65536"));
       }
       c.k_index = p.k_index;
       break;
-    case KMode::kPolynomial: {
+    case model::KMode::kPolynomial: {
       auto index = KIndexFromPolynomial(p.k_polynomial, samples);
       if (!index.ok()) return InRequestWords(index.status());
       c.k_index = *std::move(index);
       break;
     }
-    case KMode::kFromSource:
+    case model::KMode::kFromSource:
       if (scan.source.wavelength_nm.empty()) {
         return InvalidField("processing.k_linearisation.from_source", "only a simulated source knows its wavelengths; give them");
       }
       *wavelength_nm = scan.source.wavelength_nm;
       break;
-    case KMode::kWavelength:
+    case model::KMode::kWavelength:
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
         return InvalidField("processing.k_linearisation.wavelength_nm", absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
       }
@@ -82,28 +82,28 @@ absl::Status ResolveK(ResolvedScan& scan, std::vector<double>* wavelength_nm) {
     if (!index.ok()) return InRequestWords(index.status());
     c.k_index = *std::move(index);
   }
-  if (p.k_interpolation == KInterpolation::kDefault) p.k_interpolation = KInterpolation::kCubic;
-  if (p.k_mode == KMode::kNone) {
+  if (p.k_interpolation == model::KInterpolation::kDefault) p.k_interpolation = model::KInterpolation::kCubic;
+  if (p.k_mode == model::KMode::kNone) {
     c.interpolation = math::Interpolation::kNone;
   } else {
-    c.interpolation = p.k_interpolation == KInterpolation::kLinear  ? math::Interpolation::kLinear
-                      : p.k_interpolation == KInterpolation::kCubic ? math::Interpolation::kCubic
+    c.interpolation = p.k_interpolation == model::KInterpolation::kLinear  ? math::Interpolation::kLinear
+                      : p.k_interpolation == model::KInterpolation::kCubic ? math::Interpolation::kCubic
                                                                     : math::Interpolation::kLanczos;
   }
   return absl::OkStatus();
 }
 
 // What looks at a B-scan as a whole needs enough of it.
-absl::Status ResolveBscans(ResolvedScan& scan) {
+absl::Status ResolveBscans(model::ResolvedScan& scan) {
   SpectralConfig& c = scan.chain;
-  Processing& p = scan.spec.processing;
-  if (p.fixed_pattern_noise == FixedPatternNoise::kDefault) p.fixed_pattern_noise = FixedPatternNoise::kKeep;
-  c.fixed_pattern = p.fixed_pattern_noise == FixedPatternNoise::kMean   ? math::FixedPattern::kMean
-                    : p.fixed_pattern_noise == FixedPatternNoise::kKeep ? math::FixedPattern::kNone
+  model::Processing& p = scan.spec.processing;
+  if (p.fixed_pattern_noise == model::FixedPatternNoise::kDefault) p.fixed_pattern_noise = model::FixedPatternNoise::kKeep;
+  c.fixed_pattern = p.fixed_pattern_noise == model::FixedPatternNoise::kMean   ? math::FixedPattern::kMean
+                    : p.fixed_pattern_noise == model::FixedPatternNoise::kKeep ? math::FixedPattern::kNone
                                                                         : math::FixedPattern::kQuietSegment;
-  const Pattern& pattern = scan.spec.pattern;
+  const pattern::Pattern& pattern = scan.spec.pattern;
   if (pattern.averaged() && pattern.passes() > 1) {
-    if (p.value == ValueKind::kReal || p.value == ValueKind::kComplex) {
+    if (p.value == model::ValueKind::kReal || p.value == model::ValueKind::kComplex) {
       return InvalidField("processing.value", "is REAL or COMPLEX; repeats that are averaged need DB, MAGNITUDE or POWER");
     }
     c.repeats = pattern.passes();
@@ -119,8 +119,8 @@ absl::Status ResolveBscans(ResolvedScan& scan) {
 }
 
 // A B-scan with its flyback, the first one where they differ; of a path a stored row of it.
-int64_t BscanRecords(const ResolvedScan& scan) {
-  const Pattern& p = scan.spec.pattern;
+int64_t BscanRecords(const model::ResolvedScan& scan) {
+  const pattern::Pattern& p = scan.spec.pattern;
   if (p.plan == nullptr) return p.ascans_per_bscan + p.flyback_records;
   const auto& segments = p.plan->kind[0].segments;
   if (segments[0].ascans > p.ascans_per_bscan) return p.ascans_per_bscan;
@@ -128,8 +128,8 @@ int64_t BscanRecords(const ResolvedScan& scan) {
 }
 
 // Type and levels of the voxels, and which of them are shown as black and white.
-void ResolveStored(ResolvedScan& scan) {
-  Processing& p = scan.spec.processing;
+void ResolveStored(model::ResolvedScan& scan) {
+  model::Processing& p = scan.spec.processing;
   SpectralConfig& c = scan.chain;
   const StoredForm form = DefaultForm(c, scan.spec.acquisition.adc_bits, p.dtype_given, p.dtype);
   p.dtype = form.dtype;
@@ -163,28 +163,28 @@ void ResolveStored(ResolvedScan& scan) {
 }
 
 // Where records go within a device's part is written down for every pattern.
-absl::Status ResolveStripes(ResolvedScan& scan) {
-  ScanSpec& spec = scan.spec;
+absl::Status ResolveStripes(model::ResolvedScan& scan) {
+  model::ScanSpec& spec = scan.spec;
   if (spec.chains != nullptr) return InvalidField("spread.striped", "is set with chains: operations work on whole volumes; allowed is one of them");
   if (spec.products.angiography != 0) {
     return InvalidField("spread.striped", "is set with products.angiography: repeats may lie on different devices; allowed is one of them");
   }
   if (spec.pattern.plan != nullptr) return absl::OkStatus();
-  auto plan = MakePlan(spec.pattern, RecordRateHz(spec));
+  auto plan = pattern::MakePlan(spec.pattern, model::RecordRateHz(spec));
   if (!plan.ok()) {
     return InvalidField("spread.striped", absl::StrCat("needs to know the place of each record: ", plan.status().message()));
   }
-  spec.pattern.plan = std::make_shared<const PatternPlan>(*std::move(plan));
+  spec.pattern.plan = std::make_shared<const pattern::PatternPlan>(*std::move(plan));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status ResolveProcessing(ResolvedScan& scan) {
-  Processing& p = scan.spec.processing;
+absl::Status ResolveProcessing(model::ResolvedScan& scan) {
+  model::Processing& p = scan.spec.processing;
   SpectralConfig& c = scan.chain;
   c = SpectralConfig();
-  const Acquisition& a = scan.spec.acquisition;
+  const model::Acquisition& a = scan.spec.acquisition;
   c.samples_per_record = a.samples_per_record;
   c.raw_type = a.raw_type;
   c.packing = a.packing;
@@ -192,18 +192,18 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   c.channel = a.channel;
   c.record_average = a.record_average;
   c.volume_records = scan.volume_records;
-  c.max_records_per_block = UploadRecords(scan.spec, scan.volume_records);
-  if (p.background == BackgroundMode::kDefault) p.background = BackgroundMode::kRolling;
-  c.background = p.background == BackgroundMode::kNone     ? math::Background::kNone
-                 : p.background == BackgroundMode::kStatic ? math::Background::kStatic
-                 : p.background == BackgroundMode::kBscan  ? math::Background::kBscan
+  c.max_records_per_block = model::UploadRecords(scan.spec, scan.volume_records);
+  if (p.background == model::BackgroundMode::kDefault) p.background = model::BackgroundMode::kRolling;
+  c.background = p.background == model::BackgroundMode::kNone     ? math::Background::kNone
+                 : p.background == model::BackgroundMode::kStatic ? math::Background::kStatic
+                 : p.background == model::BackgroundMode::kBscan  ? math::Background::kBscan
                                                            : math::Background::kRolling;
-  if (p.background == BackgroundMode::kStatic) {
+  if (p.background == model::BackgroundMode::kStatic) {
     c.background_spectrum = p.background_spectrum;
   } else if (!p.background_spectrum.empty()) {
     return InvalidField("processing.background.spectrum", "is given; it needs mode STATIC");
   }
-  if (p.background == BackgroundMode::kRolling) {
+  if (p.background == model::BackgroundMode::kRolling) {
     if (p.background_group_records == 0) {  // it waits on the device until it is whole
       p.background_group_records =
           std::min({DefaultGroupRecords(BscanRecords(scan), scan.volume_records), RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
@@ -216,11 +216,11 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   OCTAVO_RETURN_IF_ERROR(ResolveK(scan, &wavelength_nm));
   const int64_t n = c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
   if (c.k_index.size() > 1 && c.k_index.front() == c.k_index.back()) {
-    return InvalidField(p.k_mode == KMode::kPolynomial ? "processing.k_linearisation.polynomial" : "processing.k_linearisation.index",
+    return InvalidField(p.k_mode == model::KMode::kPolynomial ? "processing.k_linearisation.polynomial" : "processing.k_linearisation.index",
                         absl::StrCat("gives the same position, ", c.k_index.front(), ", for all ", n, " samples; allowed are positions that ascend"));
   }
   if (!p.window_values.empty() && p.window != 0) return InvalidField("processing.window_values", "and window are both given; allowed is one");
-  OCTAVO_RETURN_IF_ERROR(InRange("processing.window", int64_t{p.window}, 0, 1 + static_cast<int64_t>(WindowKind::kFlatTop)));
+  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.window", int64_t{p.window}, 0, 1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
   c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n) : p.window_values;
   if (std::ssize(p.window_values) == n && std::all_of(p.window_values.begin(), p.window_values.end(), [](float w) { return w == 0; })) {
@@ -241,20 +241,20 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   }
   if (p.depth == 0) p.depth = std::max<int64_t>(p.fft_length / 2 - p.first_bin, 1);
   c.depth = p.depth;
-  if (p.value == ValueKind::kDefault) p.value = ValueKind::kDb;
+  if (p.value == model::ValueKind::kDefault) p.value = model::ValueKind::kDb;
   c.value = static_cast<math::Value>(static_cast<int>(p.value) - 1);
   ResolveStored(scan);
 
-  OCTAVO_RETURN_IF_ERROR(InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
+  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
   if (p.refractive_index == 0) p.refractive_index = 1;
-  OCTAVO_RETURN_IF_ERROR(InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
+  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
   double axial = p.axial_spacing_um;
   scan.spacing_assumed[2] = axial == 0 && wavelength_nm.empty();
   if (scan.spacing_assumed[2]) axial = 1;
   if (axial == 0) axial = AxialSpacingUm(wavelength_nm, p.fft_length, p.refractive_index);
   scan.spacing_um[2] = axial;
 
-  Products& products = scan.spec.products;
+  model::Products& products = scan.spec.products;
   if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
     return InvalidField("products.angiography",
                         absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ", Name(scan.spec.pattern.kind)));
@@ -262,8 +262,8 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) {
     return InvalidField("products.angiography", absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
   }
-  OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
-  OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
+  OCTAVO_RETURN_IF_ERROR(base::InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
+  OCTAVO_RETURN_IF_ERROR(base::InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
     const auto to_sample = [&](double um) {  // clamped before it becomes an integer
       return static_cast<int64_t>(std::min(std::round(um / axial - static_cast<double>(p.first_bin)), 1e9));
@@ -281,15 +281,15 @@ absl::Status ResolveProcessing(ResolvedScan& scan) {
   return absl::OkStatus();
 }
 
-absl::Status SetGeometry(ResolvedScan& scan) {
-  const Pattern& p = scan.spec.pattern;
+absl::Status SetGeometry(model::ResolvedScan& scan) {
+  const pattern::Pattern& p = scan.spec.pattern;
   scan.shape[0] = p.rows();
   scan.shape[1] = p.ascans_per_bscan;
   scan.shape[2] = scan.chain.depth;
-  SpacingUm(p, &scan.spacing_um[0], &scan.spacing_um[1]);
+  pattern::SpacingUm(p, &scan.spacing_um[0], &scan.spacing_um[1]);
   const int64_t ascan_bytes = scan.chain.depth * SizeOf(scan.chain.output);
   if (scan.shape[0] * scan.shape[1] > kMostVolumeBytes / ascan_bytes) {
-    return InvalidField(FieldsOf(p.kind) + "bscans_per_volume",
+    return InvalidField(pattern::FieldsOf(p.kind) + "bscans_per_volume",
                         absl::StrCat("makes a volume of more than ", kMostVolumeBytes, " bytes (", scan.shape[0], " x ", scan.shape[1],
                                      " A-scans of ", ascan_bytes, " bytes)"));
   }
@@ -305,8 +305,8 @@ absl::Status SetGeometry(ResolvedScan& scan) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, const Processing& processing) {
-  ResolvedScan scan = current;
+absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current, const model::Processing& processing) {
+  model::ResolvedScan scan = current;
   scan.spec.processing = processing;
   scan.warnings.clear();  // those of the request before
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
@@ -317,13 +317,13 @@ absl::StatusOr<ResolvedScan> ResolveProcessingAnew(const ResolvedScan& current, 
   return scan;
 }
 
-absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Processing& processing) {
-  Processing kept = processing;
-  if (!kept.dtype_given && (kept.value == ValueKind::kComplex) == (current.chain.output == DType::kC64)) {
+absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current, const model::Processing& processing) {
+  model::Processing kept = processing;
+  if (!kept.dtype_given && (kept.value == model::ValueKind::kComplex) == (current.chain.output == DType::kC64)) {
     kept.dtype = current.chain.output;
     kept.dtype_given = true;
   }
-  OCTAVO_ASSIGN_OR_RETURN(ResolvedScan scan, ResolveProcessingAnew(current, kept));
+  OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(current, kept));
   if (scan.chain.depth != current.chain.depth) {
     return InvalidField("processing.depth", absl::StrCat("would become ", scan.chain.depth, "; a running scan keeps its ", current.chain.depth));
   }
@@ -334,4 +334,4 @@ absl::StatusOr<ResolvedScan> ResolveUpdate(const ResolvedScan& current, const Pr
   return scan;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

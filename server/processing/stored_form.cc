@@ -9,7 +9,7 @@
 #include "gpu/spectral/spectral_span.h"
 #include "server/model/resolved_scan.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 namespace {
 
 constexpr double kFinestStepDb = 0.01;
@@ -68,7 +68,7 @@ StoredForm DefaultForm(const SpectralConfig& c, int64_t adc_bits, bool dtype_giv
   return form;
 }
 
-std::string DescribeMemory(const ResolvedScan& scan, int64_t slots) {
+std::string DescribeMemory(const model::ResolvedScan& scan, int64_t slots) {
   const int64_t bytes = SizeOf(scan.chain.output);
   std::string text = absl::StrCat("memory: ", bytes, bytes == 1 ? " byte" : " bytes", " a voxel, ", scan.volume_bytes, " bytes a volume, ", slots,
                                   slots == 1 ? " volume" : " volumes", " held at once");
@@ -76,7 +76,7 @@ std::string DescribeMemory(const ResolvedScan& scan, int64_t slots) {
   return text + "\n";
 }
 
-std::string DescribeClipping(const VolumeStatus& volume, int64_t voxels) {
+std::string DescribeClipping(const model::VolumeStatus& volume, int64_t voxels) {
   const SpectralConfig& c = volume.origin->chain;
   const auto percent = [&](int64_t count) {
     return absl::StrFormat("%.3g %%", 100 * static_cast<double>(count) / static_cast<double>(std::max<int64_t>(voxels, 1)));
@@ -97,4 +97,4 @@ std::string DescribeClipping(const VolumeStatus& volume, int64_t voxels) {
   return text + finer;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

@@ -7,7 +7,7 @@
 #include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::processing {
 
 /// How values become voxels, and which of them are shown: chosen from type, length and value of the chain and from the ADC's bits,
 /// never from the data of the run, so that reprocessing gives the same bits.
@@ -27,9 +27,9 @@ struct StoredForm {
 StoredForm DefaultForm(const SpectralConfig& chain, int64_t adc_bits, bool dtype_given, DType dtype);
 
 /// A line of the plan: what voxels, volumes and `slots` of them take.
-std::string DescribeMemory(const ResolvedScan& scan, int64_t slots);
+std::string DescribeMemory(const model::ResolvedScan& scan, int64_t slots);
 
 /// A warning: how much of the volume's `voxels` was clipped, and levels that would not clip. It has an origin.
-std::string DescribeClipping(const VolumeStatus& volume, int64_t voxels);
+std::string DescribeClipping(const model::VolumeStatus& volume, int64_t voxels);
 
-}  // namespace octavo::engine
+}  // namespace octavo::processing

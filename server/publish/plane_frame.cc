@@ -5,16 +5,16 @@
 #include "gpu/array/project.h"
 #include "server/model/resolved_scan.h"
 
-namespace octavo::engine {
+namespace octavo::publish {
 
-int PositionOf(const VolumeStatus& volume, FrameAxis axis) {
+int PositionOf(const model::VolumeStatus& volume, model::FrameAxis axis) {
   return static_cast<int>(std::find(volume.axes, volume.axes + 2, Name(axis)) - volume.axes);
 }
 
-std::optional<Frame> PlaneFrame(const std::string& name, const VolumeStatus& volume, const TopicKey& key) {
+std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume, const TopicKey& key) {
   const int gone = PositionOf(volume, key.axis);
-  const bool plane = key.product == Product::kBscan;
-  Frame frame;
+  const bool plane = key.product == model::Product::kBscan;
+  model::Frame frame;
   if (plane) {
     frame.plane_index = key.plane_index < 0 ? volume.shape[gone] / 2 : key.plane_index;
     if (frame.plane_index >= volume.shape[gone]) return std::nullopt;
@@ -38,7 +38,7 @@ std::optional<Frame> PlaneFrame(const std::string& name, const VolumeStatus& vol
   return frame;
 }
 
-Box3 PlaneBox(const VolumeStatus& volume, const Frame& frame) {
+Box3 PlaneBox(const model::VolumeStatus& volume, const model::Frame& frame) {
   Box3 box{.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}};
   const int gone = PositionOf(volume, frame.axis);
   box.start[gone] = frame.plane_index;
@@ -46,10 +46,10 @@ Box3 PlaneBox(const VolumeStatus& volume, const Frame& frame) {
   return box;
 }
 
-int64_t BytesOf(const Frame& frame) {
+int64_t BytesOf(const model::Frame& frame) {
   int64_t bytes = SizeOf(frame.dtype);
   for (const int64_t extent : frame.shape) bytes *= extent;
   return bytes;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::publish

@@ -14,7 +14,7 @@
 #include "server/publish/plane_frame.h"
 #include "server/publish/publisher_subscription.h"
 
-namespace octavo::engine {
+namespace octavo::publish {
 namespace {
 
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
@@ -22,30 +22,30 @@ constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
 constexpr size_t kMostTried = 16;  // B-scans of held volumes that LATEST tries, the newest first: a volume may go meanwhile
 
-bool Wants(const SubscribeSpec& spec, Product product) { return std::count(spec.products.begin(), spec.products.end(), product) > 0; }
+bool Wants(const model::SubscribeSpec& spec, model::Product product) { return std::count(spec.products.begin(), spec.products.end(), product) > 0; }
 
 // Why a subscription to a scan that has ended would get nothing, and what to do. `first_kept`: the oldest frame that resume could give.
-absl::Status NothingKept(const SubscribeSpec& spec, std::optional<uint64_t> first_kept) {
-  const std::string names = absl::StrJoin(spec.products, ", ", [](std::string* out, Product product) { absl::StrAppend(out, Name(product)); });
+absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_t> first_kept) {
+  const std::string names = absl::StrJoin(spec.products, ", ", [](std::string* out, model::Product product) { absl::StrAppend(out, Name(product)); });
   const std::string why =
       first_kept.has_value()
           ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence ", *first_kept, ", one product at a time")
           : absl::StrCat(" and no frame of ", names, " is kept",
-                         Wants(spec, Product::kBscan)    ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
-                         : Wants(spec, Product::kVolume) ? "; read its volumes while they are held (ReadVolume), or subscribe while it runs"
-                         : Wants(spec, Product::kEvent)  ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
+                         Wants(spec, model::Product::kBscan)    ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
+                         : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held (ReadVolume), or subscribe while it runs"
+                         : Wants(spec, model::Product::kEvent)  ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
                                                          : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
                   {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
 }
 
-bool IsImage(Product p) { return p == Product::kMip || p == Product::kAip || p == Product::kBscan || p == Product::kAngiogram; }
+bool IsImage(model::Product p) { return p == model::Product::kMip || p == model::Product::kAip || p == model::Product::kBscan || p == model::Product::kAngiogram; }
 
 }  // namespace
 
 Publisher::~Publisher() = default;
 
-bool Publisher::Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan) {
+bool Publisher::Matches(const model::SubscribeSpec& spec, const std::string& name, const Scan& scan) {
   if (!spec.scan.empty()) return spec.scan == name;
   return std::all_of(spec.labels.begin(), spec.labels.end(), [&](const auto& label) {
     auto it = scan.labels.find(label.first);
@@ -53,12 +53,12 @@ bool Publisher::Matches(const SubscribeSpec& spec, const std::string& name, cons
   });
 }
 
-std::vector<TopicKey> Publisher::KeysOf(const SubscribeSpec& spec, const Scan& scan) {
+std::vector<TopicKey> Publisher::KeysOf(const model::SubscribeSpec& spec, const Scan& scan) {
   std::vector<TopicKey> keys;
-  for (Product product : spec.products) {
+  for (model::Product product : spec.products) {
     TopicKey key{.product = product};
-    if (product == Product::kMip && spec.axis_given) key.axis = spec.axis;
-    if (product == Product::kBscan) {
+    if (product == model::Product::kMip && spec.axis_given) key.axis = spec.axis;
+    if (product == model::Product::kBscan) {
       key.axis = spec.axis_given ? spec.axis : scan.show.bscan_axis;
       key.plane_index = spec.plane_index;
     }
@@ -145,21 +145,21 @@ std::vector<Publisher::Wanted> Publisher::WantedOf(const std::string& scan) {
 }
 
 void Publisher::ForgetOldest(Topic& topic) {
-  const FramePtr frame = std::move(topic.recent.front());
+  const model::FramePtr frame = std::move(topic.recent.front());
   topic.recent.pop_front();
   if (!IsImage(frame->product)) return;
   topic.recent_bytes -= frame->payload.size;
-  remembered_bytes_ -= FramePool::BlockBytes(frame->payload.size);
+  remembered_bytes_ -= memory::FramePool::BlockBytes(frame->payload.size);
   order_.erase(topic.order.front());
   topic.order.pop_front();
 }
 
-void Publisher::Remember(Scan& scan, Topic& topic, const FramePtr& frame) {
-  topic.recent.push_back(frame->product == Product::kVolume ? WithoutPayload(*frame) : frame);
-  const size_t most = frame->product == Product::kVolume ? kRecentVolumes : frame->product == Product::kEvent ? kRecentEvents : kRecentImages;
+void Publisher::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame) {
+  topic.recent.push_back(frame->product == model::Product::kVolume ? WithoutPayload(*frame) : frame);
+  const size_t most = frame->product == model::Product::kVolume ? kRecentVolumes : frame->product == model::Product::kEvent ? kRecentEvents : kRecentImages;
   if (IsImage(frame->product)) {
     topic.recent_bytes += frame->payload.size;
-    remembered_bytes_ += FramePool::BlockBytes(frame->payload.size);
+    remembered_bytes_ += memory::FramePool::BlockBytes(frame->payload.size);
     topic.order.push_back(order_.insert(order_.end(), {&scan, &topic}));
   }
   while (topic.recent.size() > most || (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes)) ForgetOldest(topic);
@@ -170,7 +170,7 @@ void Publisher::Remember(Scan& scan, Topic& topic, const FramePtr& frame) {
   }
 }
 
-void Publisher::Publish(const TopicKey& key, Frame frame) {
+void Publisher::Publish(const TopicKey& key, model::Frame frame) {
   frame.published = clock_->Now();
   const double latency = static_cast<double>(frame.published.monotonic_ns - frame.acquired.monotonic_ns) * 1e-9;
   std::vector<std::shared_ptr<SubscriptionImpl>> news;
@@ -180,7 +180,7 @@ void Publisher::Publish(const TopicKey& key, Frame frame) {
     if (entry == scans_.end()) return;
     Topic& topic = entry->second.topics[key];
     frame.sequence = topic.next_sequence++;
-    const auto published = std::make_shared<const Frame>(std::move(frame));
+    const auto published = std::make_shared<const model::Frame>(std::move(frame));
     Remember(entry->second, topic, published);
     for (auto& subscription : Interested(published->scan, key)) {
       if (subscription->Push(key, published)) news.push_back(std::move(subscription));
@@ -189,7 +189,7 @@ void Publisher::Publish(const TopicKey& key, Frame frame) {
   {
     MutexLock lock(counters_->mutex);
     ++counters_->published[Name(key.product)];
-    if (key.product != Product::kEvent) counters_->latency[Name(key.product)].Add(latency);
+    if (key.product != model::Product::kEvent) counters_->latency[Name(key.product)].Add(latency);
   }
   for (const auto& subscription : news) subscription->Notify();
 }
@@ -214,56 +214,56 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
 
 // The complete frames of a B-scan topic that are kept, and those that its held volumes can still give, in the order of their volumes; of LATEST
 // the newest first. The latter have no payload, which is loaded when it is their turn, and the numbers that come after those of the topic.
-std::vector<FramePtr> Publisher::BscansOfEnded(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic,
-                                               const std::vector<VolumeStatus>& held) const {
-  std::vector<FramePtr> frames;
+std::vector<model::FramePtr> Publisher::BscansOfEnded(const model::SubscribeSpec& spec, const TopicKey& key, const Topic& topic,
+                                               const std::vector<model::VolumeStatus>& held) const {
+  std::vector<model::FramePtr> frames;
   std::set<std::string> kept;
-  for (const FramePtr& frame : topic.recent) {
+  for (const model::FramePtr& frame : topic.recent) {
     if (!frame->complete) continue;
     frames.push_back(frame);
     kept.insert(frame->volume);
   }
   uint64_t sequence = topic.next_sequence;
-  for (const VolumeStatus& volume : held) {
+  for (const model::VolumeStatus& volume : held) {
     if (kept.contains(volume.name)) continue;
-    std::optional<Frame> frame = PlaneFrame(spec.scan, volume, key);
+    std::optional<model::Frame> frame = PlaneFrame(spec.scan, volume, key);
     if (!frame.has_value()) continue;
     frame->sequence = sequence++;
     frame->published = clock_->Now();
-    frames.push_back(std::make_shared<const Frame>(*std::move(frame)));
+    frames.push_back(std::make_shared<const model::Frame>(*std::move(frame)));
   }
-  std::stable_sort(frames.begin(), frames.end(), [](const FramePtr& a, const FramePtr& b) { return a->volume_index < b->volume_index; });
-  if (spec.delivery != Delivery::kLatest || spec.resume) return frames;
+  std::stable_sort(frames.begin(), frames.end(), [](const model::FramePtr& a, const model::FramePtr& b) { return a->volume_index < b->volume_index; });
+  if (spec.delivery != model::Delivery::kLatest || spec.resume) return frames;
   std::reverse(frames.begin(), frames.end());
-  const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const FramePtr& frame) { return frame->payload.data != nullptr; });
+  const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) { return frame->payload.data != nullptr; });
   // The frame that is at hand comes for sure; what is newer is tried first, if it is not too much.
-  const FramePtr sure = at_hand == frames.end() ? nullptr : *at_hand;
+  const model::FramePtr sure = at_hand == frames.end() ? nullptr : *at_hand;
   frames.erase(at_hand, frames.end());
   frames.resize(std::min(frames.size(), kMostTried));
   if (sure != nullptr) frames.push_back(sure);
   return frames;
 }
 
-absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const SubscribeSpec& spec, std::function<void()> notify) {
+absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(const model::SubscribeSpec& spec, std::function<void()> notify) {
   if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
   if (spec.queue_length < 1 || spec.queue_length > 1024) {
     return InvalidField("queue_length", absl::StrCat("is ", spec.queue_length, "; allowed 1 to 1024"));
   }
   if (!(spec.max_rate_hz >= 0)) return InvalidField("max_rate_hz", absl::StrCat("is ", spec.max_rate_hz, "; allowed >= 0"));
-  const bool wants_aip = Wants(spec, Product::kAip);
-  if (wants_aip && spec.axis_given && spec.axis != FrameAxis::kZ) {
+  const bool wants_aip = Wants(spec, model::Product::kAip);
+  if (wants_aip && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
     return InvalidField("axis", "AIP is made over z only");
   }
   if (spec.resume && (spec.scan.empty() || spec.products.size() != 1)) {
     return InvalidField("resume", "needs one scan and one product");
   }
   auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
-  std::vector<FramePtr> replay;
+  std::vector<model::FramePtr> replay;
   bool given = false;
   std::optional<uint64_t> first_kept;
-  std::vector<VolumeStatus> held;  // asked for without the lock
-  if (!spec.scan.empty() && Wants(spec, Product::kBscan) && held_ != nullptr) held = held_(spec.scan);
-  const auto wanted = [&](const FramePtr& frame) { return frame->complete || spec.previews; };
+  std::vector<model::VolumeStatus> held;  // asked for without the lock
+  if (!spec.scan.empty() && Wants(spec, model::Product::kBscan) && held_ != nullptr) held = held_(spec.scan);
+  const auto wanted = [&](const model::FramePtr& frame) { return frame->complete || spec.previews; };
   {
     MutexLock lock(mutex_);
     if (!spec.scan.empty()) {
@@ -276,26 +276,26 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
                         {.reason = "NO_AIP", .field = "products", .numbers = {}});
       }
-      if (Wants(spec, Product::kAngiogram) && !scan.show.has_angiogram) {
+      if (Wants(spec, model::Product::kAngiogram) && !scan.show.has_angiogram) {
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no angiogram; submit it with products.angiography")),
                         {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
       }
       for (const TopicKey& key : KeysOf(spec, scan)) {
         const bool across =
-            (key.product == Product::kBscan && key.axis != FrameAxis::kY) || (key.product == Product::kMip && key.axis != FrameAxis::kZ);
+            (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY) || (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
         if (scan.show.striped && across) {
           return WithInfo(absl::FailedPreconditionError(absl::StrCat("axis: goes across the devices of ", spec.scan,
                                                                      ", whose volumes are striped; allowed are B-scans along y "
                                                                      "and MIPs along z, or a scan with spread and without striped")),
                           {.reason = "STRIPED", .field = "axis", .numbers = {}});
         }
-        const size_t dim = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
-        if (key.product == Product::kBscan && key.plane_index >= scan.show.extents[dim]) {
+        const size_t dim = key.axis == model::FrameAxis::kY ? 0 : key.axis == model::FrameAxis::kX ? 1 : 2;
+        if (key.product == model::Product::kBscan && key.plane_index >= scan.show.extents[dim]) {
           return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ", scan.show.extents[dim] - 1)),
                           {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
         Topic& topic = scan.topics[key];
-        const bool all_of_ended = scan.ended && key.product == Product::kBscan && (!spec.resume || spec.from_sequence == 0);
+        const bool all_of_ended = scan.ended && key.product == model::Product::kBscan && (!spec.resume || spec.from_sequence == 0);
         if (spec.resume && !all_of_ended) {
           const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
           if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
@@ -307,16 +307,16 @@ absl::StatusOr<std::shared_ptr<Subscription>> Publisher::Subscribe(const Subscri
           }
         }
         const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
-        const bool at_once = !spec.resume && spec.delivery == Delivery::kLatest && newest != topic.recent.rend();
-        const std::vector<FramePtr> frames = all_of_ended ? BscansOfEnded(spec, key, topic, held) : std::vector<FramePtr>();
+        const bool at_once = !spec.resume && spec.delivery == model::Delivery::kLatest && newest != topic.recent.rend();
+        const std::vector<model::FramePtr> frames = all_of_ended ? BscansOfEnded(spec, key, topic, held) : std::vector<model::FramePtr>();
         if (!frames.empty()) {
           replay.insert(replay.end(), frames.begin(), frames.end());
         } else if (spec.resume) {
           std::copy_if(topic.recent.begin(), topic.recent.end(), std::back_inserter(replay),
-                       [&](const FramePtr& frame) { return frame->sequence >= spec.from_sequence && wanted(frame); });
+                       [&](const model::FramePtr& frame) { return frame->sequence >= spec.from_sequence && wanted(frame); });
         } else if (at_once && IsImage(key.product)) {
           given |= subscription->Push(key, *newest);  // a picture at once, not only at the next volume
-        } else if (at_once && scan.ended && key.product == Product::kVolume) {
+        } else if (at_once && scan.ended && key.product == model::Product::kVolume) {
           replay.push_back(*newest);
         }
         if (newest != topic.recent.rend()) first_kept = topic.recent.front()->sequence;
@@ -349,13 +349,13 @@ void Publisher::CountCut(const std::string& reason) {
   ++counters_->cut[reason];
 }
 
-void Publisher::AddTo(Stats* stats) {
+void Publisher::AddTo(model::Stats* stats) {
   {
     MutexLock lock(mutex_);
     for (const auto& weak : subscriptions_) {
       auto subscription = weak.lock();
       if (subscription == nullptr || subscription->closed()) continue;
-      for (Product product : subscription->spec().products) ++stats->subscribers[Name(product)];
+      for (model::Product product : subscription->spec().products) ++stats->subscribers[Name(product)];
     }
   }
   MutexLock lock(counters_->mutex);
@@ -366,4 +366,4 @@ void Publisher::AddTo(Stats* stats) {
   stats->frame_latency_seconds = counters_->latency;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::publish

@@ -19,12 +19,12 @@
 #include "server/model/stats.h"
 #include "server/model/subscription.h"
 
-namespace octavo::engine {
+namespace octavo::publish {
 
 /// What a topic shows; with a scan it names a topic.
 struct TopicKey {
-  Product product = Product::kMip;
-  FrameAxis axis = FrameAxis::kZ;
+  model::Product product = model::Product::kMip;
+  model::FrameAxis axis = model::FrameAxis::kZ;
   int64_t plane_index = -1;  // kBscan only; -1 = middle
   auto operator<=>(const TopicKey&) const = default;
 };
@@ -40,16 +40,16 @@ class Publisher {
 
   /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held volume: calls back once from another thread,
   /// with NotFound or FailedPrecondition if the volume is gone.
-  using Loader = std::function<void(FramePtr header, std::function<void(absl::StatusOr<FramePtr>)> done)>;
+  using Loader = std::function<void(model::FramePtr header, std::function<void(absl::StatusOr<model::FramePtr>)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
   /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called without locks.
-  using Held = std::function<std::vector<VolumeStatus>(const std::string& scan)>;
+  using Held = std::function<std::vector<model::VolumeStatus>(const std::string& scan)>;
   void SetHeld(Held held) { held_ = std::move(held); }
 
   /// What a scan or job publishes.
   struct Show {
     std::array<int64_t, 3> extents{};      // along y, x, z: bounds of plane indices
-    FrameAxis bscan_axis = FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+    model::FrameAxis bscan_axis = model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
     bool has_aip = false, has_angiogram = false;
     bool striped = false;  // volumes lie on several devices, so only what lies on one of them is published
   };
@@ -67,17 +67,17 @@ class Publisher {
   std::vector<Wanted> WantedOf(const std::string& scan);
 
   /// Publishes `frame` under the topic's next sequence number.
-  void Publish(const TopicKey& key, Frame frame);
+  void Publish(const TopicKey& key, model::Frame frame);
   /// A frame of the topic was not made: it takes a sequence number and counts as dropped.
   enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
   /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the newest). FailedPrecondition (NOTHING_KEPT) if frames
   /// are asked for and there are none.
-  absl::StatusOr<std::shared_ptr<Subscription>> Subscribe(const SubscribeSpec& spec, std::function<void()> notify);
+  absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec, std::function<void()> notify);
   /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
   void Tick();
-  void AddTo(Stats* stats);
+  void AddTo(model::Stats* stats);
   /// A stream was ended by its server, with what it was subscribed to.
   void CountCut(const std::string& reason);
 
@@ -87,7 +87,7 @@ class Publisher {
     Mutex mutex;
     std::map<std::string, int64_t> published ABSL_GUARDED_BY(mutex), sent ABSL_GUARDED_BY(mutex), cut ABSL_GUARDED_BY(mutex);
     std::map<std::pair<std::string, std::string>, int64_t> dropped ABSL_GUARDED_BY(mutex);
-    std::map<std::string, Histogram> latency ABSL_GUARDED_BY(mutex);
+    std::map<std::string, model::Histogram> latency ABSL_GUARDED_BY(mutex);
   };
   struct Scan;
   struct Topic;
@@ -95,7 +95,7 @@ class Publisher {
   using Order = std::list<std::pair<Scan*, Topic*>>;
   struct Topic {
     uint64_t next_sequence = 0;
-    std::deque<FramePtr> recent;        // for resume and for a first picture; volume frames without payload
+    std::deque<model::FramePtr> recent;        // for resume and for a first picture; volume frames without payload
     std::deque<Order::iterator> order;  // of each image in `recent`
     int64_t recent_bytes = 0;
   };
@@ -106,11 +106,11 @@ class Publisher {
     int64_t ended_ns = 0;
     std::map<TopicKey, Topic> topics;
   };
-  static bool Matches(const SubscribeSpec& spec, const std::string& name, const Scan& scan);
-  static std::vector<TopicKey> KeysOf(const SubscribeSpec& spec, const Scan& scan);
-  std::vector<FramePtr> BscansOfEnded(const SubscribeSpec& spec, const TopicKey& key, const Topic& topic, const std::vector<VolumeStatus>& held) const
+  static bool Matches(const model::SubscribeSpec& spec, const std::string& name, const Scan& scan);
+  static std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const Scan& scan);
+  std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, const TopicKey& key, const Topic& topic, const std::vector<model::VolumeStatus>& held) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Remember(Scan& scan, Topic& topic, const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remember(Scan& scan, Topic& topic, const model::FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.
   std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -127,4 +127,4 @@ class Publisher {
   const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::publish

@@ -7,31 +7,31 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::publish {
 namespace {
 
-bool NeedsLoad(const Frame& frame) {
-  return (frame.product == Product::kVolume || frame.product == Product::kBscan) && frame.payload.data == nullptr;
+bool NeedsLoad(const model::Frame& frame) {
+  return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) && frame.payload.data == nullptr;
 }
 
 }  // namespace
 
-FramePtr WithoutPayload(const Frame& frame) {
-  auto header = std::make_shared<Frame>(frame);
+model::FramePtr WithoutPayload(const model::Frame& frame) {
+  auto header = std::make_shared<model::Frame>(frame);
   header->payload.owner = nullptr;
   header->payload.data = nullptr;
   return header;
 }
 
-bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& frame) {
+bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePtr& frame) {
   MutexLock lock(mutex_);
   if (ended_) return false;
   TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
   if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
   if (!replay_.empty()) return PushBehindReplay(frame);
   switch (spec_.delivery) {
-    case Delivery::kLatest: {
-      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
+    case model::Delivery::kLatest: {
+      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
       if (same == queue_.end()) {
         queue_.push_back(frame);
       } else {
@@ -40,7 +40,7 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& fram
       }
       return true;
     }
-    case Delivery::kDropOldest:
+    case model::Delivery::kDropOldest:
       if (TooEarly(topic)) {
         CountDrop(frame->product);
         return false;
@@ -50,7 +50,7 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& fram
         queue_.pop_front();
       }
       break;
-    case Delivery::kLossless:
+    case model::Delivery::kLossless:
       if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
         Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
         return true;
@@ -62,9 +62,9 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const FramePtr& fram
   return true;
 }
 
-bool Publisher::SubscriptionImpl::PushBehindReplay(const FramePtr& frame) {
+bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame) {
   if (replay_.size() >= most_replayed_) {
-    if (spec_.delivery == Delivery::kLossless) {
+    if (spec_.delivery == model::Delivery::kLossless) {
       Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames behind what is replayed is full"));
       return true;
     }
@@ -72,7 +72,7 @@ bool Publisher::SubscriptionImpl::PushBehindReplay(const FramePtr& frame) {
     CountDrop((*oldest)->product);
     replay_.erase(oldest);
   }
-  replay_.push_back(NeedsLoad(*frame) || frame->product != Product::kVolume ? frame : WithoutPayload(*frame));
+  replay_.push_back(NeedsLoad(*frame) || frame->product != model::Product::kVolume ? frame : WithoutPayload(*frame));
   return false;
 }
 
@@ -81,15 +81,15 @@ bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& 
   if (ended_) return false;
   (void)TopicOf(scan, key, sequence);
   CountDrop(key.product);
-  if (spec_.delivery != Delivery::kLossless) return false;
-  Frame lost;
+  if (spec_.delivery != model::Delivery::kLossless) return false;
+  model::Frame lost;
   lost.product = key.product;
   Cut(lost, sequence,
       loss == Loss::kYielded ? "the server could not make the frame without losing records" : "the server had no memory for the frame");
   return true;
 }
 
-void Publisher::SubscriptionImpl::Replay(std::vector<FramePtr> frames) {
+void Publisher::SubscriptionImpl::Replay(std::vector<model::FramePtr> frames) {
   {
     MutexLock lock(mutex_);
     replay_.assign(frames.begin(), frames.end());
@@ -102,7 +102,7 @@ void Publisher::SubscriptionImpl::ForgetScans(const std::function<bool(const std
   MutexLock lock(mutex_);
   std::erase_if(topics_, [&](const auto& topic) {
     const std::string& scan = topic.first.first;
-    const auto of_it = [&](const FramePtr& frame) { return frame->scan == scan; };
+    const auto of_it = [&](const model::FramePtr& frame) { return frame->scan == scan; };
     return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) && std::none_of(replay_.begin(), replay_.end(), of_it);
   });
 }
@@ -114,27 +114,27 @@ void Publisher::SubscriptionImpl::End() {
   }
 }
 
-bool Publisher::SubscriptionImpl::Take(Delivered* out) {
+bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
   bool load = false;
   {
     MutexLock lock(mutex_);
-    FramePtr frame;
+    model::FramePtr frame;
     bool of_held = false;  // made of a held volume: it has a number behind those of its topic, wherever its volume stands
     if (!replay_.empty()) {
       if (!NeedsLoad(*replay_.front())) {
         frame = replay_.front();
       } else if (loaded_ != nullptr) {
         frame = std::exchange(loaded_, nullptr);
-        of_held = frame->product == Product::kBscan;
+        of_held = frame->product == model::Product::kBscan;
       }
       if (frame != nullptr) {
         replay_.pop_front();
         load = true;
-        if (spec_.delivery == Delivery::kLatest && !spec_.resume && frame->product == Product::kBscan) DropOlder(*frame);
+        if (spec_.delivery == model::Delivery::kLatest && !spec_.resume && frame->product == model::Product::kBscan) DropOlder(*frame);
       }
     } else {
       for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-        if (spec_.delivery == Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
+        if (spec_.delivery == model::Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
         frame = std::move(*it);
         queue_.erase(it);
         break;
@@ -144,7 +144,7 @@ bool Publisher::SubscriptionImpl::Take(Delivered* out) {
     TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
     out->dropped_before = of_held || frame->sequence < topic.next_sequence ? 0 : frame->sequence - topic.next_sequence;
     topic.next_sequence = std::max(topic.next_sequence, frame->sequence + 1);
-    if (spec_.delivery == Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
+    if (spec_.delivery == model::Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
     out->frame = std::move(frame);
   }
   {
@@ -156,8 +156,8 @@ bool Publisher::SubscriptionImpl::Take(Delivered* out) {
 }
 
 // LATEST: those behind it were to be tried if this one had been gone.
-void Publisher::SubscriptionImpl::DropOlder(const Frame& newest) {
-  std::erase_if(replay_, [&](const FramePtr& frame) { return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index; });
+void Publisher::SubscriptionImpl::DropOlder(const model::Frame& newest) {
+  std::erase_if(replay_, [&](const model::FramePtr& frame) { return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index; });
 }
 
 bool Publisher::SubscriptionImpl::Ended(absl::Status* status) {
@@ -200,8 +200,8 @@ Publisher::SubscriptionImpl::TopicState& Publisher::SubscriptionImpl::TopicOf(co
   return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence}).first->second;
 }
 
-TopicKey Publisher::SubscriptionImpl::KeyOf(const Frame& frame) const {
-  return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == Product::kBscan ? spec_.plane_index : -1};
+TopicKey Publisher::SubscriptionImpl::KeyOf(const model::Frame& frame) const {
+  return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
 }
 
 bool Publisher::SubscriptionImpl::TooEarly(const TopicState& topic) const {
@@ -209,12 +209,12 @@ bool Publisher::SubscriptionImpl::TooEarly(const TopicState& topic) const {
          static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
 }
 
-void Publisher::SubscriptionImpl::CountDrop(Product product) {
+void Publisher::SubscriptionImpl::CountDrop(model::Product product) {
   MutexLock lock(counters_->mutex);
   ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
 }
 
-void Publisher::SubscriptionImpl::Cut(const Frame& frame, uint64_t resume_from, const std::string& why) {
+void Publisher::SubscriptionImpl::Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) {
   ended_ = true;
   status_ = WithInfo(
       absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ", Name(frame.product), " while it is kept")),
@@ -224,7 +224,7 @@ void Publisher::SubscriptionImpl::Cut(const Frame& frame, uint64_t resume_from, 
 }
 
 void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
-  const FramePtr gone = replay_.front();
+  const model::FramePtr gone = replay_.front();
   if (!absl::IsNotFound(why) && !absl::IsFailedPrecondition(why)) {  // the volume is there: memory is short, or a file cannot be read
     ended_ = true;
     status_ = WithInfo(absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume, " could not be made: ", why.message())),
@@ -233,7 +233,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
     queue_.clear();
     return;
   }
-  if (spec_.resume && gone->product == Product::kVolume) {  // it was asked for by its number
+  if (spec_.resume && gone->product == model::Product::kVolume) {  // it was asked for by its number
     ended_ = true;
     status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (", gone->volume, ") is no longer kept")),
                        {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
@@ -251,14 +251,14 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
 }
 
 void Publisher::SubscriptionImpl::StartLoad() {
-  FramePtr header;
+  model::FramePtr header;
   {
     MutexLock lock(mutex_);
     if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
     loading_ = true;
     header = replay_.front();
   }
-  loader_(header, [self = shared_from_this()](absl::StatusOr<FramePtr> frame) {
+  loader_(header, [self = shared_from_this()](absl::StatusOr<model::FramePtr> frame) {
     {
       MutexLock lock(self->mutex_);
       self->loading_ = false;
@@ -274,4 +274,4 @@ void Publisher::SubscriptionImpl::StartLoad() {
   });
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::publish

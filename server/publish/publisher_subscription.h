@@ -17,26 +17,26 @@
 #include "gpu/base/mutex.h"
 #include "server/publish/publisher.h"
 
-namespace octavo::engine {
+namespace octavo::publish {
 
 /// The same without its payload: what is remembered of volume frames.
-FramePtr WithoutPayload(const Frame& frame);
+model::FramePtr WithoutPayload(const model::Frame& frame);
 
 /// The publisher pushes, one consumer takes. Thread-safe; may outlive the publisher. Push, Lose, Replay and End never call `notify`: who
 /// calls them does, with Notify, without locks.
-class Publisher::SubscriptionImpl final : public Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
+class Publisher::SubscriptionImpl final : public model::Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
  public:
-  SubscriptionImpl(SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock, std::shared_ptr<Counters> counters)
+  SubscriptionImpl(model::SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock, std::shared_ptr<Counters> counters)
       : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)), notify_(std::move(notify)) {}
 
-  const SubscribeSpec& spec() const { return spec_; }
+  const model::SubscribeSpec& spec() const { return spec_; }
 
   /// Returns whether the consumer should be notified.
-  bool Push(const TopicKey& key, const FramePtr& frame);
+  bool Push(const TopicKey& key, const model::FramePtr& frame);
   /// The frame `sequence` never came to be. Returns whether the consumer should be notified.
   bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss);
   /// Frames to deliver before new ones.
-  void Replay(std::vector<FramePtr> frames);
+  void Replay(std::vector<model::FramePtr> frames);
   /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs waits to be taken.
   void ForgetScans(const std::function<bool(const std::string& scan)>& known);
   /// No frame will be pushed any more.
@@ -46,7 +46,7 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   bool HeldBack();
   void Notify();
 
-  bool Take(Delivered* out) override;
+  bool Take(model::Delivered* out) override;
   bool Ended(absl::Status* status) override;
   void Close() override;
 
@@ -58,26 +58,26 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
 
   /// The topic's state, which begins with the first frame this subscription could have had.
   TopicState& TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  TopicKey KeyOf(const Frame& frame) const;
+  TopicKey KeyOf(const model::Frame& frame) const;
   bool TooEarly(const TopicState& topic) const;
-  void CountDrop(Product product);
+  void CountDrop(model::Product product);
   /// Puts the frame behind those that are replayed. Returns whether the consumer should be notified.
-  bool PushBehindReplay(const FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Cut(const Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DropOlder(const Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool PushBehindReplay(const model::FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropOlder(const model::Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
   /// What was to be loaded next is no more.
   void IsMissing(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const SubscribeSpec spec_;
+  const model::SubscribeSpec spec_;
   const Clock* const clock_;
   const Loader loader_;
   const std::shared_ptr<Counters> counters_;
   Mutex mutex_;
-  std::deque<FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
+  std::deque<model::FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<model::FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
   size_t most_replayed_ ABSL_GUARDED_BY(mutex_) = 0;     // what was to be replayed, and a queue of new ones
-  FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
+  model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -86,4 +86,4 @@ class Publisher::SubscriptionImpl final : public Subscription, public std::enabl
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::publish

@@ -16,7 +16,7 @@
 #include "server/processing/replay_records.h"
 #include "server/raw_jobs/raw_jobs.h"
 
-namespace octavo::engine {
+namespace octavo::raw_jobs {
 namespace {
 
 // The search goes in the phase at the ends of the band, in rad: u = a2 (N/2)², v = a3 (N/2)³. A window weighs the ends least, so that
@@ -35,7 +35,7 @@ struct Range {
 
 /// What is searched, and with which chain.
 struct Search {
-  ResolvedScan scan;     // of the result
+  model::ResolvedScan scan;     // of the result
   SpectralConfig chain;  // power of the A-scans that are looked at; without a phase
   Range u, v;
   int64_t ascans = 0, first_bin = 0, bins = 0;
@@ -57,19 +57,19 @@ SpectralConfig WithAscans(const Search& search, int64_t ascans, double u, double
   return chain;
 }
 
-class AutofocusWork final : public JobWork {
+class AutofocusWork final : public job::JobWork {
  public:
-  AutofocusWork(PinnedVolume raw, const DispersionAutofocusSpec& spec, Search search, std::vector<int64_t> places)
+  AutofocusWork(volume::PinnedVolume raw, const model::DispersionAutofocusSpec& spec, Search search, std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), search_(std::move(search)), places_(std::move(places)) {}
 
   const char* kind() const override { return "dispersion_autofocus"; }
   int home_device() const override { return raw_.device; }
 
-  absl::StatusOr<JobPlan> Plan(Device& device) const override {
-    JobPlan plan;
+  absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
+    job::JobPlan plan;
     plan.workspace_bytes = SearchBytes(device);
     if (spec_.reprocess) {
-      JobPlan again;
+      job::JobPlan again;
       AddReprocess(WithDispersion(1, 1), device, &again);
       again.workspace_bytes += plan.workspace_bytes;
       plan = std::move(again);
@@ -95,10 +95,10 @@ class AutofocusWork final : public JobWork {
         .dump();
   }
 
-  absl::Status Run(JobRun& run, std::stop_token stop) override {
+  absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_RETURN_IF_ERROR(Prepare(run));
     const double whole = spec_.reprocess ? 0.9 : 1.0;
-    DispersionEstimate estimate;
+    model::DispersionEstimate estimate;
     const auto score = [&](int64_t ascans, double u, double v) -> absl::StatusOr<double> {
       if (stop.stop_requested()) return absl::CancelledError("cancelled");
       ++estimate.evaluations;
@@ -156,7 +156,7 @@ class AutofocusWork final : public JobWork {
     }
     run.Found(estimate);
     if (!spec_.reprocess) return absl::OkStatus();
-    auto scan = std::make_shared<const ResolvedScan>(WithDispersion(estimate.a2, estimate.a3));
+    auto scan = std::make_shared<const model::ResolvedScan>(WithDispersion(estimate.a2, estimate.a3));
     return RunReprocess(run, stop, raw_, scan, whole, 1);
   }
 
@@ -171,8 +171,8 @@ class AutofocusWork final : public JobWork {
   }
 
   // The processing was resolved without dispersion; with one the chain is valid too.
-  ResolvedScan WithDispersion(double a2, double a3) const {
-    ResolvedScan scan = search_.scan;
+  model::ResolvedScan WithDispersion(double a2, double a3) const {
+    model::ResolvedScan scan = search_.scan;
     scan.spec.processing.dispersion_a2 = a2;
     scan.spec.processing.dispersion_a3 = a3;
     scan.chain.phase_rad = MakeDispersionPhase(a2, a3, std::ssize(scan.chain.window));
@@ -180,7 +180,7 @@ class AutofocusWork final : public JobWork {
   }
 
   // The spectra that are looked at, one after the other; the first kCoarseAscans are spread over the volume as well.
-  absl::Status Prepare(JobRun& run) {
+  absl::Status Prepare(job::JobRun& run) {
     const auto ascans = std::ssize(places_);
     const int64_t bytes = raw_.status.raw->record_bytes;
     OCTAVO_RETURN_IF_ERROR(run.Charge(SpectralProcessor::DeviceBytes(WithAscans(search_, ascans, 1, 1), run.device())));
@@ -199,7 +199,7 @@ class AutofocusWork final : public JobWork {
   }
 
   // Σ p² / (Σ p)² over the first `ascans` A-scans with the phase u, v at the ends of the band.
-  absl::StatusOr<double> Sharpness(JobRun& run, int64_t ascans, double u, double v) {
+  absl::StatusOr<double> Sharpness(job::JobRun& run, int64_t ascans, double u, double v) {
     Device& device = run.device();
     const StreamRef stream = run.stream();
     OCTAVO_ASSIGN_OR_RETURN(const auto chain, SpectralProcessor::Create(WithAscans(search_, ascans, u, v), device));
@@ -226,8 +226,8 @@ class AutofocusWork final : public JobWork {
     return squares / (sum * sum);
   }
 
-  const PinnedVolume raw_;
-  const DispersionAutofocusSpec spec_;
+  const volume::PinnedVolume raw_;
+  const model::DispersionAutofocusSpec spec_;
   const Search search_;
   const std::vector<int64_t> places_;
   uint8_t* spectra_ = nullptr;
@@ -242,13 +242,13 @@ absl::StatusOr<Range> RangeOf(const char* name, double begin, double end, double
   return Range{.begin = begin * unit, .end = end * unit};
 }
 
-absl::StatusOr<Search> MakeSearch(const PinnedVolume& raw, const DispersionAutofocusSpec& spec) {
+absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw, const model::DispersionAutofocusSpec& spec) {
   Search search;
-  VolumeStatus origin = raw.status;
-  ResolvedScan before = *raw.status.origin;  // what is looked for is not left out
+  model::VolumeStatus origin = raw.status;
+  model::ResolvedScan before = *raw.status.origin;  // what is looked for is not left out
   before.chain.phase_rad.clear();
-  origin.origin = std::make_shared<const ResolvedScan>(before);
-  Processing processing = spec.processing_given ? spec.processing : before.spec.processing;
+  origin.origin = std::make_shared<const model::ResolvedScan>(before);
+  model::Processing processing = spec.processing_given ? spec.processing : before.spec.processing;
   if (!spec.processing_given) {
     processing.dispersion_a2 = processing.dispersion_a3 = 0;
     processing.dispersion_phase.clear();
@@ -256,7 +256,7 @@ absl::StatusOr<Search> MakeSearch(const PinnedVolume& raw, const DispersionAutof
   if (!processing.dispersion_phase.empty() || processing.dispersion_a2 != 0 || processing.dispersion_a3 != 0) {
     return InvalidField("processing.dispersion", "is given; it is what is looked for");
   }
-  OCTAVO_ASSIGN_OR_RETURN(search.scan, ResolveReprocess(origin, processing));
+  OCTAVO_ASSIGN_OR_RETURN(search.scan, processing::ResolveReprocess(origin, processing));
   SpectralConfig& chain = search.chain = search.scan.chain;
   const auto n = std::ssize(chain.window);
   const double half = 0.5 * static_cast<double>(n);
@@ -293,10 +293,10 @@ absl::StatusOr<Search> MakeSearch(const PinnedVolume& raw, const DispersionAutof
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<JobWork>> MakeDispersionAutofocusWork(const DispersionAutofocusSpec& spec, const JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume raw, PinRaw(*environment.volumes, "dispersion_autofocus", spec.volume));
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw, PinRaw(*environment.volumes, "dispersion_autofocus", spec.volume));
   auto search = MakeSearch(raw, spec);
-  if (!search.ok()) return AtField("dispersion_autofocus.", search.status());
+  if (!search.ok()) return base::AtField("dispersion_autofocus.", search.status());
   const std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
   const int64_t wanted = spec.ascans == 0 ? 256 : spec.ascans;
   if (wanted > 65536) return InvalidField("dispersion_autofocus.ascans", absl::StrCat("is ", wanted, "; allowed 1 to 65536"));
@@ -315,4 +315,4 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeDispersionAutofocusWork(const Dispe
   return std::make_unique<AutofocusWork>(std::move(raw), spec, *std::move(search), std::move(places));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::raw_jobs

@@ -14,18 +14,18 @@
 #include "server/processing/raw_records.h"
 #include "server/raw_jobs/raw_jobs.h"
 
-namespace octavo::engine {
+namespace octavo::raw_jobs {
 namespace {
 
-class KCalibrationWork final : public JobWork {
+class KCalibrationWork final : public job::JobWork {
  public:
-  KCalibrationWork(PinnedVolume raw, const KCalibrationSpec& spec, KCalibrationOptions options, std::vector<int64_t> places)
+  KCalibrationWork(volume::PinnedVolume raw, const model::KCalibrationSpec& spec, KCalibrationOptions options, std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), options_(options), places_(std::move(places)) {}
 
   const char* kind() const override { return "k_calibration"; }
   int home_device() const override { return raw_.device; }
-  absl::StatusOr<JobPlan> Plan(Device&) const override {
-    JobPlan plan;
+  absl::StatusOr<job::JobPlan> Plan(Device&) const override {
+    job::JobPlan plan;
     plan.text =
         absl::StrCat("phase of the analytic signal of ", places_.size(), " records; a polynomial of degree ", options_.polynomial_degree, "\n");
     return plan;
@@ -39,7 +39,7 @@ class KCalibrationWork final : public JobWork {
         .dump();
   }
 
-  absl::Status Run(JobRun& run, std::stop_token stop) override {
+  absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     const SpectralConfig& chain = raw_.status.origin->chain;
     const int64_t bytes = raw_.status.raw->record_bytes;
     OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer record, run.device().AllocatePinned(bytes));
@@ -51,7 +51,7 @@ class KCalibrationWork final : public JobWork {
       if (stop.stop_requested()) return absl::CancelledError("cancelled");
       OCTAVO_RETURN_IF_ERROR(run.device().CopyToHost(run.stream(), record.data(), raw_.slot->volume.as<uint8_t>() + place * bytes, bytes));
       OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
-      std::vector<double> samples = SamplesOf(chain, record.as<uint8_t>());
+      std::vector<double> samples = processing::SamplesOf(chain, record.as<uint8_t>());
       for (size_t j = 0; j < spec_.processing.background_spectrum.size(); ++j)
         samples[j] -= static_cast<double>(spec_.processing.background_spectrum[j]);
       OCTAVO_ASSIGN_OR_RETURN(const KCalibration found, CalibrateK(samples, options_));
@@ -61,7 +61,7 @@ class KCalibrationWork final : public JobWork {
       peak += found.fringe_power * found.peak_bin;
       run.Step(++done, found.residual_rms_rad);
     }
-    KLinearisationEstimate estimate;
+    model::KLinearisationEstimate estimate;
     for (size_t j = 0; j < index.size(); ++j) {
       index[j] /= weights;
       estimate.nonlinearity_samples = std::max(estimate.nonlinearity_samples, std::abs(index[j] - static_cast<double>(j)));
@@ -77,16 +77,16 @@ class KCalibrationWork final : public JobWork {
   }
 
  private:
-  const PinnedVolume raw_;
-  const KCalibrationSpec spec_;
+  const volume::PinnedVolume raw_;
+  const model::KCalibrationSpec spec_;
   const KCalibrationOptions options_;
   const std::vector<int64_t> places_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibrationSpec& spec, const JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume raw, PinRaw(*environment.volumes, "k_calibration", spec.volume));
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(const model::KCalibrationSpec& spec, const job::JobEnvironment& environment) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw, PinRaw(*environment.volumes, "k_calibration", spec.volume));
   const int64_t samples = raw.status.origin->chain.samples_per_record;
   const auto field = [](const char* name) { return absl::StrCat("k_calibration.", name); };
   std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
@@ -100,17 +100,17 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibration
   }
   placed = {placed.begin() + spec.first_record, placed.begin() + spec.first_record + records};
   // Without a processing the spectrum that the scan itself subtracts.
-  KCalibrationSpec taken = spec;
-  if (const Processing& of_scan = raw.status.origin->spec.processing; !spec.processing_given && of_scan.background == BackgroundMode::kStatic) {
+  model::KCalibrationSpec taken = spec;
+  if (const model::Processing& of_scan = raw.status.origin->spec.processing; !spec.processing_given && of_scan.background == model::BackgroundMode::kStatic) {
     taken.processing.background = of_scan.background;
     taken.processing.background_spectrum = of_scan.background_spectrum;
   }
-  const Processing& p = taken.processing;
-  if (p.background == BackgroundMode::kRolling || p.background == BackgroundMode::kBscan) {
+  const model::Processing& p = taken.processing;
+  if (p.background == model::BackgroundMode::kRolling || p.background == model::BackgroundMode::kBscan) {
     return InvalidField(field("processing.background.mode"),
                         "is ROLLING or BSCAN: the mean of records of a mirror is its fringe; allowed NONE, STATIC");
   }
-  const bool given = p.background == BackgroundMode::kStatic;
+  const bool given = p.background == model::BackgroundMode::kStatic;
   if (given != !p.background_spectrum.empty() || (given && std::ssize(p.background_spectrum) != samples)) {
     return InvalidField(field("processing.background.spectrum"),
                         absl::StrCat("has ", p.background_spectrum.size(), " values; mode STATIC needs ", samples, ", others none"));
@@ -122,8 +122,8 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeKCalibrationWork(const KCalibration
   if (spec.least_bin != 0) options.least_bin = spec.least_bin;
   if (spec.polynomial_degree != 0) options.polynomial_degree = spec.polynomial_degree;
   if (spec.edge != 0) options.edge = spec.edge;
-  if (absl::Status status = CheckOptions(samples, options); !status.ok()) return AtField("k_calibration.", status);
+  if (absl::Status status = CheckOptions(samples, options); !status.ok()) return base::AtField("k_calibration.", status);
   return std::make_unique<KCalibrationWork>(std::move(raw), taken, options, std::move(placed));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::raw_jobs

@@ -12,37 +12,37 @@
 #include "server/processing/replay_records.h"
 #include "server/raw_jobs/raw_jobs.h"
 
-namespace octavo::engine {
+namespace octavo::raw_jobs {
 namespace {
 
 constexpr int64_t kBlocksAhead = 8;  // enqueued before the job looks at `stop` again
 
-class ReprocessWork final : public JobWork {
+class ReprocessWork final : public job::JobWork {
  public:
-  ReprocessWork(PinnedVolume raw, ResolvedScan scan) : raw_(std::move(raw)), scan_(std::make_shared<const ResolvedScan>(std::move(scan))) {}
+  ReprocessWork(volume::PinnedVolume raw, model::ResolvedScan scan) : raw_(std::move(raw)), scan_(std::make_shared<const model::ResolvedScan>(std::move(scan))) {}
 
   const char* kind() const override { return "reprocess"; }
   int home_device() const override { return raw_.device; }
-  absl::StatusOr<JobPlan> Plan(Device& device) const override {
-    JobPlan plan;
+  absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
+    job::JobPlan plan;
     AddReprocess(*scan_, device, &plan);
     plan.text = DescribeChain(scan_->chain);
     plan.warnings = scan_->warnings;
     return plan;
   }
   std::string Parameters() const override { return nlohmann::json{{"volume", raw_.status.name}}.dump(); }
-  absl::Status Run(JobRun& run, std::stop_token stop) override { return RunReprocess(run, stop, raw_, scan_, 0, 1); }
+  absl::Status Run(job::JobRun& run, std::stop_token stop) override { return RunReprocess(run, stop, raw_, scan_, 0, 1); }
 
  private:
-  const PinnedVolume raw_;
-  const std::shared_ptr<const ResolvedScan> scan_;
+  const volume::PinnedVolume raw_;
+  const std::shared_ptr<const model::ResolvedScan> scan_;
 };
 
 }  // namespace
 
-absl::StatusOr<PinnedVolume> PinRaw(VolumeStore& volumes, const std::string& work, const std::string& volume) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, volumes.Pin(volume));
-  if (pinned.status.is_raw && pinned.status.recovered) return RawOfAnEarlierProcess(pinned.status);
+absl::StatusOr<volume::PinnedVolume> PinRaw(volume::VolumeStore& volumes, const std::string& work, const std::string& volume) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, volumes.Pin(volume));
+  if (pinned.status.is_raw && pinned.status.recovered) return processing::RawOfAnEarlierProcess(pinned.status);
   if (pinned.status.raw == nullptr || pinned.status.origin == nullptr) {
     return InvalidField(
         work + ".volume",
@@ -51,7 +51,7 @@ absl::StatusOr<PinnedVolume> PinRaw(VolumeStore& volumes, const std::string& wor
   return pinned;
 }
 
-std::vector<int64_t> PlacedRecords(const RawRecords& records) {
+std::vector<int64_t> PlacedRecords(const processing::RawRecords& records) {
   std::vector<int64_t> placed;
   for (const auto& run : records.came) {
     for (int64_t r = run.first; r < std::min(run.first + run.records, records.active_records); ++r) placed.push_back(r);
@@ -59,28 +59,28 @@ std::vector<int64_t> PlacedRecords(const RawRecords& records) {
   return placed;
 }
 
-absl::StatusOr<std::unique_ptr<JobWork>> MakeReprocessWork(const ReprocessSpec& spec, const JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume raw, PinRaw(*environment.volumes, "reprocess", spec.volume));
-  auto scan = ResolveReprocess(raw.status, spec.processing);
-  if (!scan.ok()) return AtField("reprocess.", scan.status());
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(const model::ReprocessSpec& spec, const job::JobEnvironment& environment) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw, PinRaw(*environment.volumes, "reprocess", spec.volume));
+  auto scan = processing::ResolveReprocess(raw.status, spec.processing);
+  if (!scan.ok()) return base::AtField("reprocess.", scan.status());
   return std::make_unique<ReprocessWork>(std::move(raw), *std::move(scan));
 }
 
-void AddReprocess(const ResolvedScan& scan, Device& device, JobPlan* plan) {
+void AddReprocess(const model::ResolvedScan& scan, Device& device, job::JobPlan* plan) {
   plan->results.push_back(
       {.what = "volume", .bytes = scan.volume_bytes, .mip_bytes = scan.shape[0] * scan.shape[1] * SizeOf(ProjectionOf(scan.chain.output))});
-  plan->workspace_bytes = std::max(plan->workspace_bytes, Reprocessor::DeviceBytes(scan, device));
+  plan->workspace_bytes = std::max(plan->workspace_bytes, processing::Reprocessor::DeviceBytes(scan, device));
   std::copy(scan.shape, scan.shape + 3, plan->view_extents);
 }
 
-absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume& raw, const std::shared_ptr<const ResolvedScan>& scan, double begin,
+absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::PinnedVolume& raw, const std::shared_ptr<const model::ResolvedScan>& scan, double begin,
                           double end) {
   Device& device = run.device();
-  OCTAVO_RETURN_IF_ERROR(run.Charge(Reprocessor::DeviceBytes(*scan, device)));
-  OCTAVO_ASSIGN_OR_RETURN(auto created, Reprocessor::Create(*scan, raw, device, run.stream()));
-  const std::shared_ptr<Reprocessor> reprocessor = std::move(created);
+  OCTAVO_RETURN_IF_ERROR(run.Charge(processing::Reprocessor::DeviceBytes(*scan, device)));
+  OCTAVO_ASSIGN_OR_RETURN(auto created, processing::Reprocessor::Create(*scan, raw, device, run.stream()));
+  const std::shared_ptr<processing::Reprocessor> reprocessor = std::move(created);
   run.Keep(reprocessor);
-  OCTAVO_ASSIGN_OR_RETURN(void* const volume, run.Result(0, DescribeReprocessed(raw.status, scan)));
+  OCTAVO_ASSIGN_OR_RETURN(void* const volume, run.Result(0, processing::DescribeReprocessed(raw.status, scan)));
   run.Stage("reprocess", reprocessor->blocks(), begin, end);
   Event passed[2];
   for (Event& event : passed) {
@@ -96,11 +96,11 @@ absl::Status RunReprocess(JobRun& run, std::stop_token stop, const PinnedVolume&
     return absl::OkStatus();
   };
   OCTAVO_RETURN_IF_ERROR(reprocessor->Run(run.stream(), {.volume = volume, .mip = run.ResultMip(0, /*made=*/true)}, on_block));
-  VolumeStatus counted;
+  model::VolumeStatus counted;
   OCTAVO_RETURN_IF_ERROR(reprocessor->ReadClipped(run.stream(), &counted));
   run.SetClipped(0, counted.clipped_below, counted.clipped_above);
   run.Step(reprocessor->blocks(), std::numeric_limits<double>::quiet_NaN());
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::raw_jobs

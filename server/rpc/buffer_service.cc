@@ -34,11 +34,11 @@ absl::Status ProtocolError(const std::string& field, const std::string& what) {
 /// A client's write: a message at a time, dealt with by a worker, because uploads may have to be waited for.
 class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public std::enable_shared_from_this<WriteStream> {
  public:
-  WriteStream(engine::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response)
+  WriteStream(buffer::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response)
       : buffers_(buffers), context_(context), caller_(CallerOf(*context)), response_(response) {}
 
   /// Keeps itself alive until OnDone.
-  static grpc::ServerReadReactor<grpc::ByteBuffer>* Begin(engine::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response) {
+  static grpc::ServerReadReactor<grpc::ByteBuffer>* Begin(buffer::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response) {
     std::shared_ptr<WriteStream> stream;
     const absl::Status made = Guarded([&] {
       (void)Failpoint("stream_made");
@@ -76,7 +76,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
     if (writer_ == nullptr) {
       if (!request.has_header()) return ProtocolError("header", "is missing; the first message is the header");
       if (!payload.empty()) return ProtocolError("data", "is given in the first message; the header comes alone");
-      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferWriteSpec spec, DecodeWriteHeader(request.header()));
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferWriteSpec spec, DecodeWriteHeader(request.header()));
       OCTAVO_ASSIGN_OR_RETURN(writer_, buffers_->OpenWrite(spec, caller_));
       return absl::OkStatus();
     }
@@ -89,7 +89,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
   absl::Status End() {
     if (context_->IsCancelled()) return absl::CancelledError("the client has gone away");
     if (writer_ == nullptr) return ProtocolError("header", "is missing; the stream ended before its first message");
-    OCTAVO_ASSIGN_OR_RETURN(const engine::BufferStatus written, writer_->Finish());
+    OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus written, writer_->Finish());
     PassPoint(MethodOf<v1::WriteBufferRequest>(), ".answer");
     v1::WriteBufferResponse response;
     EncodeBuffer(written, response.mutable_buffer());
@@ -98,13 +98,13 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
     return absl::OkStatus();
   }
 
-  engine::BufferStore* const buffers_;
+  buffer::BufferStore* const buffers_;
   CallbackServerContext* const context_;
-  const engine::Caller caller_;
+  const model::Caller caller_;
   grpc::ByteBuffer* const response_;
   std::shared_ptr<WriteStream> self_;
   grpc::ByteBuffer incoming_;
-  std::unique_ptr<engine::BufferStore::Writer> writer_;
+  std::unique_ptr<buffer::BufferStore::Writer> writer_;
 };
 
 using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
@@ -121,9 +121,9 @@ class BufferServiceImpl final : public BufferBase {
   explicit BufferServiceImpl(engine::Engine* engine) : buffers_(&engine->buffers()) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context, const v1::CreateBufferRequest* request, v1::Buffer* response) override {
-    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferSpec spec, DecodeCreate(*request));
-      const engine::Caller caller = CallerOf(*context);
+    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferSpec spec, DecodeCreate(*request));
+      const model::Caller caller = CallerOf(*context);
       if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
         return InvalidField("octavo-owner-key", absl::StrCat("has ", caller.key.size(), " characters; allowed 16 to 128"));
       }
@@ -137,8 +137,8 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request, v1::Buffer* response) override {
-    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<engine::BufferStatus> {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferApplySpec spec, DecodeApply(*request));
+    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferApplySpec spec, DecodeApply(*request));
       return buffers_->Apply(spec, CallerOf(*context));
     });
   }
@@ -171,8 +171,8 @@ class BufferServiceImpl final : public BufferBase {
   }
   ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request, v1::ExportTicket* response) override {
     return ReplyOn(buffers_, context, request, response, [this, request, response, context]() -> absl::Status {
-      const engine::Caller caller = CallerOf(*context);
-      engine::ExportPeer peer = LocalPeerOf(context->peer());
+      const model::Caller caller = CallerOf(*context);
+      exports::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
       peer.client = caller.client;
       OCTAVO_ASSIGN_OR_RETURN(
@@ -201,7 +201,7 @@ class BufferServiceImpl final : public BufferBase {
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
     return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-      return buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<engine::BufferStatus>& buffer) {
+      return buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<model::BufferStatus>& buffer) {
         reply->Complete([&] {
           if (buffer.ok()) EncodeBuffer(*buffer, response);
           return buffer.status();
@@ -216,7 +216,7 @@ class BufferServiceImpl final : public BufferBase {
         if (!v1::BufferState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
       auto list = buffers_->List(CallerOf(*context));
-      std::erase_if(list, [&](const engine::BufferStatus& b) {
+      std::erase_if(list, [&](const model::BufferStatus& b) {
         const auto& states = request->states();
         return (!request->owner().empty() && b.owner != request->owner()) || (!request->origin().empty() && b.origin != request->origin()) ||
                (!states.empty() && std::find(states.begin(), states.end(), static_cast<int>(b.state)) == states.end()) ||
@@ -252,7 +252,7 @@ class BufferServiceImpl final : public BufferBase {
   grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
     return Stream<v1::BufferEvent>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
       buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-        const auto tell = [weak](engine::BufferEventKind kind, const engine::BufferStatus& status, const std::string& text) {
+        const auto tell = [weak](model::BufferEventKind kind, const model::BufferStatus& status, const std::string& text) {
           auto to = weak.lock();
           if (to == nullptr) return;
           to->Feed([&] {
@@ -283,14 +283,14 @@ class BufferServiceImpl final : public BufferBase {
   template <class Request, class F>
   ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {
     return ReplyOn(buffers_, context, request, response, [response, call = std::move(call)]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::BufferStatus buffer, call());
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeBuffer(buffer, response);
       return absl::OkStatus();
     });
   }
 
-  absl::Status Read(const v1::ReadBufferRequest& request, const engine::Caller& caller, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& to) {
+  absl::Status Read(const v1::ReadBufferRequest& request, const model::Caller& caller, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& to) {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
     OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(request), caller));
     v1::ReadBufferResponse message;
@@ -302,13 +302,13 @@ class BufferServiceImpl final : public BufferBase {
     const int64_t total_bytes = reader->total_bytes();
     header->set_total_bytes(static_cast<uint64_t>(total_bytes));
     const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
-      buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(engine::ExceptionToStatus([&] { return reader->Next(chunk_bytes); })); });
+      buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(base::ExceptionToStatus([&] { return reader->Next(chunk_bytes); })); });
     };
     std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
     return absl::OkStatus();
   }
 
-  engine::BufferStore* const buffers_;
+  buffer::BufferStore* const buffers_;
 };
 
 }  // namespace

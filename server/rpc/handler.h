@@ -55,8 +55,8 @@ absl::Status Handle(const Request& request, Work&& work) {
 /// Handle, and what the call ends with. `work` may take an AdmissionReport*, which goes with the answer where it explains it.
 template <class Request, class Work>
 grpc::Status Answer(const Request& request, Work& work) {
-  if constexpr (std::is_invocable_v<Work&, engine::AdmissionReport*>) {
-    engine::AdmissionReport report;
+  if constexpr (std::is_invocable_v<Work&, model::AdmissionReport*>) {
+    model::AdmissionReport report;
     const absl::Status status = Handle(request, [&] { return work(&report); });
     return ToGrpc(status, &report);
   } else {
@@ -104,7 +104,7 @@ grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* conte
 
 /// `work` is long. RESOURCE_EXHAUSTED (BUSY) while `most` such calls wait or run.
 template <class Request, class Response, class Work>
-grpc::ServerUnaryReactor* ReplyInTurn(engine::WorkerPool* pool, int most, grpc::CallbackServerContext* context, const Request* request,
+grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most, grpc::CallbackServerContext* context, const Request* request,
                                       const Response* response, Work work) {
   return Unary(context, response, [&](UnaryReply* reply) -> absl::Status {
     // Refused at once where it can be.

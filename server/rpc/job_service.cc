@@ -23,10 +23,10 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
     return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response,
-                       [this, context, request, response](engine::AdmissionReport* report) -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+                       [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
                          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-                         OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, engine_->SubmitJob(spec, report));
+                         OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, engine_->SubmitJob(spec, report));
                          PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
                          EncodeJob(job, /*brief=*/false, response);
                          return absl::OkStatus();
@@ -35,8 +35,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
     return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response, [this, context, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
-      engine::JobPlan plan;
+      OCTAVO_ASSIGN_OR_RETURN(const model::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
+      job::JobPlan plan;
       OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
       response->set_plan(Utf8(plan.text));
       for (const std::string& warning : plan.warnings) response->add_warnings(Utf8(warning));
@@ -59,7 +59,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
         if (!v1::JobState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
       auto jobs = engine_->ListJobs();
-      std::erase_if(jobs, [&](const engine::JobStatus& job) {
+      std::erase_if(jobs, [&](const job::JobStatus& job) {
         return !states.empty() && std::find(states.begin(), states.end(), static_cast<int>(job.state)) == states.end();
       });
       OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), jobs.size()));
@@ -71,7 +71,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context, const v1::WatchJobRequest* request) override {
     return Stream<v1::Job>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
-      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::JobStatus>& job) {
+      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<job::JobStatus>& job) {
         auto to = weak.lock();
         if (to == nullptr) return;
         to->Feed([&] {
@@ -79,22 +79,22 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
           v1::Job message;
           EncodeJob(*job, /*brief=*/false, &message);
           to->Push(std::move(message), /*replace=*/true);
-          if (engine::IsFinal(job->state)) to->End({});
+          if (IsFinal(job->state)) to->End({});
         });
       };
       OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchJob(request->name(), tell));
-      writer->OnOver([held = std::shared_ptr<engine::Handle>(std::move(handle))] { held->Cancel(); });
+      writer->OnOver([held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
       return absl::OkStatus();
     });
   }
 
  private:
-  absl::Status SetSession(const std::string& secret, engine::JobSpec* spec) {
+  absl::Status SetSession(const std::string& secret, model::JobSpec* spec) {
     if (!secret.empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::SessionStatus session, engine_->sessions().Find(secret));
+      OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, engine_->sessions().Find(secret));
       spec->session = session.name;
       spec->request_digest += session.name;  // another session's retry is another request: the job would be its neighbour's
-    } else if (spec->orphan != engine::Orphan::kDefault && spec->orphan != engine::Orphan::kKeep) {
+    } else if (spec->orphan != model::Orphan::kDefault && spec->orphan != model::Orphan::kKeep) {
       return InvalidField("orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),
                                                  " without a session (session_secret); allowed ORPHAN_KEEP"));
     }
@@ -104,7 +104,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Job* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::JobStatus job, call());
+      OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeJob(job, /*brief=*/false, response);
       return absl::OkStatus();

@@ -79,7 +79,7 @@ class RpcServerImpl final : public RpcServer {
         std::chrono::duration<double>(config.stalled_seconds), [engine] { engine->CountCut("stalled"); },
         [this](const std::string& peer) { listener_->Cut(peer); });
     SetServing(true);
-    devices_ = engine->WatchDevices([this](const std::vector<engine::DeviceStatus>& devices) { SetDevices(devices); });
+    devices_ = engine->WatchDevices([this](const std::vector<model::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
   }
 
@@ -92,7 +92,7 @@ class RpcServerImpl final : public RpcServer {
   }
 
   /// devices/<n> are services of their own; without a healthy one nothing is served.
-  void SetDevices(const std::vector<engine::DeviceStatus>& devices) {
+  void SetDevices(const std::vector<model::DeviceStatus>& devices) {
     MutexLock lock(health_mutex_);
     any_device_ = false;
     for (const auto& device : devices) {
@@ -127,17 +127,17 @@ class RpcServerImpl final : public RpcServer {
   }
 
  private:
-  engine::WorkerPool workers_;
-  engine::WorkerPool copy_workers_{"oct-rpc-read", 2};
+  base::WorkerPool workers_;
+  base::WorkerPool copy_workers_{"oct-rpc-read", 2};
   SlowWork slow_;
-  engine::WorkerPool measure_workers_{"oct-measure", 1};
+  base::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<StallWatch> stalls_;
   Mutex health_mutex_;
   bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_ ABSL_GUARDED_BY(health_mutex_) = true;
-  std::unique_ptr<engine::Handle> devices_;
+  std::unique_ptr<base::Handle> devices_;
 };
 
 }  // namespace

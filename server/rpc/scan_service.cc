@@ -20,10 +20,10 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
     return ReplyMaybeSlow(&slow_->submits, kMostSubmits, context, request, response,
-                          [this, request, response](engine::AdmissionReport* report) -> absl::Status {
-                            OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+                          [this, request, response](model::AdmissionReport* report) -> absl::Status {
+                            OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
                             OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-                            OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->SubmitScan(spec, report));
+                            OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->SubmitScan(spec, report));
                             PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
                             EncodeScan(scan, response);
                             return absl::OkStatus();
@@ -32,7 +32,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
     return ReplyMaybeSlow(&slow_->plans, kMostPlans, context, request, response, [this, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(engine::ScanSpec spec, DecodeScanSpec(request->spec()));
+      OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
       OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
       std::vector<std::string> warnings;
       OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan(), &warnings));
@@ -41,17 +41,17 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
       response->set_plan(Utf8(response->plan()));
       EncodeAdmissionReport(report, response->mutable_report());
       if (!request->waveform() && !request->plot()) return absl::OkStatus();
-      OCTAVO_ASSIGN_OR_RETURN(const engine::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));
+      OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));
       if (request->waveform()) OCTAVO_RETURN_IF_ERROR(EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
       if (!request->plot()) return absl::OkStatus();
-      OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), PlotPattern(wave));
+      OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), picture::PlotPattern(wave));
       return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request, v1::ScanEvent* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanEvent event, engine_->MarkScan(request->name(), request->marker()));
+      OCTAVO_ASSIGN_OR_RETURN(const model::ScanEvent event, engine_->MarkScan(request->name(), request->marker()));
       EncodeScanEvent(event, response);
       return absl::OkStatus();
     });
@@ -68,8 +68,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context, const v1::UpdateScanRequest* request, v1::Scan* response) override {
     return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response, [this, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::Processing processing, DecodeProcessing(request->processing()));
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->UpdateScan(request->name(), processing));
+      OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing, DecodeProcessing(request->processing()));
+      OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->UpdateScan(request->name(), processing));
       PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
       EncodeScan(scan, response);
       return absl::OkStatus();
@@ -91,7 +91,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext* context, const v1::WatchScanRequest* request) override {
     return Stream<v1::Scan>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
-      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<engine::ScanStatus>& scan) {
+      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<model::ScanStatus>& scan) {
         auto to = weak.lock();
         if (to == nullptr) return;
         to->Feed([&] {
@@ -99,19 +99,19 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           v1::Scan message;
           EncodeScan(*scan, &message);
           to->Push(std::move(message), /*replace=*/true);
-          if (engine::IsFinal(scan->state)) to->End({});
+          if (IsFinal(scan->state)) to->End({});
         });
       };
       OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchScan(request->name(), tell));
-      writer->OnOver([held = std::shared_ptr<engine::Handle>(std::move(handle))] { held->Cancel(); });
+      writer->OnOver([held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
       return absl::OkStatus();
     });
   }
 
  private:
-  absl::Status SetSession(const std::string& secret, engine::ScanSpec* spec) {
+  absl::Status SetSession(const std::string& secret, model::ScanSpec* spec) {
     if (secret.empty()) return absl::OkStatus();
-    OCTAVO_ASSIGN_OR_RETURN(const engine::SessionStatus session, engine_->sessions().Find(secret));
+    OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, engine_->sessions().Find(secret));
     spec->session = session.name;
     spec->request_digest += session.name;  // another session's retry is another request: the scan would be its neighbour's
     return absl::OkStatus();
@@ -119,7 +119,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   // What asks a camera waits for the others that do, and not for the rest.
   template <class Request, class Response, class Work>
-  ServerUnaryReactor* ReplyMaybeSlow(engine::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request,
+  ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request,
                                      const Response* response, Work work) {
     return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context, request, response, std::move(work));
   }
@@ -127,7 +127,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Scan* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, call());
+      OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeScan(scan, response);
       return absl::OkStatus();

@@ -16,7 +16,7 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
-void EncodeSession(const engine::SessionStatus& in, v1::ClientSession* out) {
+void EncodeSession(const session::SessionStatus& in, v1::ClientSession* out) {
   out->set_name(in.name);
   out->set_client(in.client);
   out->set_alive(in.alive);
@@ -28,7 +28,7 @@ void EncodeSession(const engine::SessionStatus& in, v1::ClientSession* out) {
   out->set_bytes(in.bytes);
 }
 
-void EncodeLease(const engine::Lease& in, int64_t now_ns, v1::LeaseGrant* out) {
+void EncodeLease(const session::Lease& in, int64_t now_ns, v1::LeaseGrant* out) {
   out->set_resource(in.resource);
   out->set_mode(static_cast<v1::LeaseMode>(in.mode));
   out->set_token(in.token);
@@ -81,9 +81,9 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
 
   ServerUnaryReactor* AcquireLease(CallbackServerContext* context, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
     return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::LeaseRequest decoded, DecodeAcquire(*request));
+      OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded, DecodeAcquire(*request));
       // It may stand in a queue: a client that goes away leaves it.
-      const uint64_t place = engine_->AcquireLease(decoded, CallerOf(*context), [this, reply, response](const absl::StatusOr<engine::Lease>& lease) {
+      const uint64_t place = engine_->AcquireLease(decoded, CallerOf(*context), [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
         const bool told = reply->Complete([&] {
           if (lease.ok()) EncodeLease(*lease, clock_.Now().monotonic_ns, response);
           return lease.status();
@@ -117,11 +117,11 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
  private:
-  absl::StatusOr<engine::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in) {
+  absl::StatusOr<session::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in) {
     OCTAVO_RETURN_IF_ERROR(CheckText("holder", in.holder()));
     if (!v1::LeaseMode_IsValid(in.mode())) return InvalidField("mode", absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
-    engine::LeaseRequest out{.resource = in.resource(),
-                             .mode = in.mode() == v1::LEASE_EXCLUSIVE ? engine::LeaseMode::kExclusive : engine::LeaseMode::kShared,
+    session::LeaseRequest out{.resource = in.resource(),
+                             .mode = in.mode() == v1::LEASE_EXCLUSIVE ? session::LeaseMode::kExclusive : session::LeaseMode::kShared,
                              .session = "",
                              .holder = in.holder(),
                              .seconds = in.seconds(),

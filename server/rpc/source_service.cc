@@ -42,7 +42,7 @@ class PushStream final : public PushStreamBase {
     if (port_ == nullptr) return Open(request, !split.payload.empty() || request.records() != 0);
     if (!request.scan().empty()) return InvalidField("scan", "is given; only the first message names the scan");
     if (request.records() != 0 || !split.payload.empty()) {
-      engine::PushBlock block;
+      source::PushBlock block;
       block.first_record = request.first_record();
       block.records = request.records();
       block.parts.assign(split.payload.begin(), split.payload.end());
@@ -60,8 +60,8 @@ class PushStream final : public PushStreamBase {
     if (request.scan().empty()) return InvalidField("scan", "is empty; the first message names the scan");
     if (has_data) return InvalidField("data", "is given in the first message, before there is credit");
     OCTAVO_ASSIGN_OR_RETURN(auto port, engine_->OpenPush(request.scan()));
-    OCTAVO_ASSIGN_OR_RETURN(const engine::ScanStatus scan, engine_->GetScan(request.scan()));
-    const engine::Acquisition& a = scan.spec.acquisition;
+    OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->GetScan(request.scan()));
+    const model::Acquisition& a = scan.spec.acquisition;
     if (request.samples_per_record() != 0 && request.samples_per_record() != a.samples_per_record) {
       return InvalidField("samples_per_record", absl::StrCat("is ", request.samples_per_record(), "; the scan has ", a.samples_per_record));
     }
@@ -94,14 +94,14 @@ class PushStream final : public PushStreamBase {
   }
 
   engine::Engine* const engine_;
-  std::shared_ptr<engine::PushPort> port_;  // set once, by the first message
+  std::shared_ptr<source::PushPort> port_;  // set once, by the first message
   int64_t connection_ = 0;
 };
 
 /// One connection that pushes frames to a job. They are copied to their place by a worker: gRPC's threads do not wait for memory.
 class ProjectionStream final : public PushStreamBase {
  public:
-  ProjectionStream(engine::Engine* engine, engine::WorkerPool* copiers) : engine_(engine), copiers_(copiers) {}
+  ProjectionStream(engine::Engine* engine, base::WorkerPool* copiers) : engine_(engine), copiers_(copiers) {}
 
  private:
   void Work() override {
@@ -121,7 +121,7 @@ class ProjectionStream final : public PushStreamBase {
     if (port_ == nullptr) return Open(request, has_data);
     if (!request.job().empty()) return InvalidField("job", "is given; only the first message names the job");
     if (has_data) {
-      engine::PushedFrame frame;
+      source::PushedFrame frame;
       frame.sequence = request.sequence();
       OCTAVO_ASSIGN_OR_RETURN(frame.kind, DecodeKind(request.kind()));
       frame.angle_rad = request.angle_rad();
@@ -159,7 +159,7 @@ class ProjectionStream final : public PushStreamBase {
   Answer NextAnswer() override {
     const auto progress = port_->Progress(connection_);
     if (!progress.ok()) return {.status = ToGrpc(progress.status()), .message = {}};
-    const engine::PushedProjectionsSpec& spec = port_->spec();
+    const model::PushedProjectionsSpec& spec = port_->spec();
     v1::PushProjectionsResponse response;
     response.set_credit(static_cast<uint64_t>(progress->credit));
     response.set_received(static_cast<uint64_t>(progress->received));
@@ -174,7 +174,7 @@ class ProjectionStream final : public PushStreamBase {
     response.set_frames(static_cast<uint32_t>(spec.frames));
     response.set_dtype(static_cast<v1::DType>(spec.dtype));
     response.set_done(progress->done);
-    const engine::ProjectionPushCounts& counts = progress->counts;
+    const source::ProjectionPushCounts& counts = progress->counts;
     v1::ProjectionPushStatus* status = response.mutable_status();
     status->set_frames(static_cast<uint64_t>(counts.frames));
     status->set_projections(static_cast<uint64_t>(counts.projections));
@@ -191,8 +191,8 @@ class ProjectionStream final : public PushStreamBase {
   }
 
   engine::Engine* const engine_;
-  engine::WorkerPool* const copiers_;
-  std::shared_ptr<engine::ProjectionPort> port_;  // set once, by the first message
+  base::WorkerPool* const copiers_;
+  std::shared_ptr<source::ProjectionPort> port_;  // set once, by the first message
   int64_t connection_ = 0;
 };
 
@@ -200,7 +200,7 @@ class SourceServiceImpl final
     : public v1::SourceService::WithRawCallbackMethod_Push<v1::SourceService::WithRawCallbackMethod_PushProjections<
           v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
  public:
-  SourceServiceImpl(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers)
+  SourceServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
       : engine_(engine), workers_(workers), copiers_(copiers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override {
@@ -213,7 +213,7 @@ class SourceServiceImpl final
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      const engine::ExportPeer peer = LocalPeerOf(context->peer());
+      const exports::ExportPeer peer = LocalPeerOf(context->peer());
       if (!peer.local) {
         return WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
                         {.reason = "NOT_LOCAL", .field = "", .numbers = {}});
@@ -252,13 +252,13 @@ class SourceServiceImpl final
 
  private:
   engine::Engine* const engine_;
-  engine::WorkerPool* const workers_;
-  engine::WorkerPool* const copiers_;
+  base::WorkerPool* const workers_;
+  base::WorkerPool* const copiers_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, engine::WorkerPool* workers, engine::WorkerPool* copiers) {
+std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers) {
   return std::make_unique<SourceServiceImpl>(engine, workers, copiers);
 }
 

@@ -17,20 +17,20 @@ namespace {
 
 constexpr uint32_t kDataField = 100;
 
-using PicturePtr = std::shared_ptr<const Picture>;
+using PicturePtr = std::shared_ptr<const picture::Picture>;
 
 /// Pictures shared by all subscribers that want the same frame in the same way; frames are few and short-lived.
 class PictureCache {
  public:
-  absl::StatusOr<PicturePtr> Get(const engine::FramePtr& frame, const ImageOptions& options) {
+  absl::StatusOr<PicturePtr> Get(const model::FramePtr& frame, const picture::ImageOptions& options) {
     const auto key = std::pair(frame.get(), options);
     {
       MutexLock lock(mutex_);
       std::erase_if(cache_, [](const auto& item) { return item.second.frame.expired(); });
       if (auto it = cache_.find(key); it != cache_.end()) return it->second.picture;
     }
-    OCTAVO_ASSIGN_OR_RETURN(Picture made, MakePicture(*frame, options));
-    auto picture = std::make_shared<const Picture>(std::move(made));
+    OCTAVO_ASSIGN_OR_RETURN(picture::Picture made, picture::MakePicture(*frame, options));
+    auto picture = std::make_shared<const picture::Picture>(std::move(made));
     MutexLock lock(mutex_);
     cache_[key] = {.frame = frame, .picture = picture};
     return picture;
@@ -38,21 +38,21 @@ class PictureCache {
 
  private:
   struct Entry {
-    std::weak_ptr<const engine::Frame> frame;
+    std::weak_ptr<const model::Frame> frame;
     PicturePtr picture;
   };
   Mutex mutex_;
-  std::map<std::pair<const engine::Frame*, ImageOptions>, Entry> cache_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<const model::Frame*, picture::ImageOptions>, Entry> cache_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at most one step at a time.
 class FrameStream final : public std::enable_shared_from_this<FrameStream> {
  public:
-  FrameStream(SubscribeOptions options, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, engine::WorkerPool* workers,
+  FrameStream(SubscribeOptions options, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, base::WorkerPool* workers,
               PictureCache* pictures)
       : options_(std::move(options)), writer_(writer), workers_(workers), pictures_(pictures) {}
 
-  void Start(std::shared_ptr<engine::Subscription> subscription) {
+  void Start(std::shared_ptr<model::Subscription> subscription) {
     {
       MutexLock lock(mutex_);
       subscription_ = std::move(subscription);
@@ -70,7 +70,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     Post();
   }
   void Close() {
-    std::shared_ptr<engine::Subscription> subscription;
+    std::shared_ptr<model::Subscription> subscription;
     {
       MutexLock lock(mutex_);
       subscription = subscription_;
@@ -92,7 +92,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   // Until a chunk is on its way (then its completion goes on) or there is nothing to send.
   void Run() {
     for (;;) {
-      std::shared_ptr<engine::Subscription> subscription;
+      std::shared_ptr<model::Subscription> subscription;
       {
         MutexLock lock(mutex_);
         again_ = false;
@@ -107,7 +107,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   }
 
   // True if a chunk was handed over, or the stream has ended.
-  bool SendNext(engine::Subscription& subscription) {
+  bool SendNext(model::Subscription& subscription) {
     auto writer = writer_.lock();
     if (writer == nullptr) return true;
     if (frame_.frame == nullptr) {
@@ -133,7 +133,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       offset_ = 0;
       crc_ = 0;
     }
-    const engine::Frame& frame = *frame_.frame;
+    const model::Frame& frame = *frame_.frame;
     v1::Frame header;
     if (offset_ == 0) {
       EncodeFrameHeader(frame, frame_.dropped_before, &header);
@@ -148,7 +148,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     header.set_offset(static_cast<uint64_t>(offset_));
     header.set_total_bytes(static_cast<uint64_t>(payload_.size));
     const int64_t size = std::min(options_.chunk_bytes, payload_.size - offset_);
-    crc_ = engine::Crc32c(static_cast<const char*>(payload_.data) + offset_, static_cast<size_t>(size), crc_);
+    crc_ = model::Crc32c(static_cast<const char*>(payload_.data) + offset_, static_cast<size_t>(size), crc_);
     const bool last = offset_ + size == payload_.size;
     if (last) header.set_crc32c(crc_);
     if (header.has_stages()) header.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
@@ -165,14 +165,14 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
 
   const SubscribeOptions options_;
   const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
-  engine::WorkerPool* const workers_;
+  base::WorkerPool* const workers_;
   PictureCache* const pictures_;
   Mutex mutex_;
-  std::shared_ptr<engine::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<model::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the running step only.
-  engine::Delivered frame_;
-  engine::Bytes payload_;
+  model::Delivered frame_;
+  model::Bytes payload_;
   PicturePtr picture_;
   v1::Encoding encoding_ = v1::RAW;
   int64_t offset_ = 0;
@@ -181,12 +181,12 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
 
 class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_Subscribe<v1::StreamService::Service> {
  public:
-  StreamServiceImpl(engine::Engine* engine, engine::WorkerPool* workers) : engine_(engine), workers_(workers) {}
+  StreamServiceImpl(engine::Engine* engine, base::WorkerPool* workers) : engine_(engine), workers_(workers) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
     return RawStream<v1::SubscribeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(*request));
-      const engine::SubscribeSpec spec = options.spec;
+      const model::SubscribeSpec spec = options.spec;
       auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
       OCTAVO_ASSIGN_OR_RETURN(auto subscription, engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
         if (auto to = weak.lock()) to->Wake();
@@ -199,13 +199,13 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
 
  private:
   engine::Engine* const engine_;
-  engine::WorkerPool* const workers_;
+  base::WorkerPool* const workers_;
   PictureCache pictures_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, engine::WorkerPool* workers) {
+std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers) {
   return std::make_unique<StreamServiceImpl>(engine, workers);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 class SystemServiceImpl final : public v1::SystemService::CallbackService {
  public:
-  SystemServiceImpl(engine::Engine* engine, engine::WorkerPool* workers, ServerInfo info)
+  SystemServiceImpl(engine::Engine* engine, base::WorkerPool* workers, ServerInfo info)
       : engine_(engine), workers_(workers), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest* request, v1::Info* response) override {
@@ -44,7 +44,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       for (const auto& address : info_.listening()) response->add_listening(address);
       for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
       EncodeHostMemory(response->mutable_host_memory());
-      for (const auto& kind : engine::SourceKinds()) {
+      for (const auto& kind : source::SourceKinds()) {
         auto* source = response->add_sources();
         source->set_name(kind.name);
         source->set_available(kind.available);
@@ -128,13 +128,13 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
   engine::Engine* const engine_;
-  engine::WorkerPool* const workers_;
+  base::WorkerPool* const workers_;
   const ServerInfo info_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, engine::WorkerPool* workers, ServerInfo info) {
+std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers, ServerInfo info) {
   return std::make_unique<SystemServiceImpl>(engine, workers, std::move(info));
 }
 

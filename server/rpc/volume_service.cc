@@ -50,7 +50,7 @@ class VolumeServiceImpl final : public Base {
           std::all_of(states.begin(), states.end(), [](int state) { return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING; });
       auto volumes = engine_->ListVolumes({.scan = request->scan(), .in_memory = in_memory});
       if (volumes.empty() && !request->scan().empty()) OCTAVO_RETURN_IF_ERROR(CheckScan(request->scan()));
-      std::erase_if(volumes, [&](const engine::VolumeStatus& volume) {
+      std::erase_if(volumes, [&](const model::VolumeStatus& volume) {
         return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) == states.end();
       });
       OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), volumes.size()));
@@ -91,7 +91,7 @@ class VolumeServiceImpl final : public Base {
       if (tier != v1::HOST && tier != v1::DISK) {
         return InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
       }
-      engine_->SpillVolume(request->name(), static_cast<engine::Tier>(tier), Tell(reply, response), request->lease_token());
+      engine_->SpillVolume(request->name(), static_cast<model::Tier>(tier), Tell(reply, response), request->lease_token());
       return absl::OkStatus();
     });
   }
@@ -104,7 +104,7 @@ class VolumeServiceImpl final : public Base {
 
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
     return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::DeriveSpec spec, DecodeDerive(*request));
+      OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec, DecodeDerive(*request));
       return engine_->DeriveVolume(spec, Tell(reply, response));
     });
   }
@@ -128,8 +128,8 @@ class VolumeServiceImpl final : public Base {
         writer->End({});
         return absl::OkStatus();
       }
-      engine::CommitCallbacks callbacks;
-      callbacks.on_progress = [weak = std::weak_ptr(writer)](const engine::CommitProgress& progress) {
+      volume::CommitCallbacks callbacks;
+      callbacks.on_progress = [weak = std::weak_ptr(writer)](const volume::CommitProgress& progress) {
         auto to = weak.lock();
         if (to == nullptr) return;
         to->Feed([&] {
@@ -169,8 +169,8 @@ class VolumeServiceImpl final : public Base {
 
  private:
   /// Answers a call when the volume is as it was asked to be.
-  static std::function<void(absl::StatusOr<engine::VolumeStatus>)> Tell(const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
-    return [reply, response](const absl::StatusOr<engine::VolumeStatus>& volume) {
+  static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
+    return [reply, response](const absl::StatusOr<model::VolumeStatus>& volume) {
       reply->Complete([&] {
         if (volume.ok()) EncodeVolume(*volume, response);
         return volume.status();
@@ -180,7 +180,7 @@ class VolumeServiceImpl final : public Base {
   template <class Request, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Volume* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const engine::VolumeStatus volume, call());
+      OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeVolume(volume, response);
       return absl::OkStatus();

@@ -9,13 +9,13 @@
 #include "server/model/resolved_scan.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 /// Completes a ledger's report with what a run of `scan` needs over time: volume and run bytes, when memory and disk would
 /// be full at its rate, free disk space at `roots`. `spill_free_bytes`: of the tier that the scan spills to.
-void AddRunFigures(const ResolvedScan& scan, const std::vector<std::string>& roots, int64_t spill_free_bytes, AdmissionReport* report);
+void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots, int64_t spill_free_bytes, model::AdmissionReport* report);
 
 /// Checks the destination and writer options of AUTO_COMMIT before the scan starts.
-absl::Status CheckAutoCommit(const ResolvedScan& scan, const std::vector<std::string>& roots);
+absl::Status CheckAutoCommit(const model::ResolvedScan& scan, const std::vector<std::string>& roots);
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -1,6 +1,6 @@
 #include "server/scan/ascan_coverage.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 void AscanCoverage::Placed(int64_t first, int64_t count) {
   if (first > next_) Miss(next_, first);
@@ -61,4 +61,4 @@ void AscanCoverage::Miss(int64_t first, int64_t last) {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

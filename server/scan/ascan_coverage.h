@@ -7,7 +7,7 @@
 
 #include "gpu/math/placement.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 /// Keeps account of which A-scans of a volume have been placed, from the records that came in order.
 class AscanCoverage {
@@ -48,4 +48,4 @@ class AscanCoverage {
   std::vector<std::pair<int64_t, int64_t>> missing_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

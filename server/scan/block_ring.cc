@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 BlockRing::BlockRing(int slots, GatherRule gather) : gather_(gather), slots_(static_cast<size_t>(slots)), full_(2 * static_cast<size_t>(slots)) {
   free_.reserve(slots_.size());
@@ -31,18 +31,18 @@ int BlockRing::Acquire(std::stop_token stop) {
   return slot;
 }
 
-void BlockRing::Publish(int slot, const SourceBlock& block) {
+void BlockRing::Publish(int slot, const source::SourceBlock& block) {
   MutexLock lock(mutex_);
   PublishLocked(slot, 0, block);
   slots_[static_cast<size_t>(slot)].sealed = true;
 }
 
-void BlockRing::PublishPart(int slot, int64_t offset, const SourceBlock& block) {
+void BlockRing::PublishPart(int slot, int64_t offset, const source::SourceBlock& block) {
   MutexLock lock(mutex_);
   PublishLocked(slot, offset, block);
 }
 
-void BlockRing::PublishLocked(int slot, int64_t offset, const SourceBlock& block) {
+void BlockRing::PublishLocked(int slot, int64_t offset, const source::SourceBlock& block) {
   cv_.NotifyAll();
   if (full_count_ > 0) {
     Part& last = full_[(first_full_ + full_count_ - 1) % full_.size()].part;
@@ -56,7 +56,7 @@ void BlockRing::PublishLocked(int slot, int64_t offset, const SourceBlock& block
   ++slots_[static_cast<size_t>(slot)].parts;
 }
 
-void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const SourceBlock& block, bool last) {
+void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const source::SourceBlock& block, bool last) {
   MutexLock lock(mutex_);
   cv_.NotifyAll();
   if (full_count_ > 0) {
@@ -167,4 +167,4 @@ double BlockRing::Occupancy() {
   return 1.0 - static_cast<double>(free_.size()) / static_cast<double>(slots_.size());
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -10,7 +10,7 @@
 #include "gpu/base/mutex.h"
 #include "server/source/source.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 /// How small blocks are gathered: what has come of a slot waits until there is enough of it for one upload.
 struct GatherRule {
@@ -32,23 +32,23 @@ class BlockRing {
   /// Waits for a free slot; -1 on stop.
   int Acquire(std::stop_token stop);
   /// `slot` was acquired and is full now.
-  void Publish(int slot, const SourceBlock& block);
+  void Publish(int slot, const source::SourceBlock& block);
   /// `block` lies in the acquired `slot` from its record `offset` on, behind what was published of it before, which it joins if it
   /// follows on in the scan and that was not taken yet.
-  void PublishPart(int slot, int64_t offset, const SourceBlock& block);
+  void PublishPart(int slot, int64_t offset, const source::SourceBlock& block);
   /// No further part of `slot` will be published; it is free again if there was none.
   void Seal(int slot);
   /// `block` lies in memory of the source's own, `bytes` of it at `data`. It joins what was published last if it follows on from that in
   /// memory and in the scan, that was not taken yet, and both are no more than gather.enough_records. `last`: nothing that comes later
   /// is worth waiting for.
-  void PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const SourceBlock& block, bool last);
+  void PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const source::SourceBlock& block, bool last);
   /// The source has ended, with OK or why.
   void Close(absl::Status status);
 
   struct Part {
     int slot = -1;       // -1: lent
     int64_t offset = 0;  // records into the slot
-    SourceBlock block;
+    source::SourceBlock block;
     const uint8_t* lent = nullptr;  // memory of the source's own
     int64_t lent_bytes = 0, loan = 0;
   };
@@ -76,7 +76,7 @@ class BlockRing {
     int parts = 0;  // published and not released
     bool sealed = false;
   };
-  void PublishLocked(int slot, int64_t offset, const SourceBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishLocked(int slot, int64_t offset, const source::SourceBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(const Part& part, bool last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeIfDone(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// How long the first part should wait for more of it; 0 = not at all.
@@ -94,4 +94,4 @@ class BlockRing {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

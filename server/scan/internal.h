@@ -4,23 +4,23 @@
 
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 /// A volume from its first record to its seal.
 struct ScanSession::ActiveVolume {
   explicit ActiveVolume(AscanCoverage of) : assembly(std::move(of)) {}
   int64_t index = 0;
-  std::shared_ptr<VolumeSlot> slot;      // null: dropped for want of one
-  std::shared_ptr<VolumeSlot> raw_slot;  // with retention.hold_raw; null if slot is
+  std::shared_ptr<memory::VolumeSlot> slot;      // null: dropped for want of one
+  std::shared_ptr<memory::VolumeSlot> raw_slot;  // with retention.hold_raw; null if slot is
   AscanCoverage assembly;
-  VolumeStatus status, raw_status;
+  model::VolumeStatus status, raw_status;
   double display_lo = 0, display_hi = 255;
-  Retention retention;
+  model::Retention retention;
 };
 
 struct ScanSession::PendingFrame {
-  TopicKey key;
-  Frame frame;
+  publish::TopicKey key;
+  model::Frame frame;
   bool lost = false;     // no memory for it
   bool yielded = false;  // not made: the scan would have lost records
 };
@@ -37,11 +37,11 @@ struct ScanSession::Completion {
   int64_t enqueued_ns = 0;
   const int64_t *uploaded = nullptr, *processed = nullptr, *on_host = nullptr;  // stamps of a volume
   std::vector<std::shared_ptr<SpectralProcessor>> replaced;
-  std::unique_ptr<FirstRecords> first_records;  // with the first volume: to be looked at
+  std::unique_ptr<processing::FirstRecords> first_records;  // with the first volume: to be looked at
 };
 
 struct ScanSession::VolumeFrameJob {
-  PinnedVolume pinned;
+  volume::PinnedVolume pinned;
   double display_lo = 0, display_hi = 255;
 };
 
@@ -51,7 +51,7 @@ struct ScanSession::Peer {
   Peer(Device& of, int at) : device(of), index(at) {}
   Device& device;
   const int index;
-  VolumeSlot part;  // its B-scans in their places; the others' are stale
+  memory::VolumeSlot part;  // its B-scans in their places; the others' are stale
   DeviceBuffer raw[kRawBuffers];
   DeviceBuffer placement[2];
   std::shared_ptr<SpectralProcessor> processor;
@@ -76,10 +76,10 @@ struct ScanSession::Lane {
   const DeviceBuffer (&placement)[2];
 };
 
-SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot);
+SpectralTarget TargetOf(const model::ResolvedScan& scan, const memory::VolumeSlot& slot);
 /// Of one device of a striped volume.
-SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeStripe& stripe);
+SpectralTarget TargetOf(const model::ResolvedScan& scan, const memory::VolumeStripe& stripe);
 
 /// Header of a VOLUME frame, without payload.
-Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi);
-}  // namespace octavo::engine
+model::Frame VolumeFrame(const model::VolumeStatus& volume, double display_lo, double display_hi);
+}  // namespace octavo::scan

@@ -9,19 +9,19 @@
 #include "server/model/resolved_scan.h"
 #include "server/model/scan_spec.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 /// InvalidArgument names the field in the request's dotted spelling ("pattern.raster.ascans_per_bscan"), the value and what
 /// is allowed. Opens the source's files to look at them, reads no records.
-absl::StatusOr<ResolvedScan> ResolveScan(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
+absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec, const std::vector<std::string>& replay_roots);
 
 /// The spec that clients are told, which they may submit again: with the defaults that were filled in, less extents that were assumed.
-ScanSpec SpecAsTold(const ResolvedScan& scan);
+model::ScanSpec SpecAsTold(const model::ResolvedScan& scan);
 
 /// The source, what it holds as far as that is known, and how many records the scan takes, in words: the first line of the plan.
-std::string DescribeSource(const ResolvedScan& scan);
+std::string DescribeSource(const model::ResolvedScan& scan);
 
 /// How far apart the voxels are, in words: a line of the plan.
-std::string DescribeSpacing(const ResolvedScan& scan);
+std::string DescribeSpacing(const model::ResolvedScan& scan);
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -7,9 +7,9 @@
 
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
-void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const QueueOptions& options) {
+void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const model::QueueOptions& options) {
   if (options.name.empty()) {
     session->Start();
     return;
@@ -20,7 +20,7 @@ void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const QueueOpt
     Queue& queue = queues_[options.name];
     Entry entry{.name = session->name(), .session = session};
     if (!queue.acquiring.name.empty()) {
-      const bool interrupts = options.insert == QueueInsert::kInterruptAtVolume || options.insert == QueueInsert::kInterruptNow;
+      const bool interrupts = options.insert == model::QueueInsert::kInterruptAtVolume || options.insert == model::QueueInsert::kInterruptNow;
       queue.waiting.insert(interrupts ? queue.waiting.begin() : queue.waiting.end(), std::move(entry));
       if (!interrupts) return;
       interrupted = queue.acquiring.session.lock();
@@ -34,7 +34,7 @@ void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const QueueOpt
     return;
   }
   const std::string reason = absl::StrCat("interrupted by ", session->name());
-  if (options.insert == QueueInsert::kInterruptNow) {
+  if (options.insert == model::QueueInsert::kInterruptNow) {
     interrupted->Cancel("INTERRUPTED", reason);
   } else {
     interrupted->Stop("INTERRUPTED", reason + " after the current volume");
@@ -71,4 +71,4 @@ int64_t ScanQueues::PositionOf(const std::string& queue, const std::string& sess
   return self == waiting.end() ? 0 : self - waiting.begin() + 1;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

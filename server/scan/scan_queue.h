@@ -10,7 +10,7 @@
 #include "gpu/base/mutex.h"
 #include "server/model/scan_spec.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 class ScanSession;
 
@@ -19,7 +19,7 @@ class ScanSession;
 class ScanQueues {
  public:
   /// Starts `session` now or when its turn comes, as its spec says. A spec without a queue starts at once.
-  void Add(const std::shared_ptr<ScanSession>& session, const QueueOptions& options);
+  void Add(const std::shared_ptr<ScanSession>& session, const model::QueueOptions& options);
   /// `session` takes no more records (or never will): the next one of its queue begins.
   void Acquired(const std::string& queue, const std::string& session);
   /// 0 = acquiring or through; 1 = next.
@@ -38,4 +38,4 @@ class ScanQueues {
   std::map<std::string, Queue> queues_ ABSL_GUARDED_BY(mutex_);  // only those with something in them
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -14,7 +14,7 @@
 #include "server/scan/resolve_scan.h"
 #include "server/source/push_records.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 namespace {
 
 std::jthread NamedThread(const char* name, std::function<void(std::stop_token)> body) {
@@ -26,7 +26,7 @@ std::jthread NamedThread(const char* name, std::function<void(std::stop_token)> 
 
 }  // namespace
 
-ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context)
+ScanSession::ScanSession(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source, SessionContext context)
     : name_(std::move(name)),
       client_session_(scan.spec.session),
       context_(std::move(context)),
@@ -41,16 +41,16 @@ ScanSession::ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<So
   status_.name = name_;
   status_.spec = SpecAsTold(scan_);
   status_.created = context_.clock->Now();
-  status_.device = DeviceName(context_.device_index);
+  status_.device = base::DeviceName(context_.device_index);
   if (!context_.peers.empty()) status_.spread_devices.push_back(status_.device);
-  for (const SessionPeer& peer : context_.peers) status_.spread_devices.push_back(DeviceName(peer.index));
+  for (const SessionPeer& peer : context_.peers) status_.spread_devices.push_back(base::DeviceName(peer.index));
 }
 
-absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
-                                                                 const std::vector<Ledger::ChargeId>& charges, SessionContext context) {
-  SlotCache* const cache = context.slot_cache;
+absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
+                                                                 const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context) {
+  memory::SlotCache* const cache = context.slot_cache;
   // Declared before the session: memory is freed first, then the charges end.
-  ChargeHolder held(context.ledger, [cache](Ledger::ChargeId id) {
+  memory::ChargeHolder held(context.ledger, [cache](memory::Ledger::ChargeId id) {
     if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
   });
   held.Add(charges);
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
   std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
   session->MakeThreads();
   OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
-  session->RecordEvent({.kind = EventKind::kState, .text = absl::StrCat("scan ", Name(ScanState::kQueued))});
+  session->RecordEvent({.kind = model::EventKind::kState, .text = absl::StrCat("scan ", Name(model::ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
   if (session->push_ != nullptr) session->push_->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });
   (void)held.Keep();
@@ -96,7 +96,7 @@ void ScanSession::Begin() {
     records_rate_.Add(status_.started.monotonic_ns, 0);
     volumes_rate_.Add(status_.started.monotonic_ns, 0);
   }
-  if (!abort_.stop_requested()) SetState(ScanState::kRunning);
+  if (!abort_.stop_requested()) SetState(model::ScanState::kRunning);
   OpenGate(Gate::kOpen);
 }
 
@@ -108,7 +108,7 @@ ScanSession::~ScanSession() {
   if (retire_thread_.joinable()) retire_thread_.join();
 }
 
-void ScanSession::SetState(ScanState state) {
+void ScanSession::SetState(model::ScanState state) {
   {
     MutexLock events(event_mutex_);  // who sees the state finds its event
     {
@@ -116,9 +116,9 @@ void ScanSession::SetState(ScanState state) {
       if (status_.state == state || IsFinal(status_.state)) return;
       status_.state = state;
     }
-    RecordEventLocked({.kind = state == ScanState::kRunning ? EventKind::kStarted
-                        : IsFinal(state)             ? EventKind::kFinished
-                                                     : EventKind::kState,
+    RecordEventLocked({.kind = state == model::ScanState::kRunning ? model::EventKind::kStarted
+                        : IsFinal(state)             ? model::EventKind::kFinished
+                                                     : model::EventKind::kState,
                 .text = absl::StrCat("scan ", Name(state)),
                 .time = context_.clock->Now()},
                /*publish=*/true);
@@ -126,7 +126,7 @@ void ScanSession::SetState(ScanState state) {
   context_.changed();
 }
 
-bool ScanSession::EndWith(ScanState state, const std::string& code, const std::string& reason) {
+bool ScanSession::EndWith(model::ScanState state, const std::string& code, const std::string& reason) {
   MutexLock lock(status_mutex_);
   if (!status_.reason_code.empty()) return false;
   end_state_ = state;
@@ -135,10 +135,10 @@ bool ScanSession::EndWith(ScanState state, const std::string& code, const std::s
   return true;
 }
 
-ScanStatus ScanSession::Status() {
+model::ScanStatus ScanSession::Status() {
   const auto counts = context_.store->CountOf(name_);
-  const SourceCounts source = SourceCountsNow();
-  ScanStatus status = StatusWithoutEvents();
+  const model::SourceCounts source = SourceCountsNow();
+  model::ScanStatus status = StatusWithoutEvents();
   status.source = source;
   status.volumes_held = counts.held;
   status.volumes_committed = counts.committed;
@@ -161,11 +161,11 @@ ScanStatus ScanSession::Status() {
   return status;
 }
 
-SourceCounts ScanSession::SourceCountsNow() {
+model::SourceCounts ScanSession::SourceCountsNow() {
   MutexLock lock(source_mutex_);
   if (!source_gone_) return source_->Counts();
   if (push_ == nullptr) return last_counts_;
-  SourceCounts counts = push_->Counts();  // clients may still send what the scan does not take
+  model::SourceCounts counts = push_->Counts();  // clients may still send what the scan does not take
   counts.connected = false;
   return counts;
 }
@@ -174,26 +174,26 @@ int64_t ScanSession::ListedBytes() {
   int64_t bytes = int64_t{32} << 10;  // the rest: names, rates, histograms, a ring without memory
   {
     MutexLock lock(status_mutex_);
-    const ScanSpec& spec = status_.spec;
-    const Processing& p = spec.processing;
+    const model::ScanSpec& spec = status_.spec;
+    const model::Processing& p = spec.processing;
     const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() + p.k_polynomial.size() + p.k_wavelength_nm.size();
     const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size();
     bytes += static_cast<int64_t>(8 * doubles + 4 * floats + status_.plan.size());
     for (const auto& [key, value] : spec.labels) bytes += std::ssize(key) + std::ssize(value) + 64;
   }
   MutexLock lock(event_mutex_);
-  for (const ScanEvent& event : recent_events_) bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
+  for (const model::ScanEvent& event : recent_events_) bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
   return bytes;
 }
 
-ScanState ScanSession::state() {
+model::ScanState ScanSession::state() {
   MutexLock lock(status_mutex_);
   return status_.state;
 }
 
-ScanStatus ScanSession::StatusWithoutEvents() {
+model::ScanStatus ScanSession::StatusWithoutEvents() {
   MutexLock lock(status_mutex_);
-  ScanStatus status = status_;
+  model::ScanStatus status = status_;
   const int64_t now = context_.clock->Now().monotonic_ns;
   if (IsFinal(status.state)) {
     const double seconds = static_cast<double>(std::max<int64_t>(status.ended.monotonic_ns - status.started.monotonic_ns, 1)) * 1e-9;
@@ -214,30 +214,30 @@ ScanSession::Timings ScanSession::TimingsNow() {
   return timings_;
 }
 
-ResolvedScan ScanSession::Resolved() {
+model::ResolvedScan ScanSession::Resolved() {
   MutexLock lock(update_mutex_);
   return latest_;
 }
 
 // The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
-absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(const ResolvedScan& scan, Device& device, int index) {
+absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(const model::ResolvedScan& scan, Device& device, int index) {
   OCTAVO_ASSIGN_OR_RETURN(
       auto charges,
       context_.ledger->Reserve(index, name_, scan.spec.title,
                                {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1}}, nullptr));
-  const auto held = std::make_shared<ChargeHolder>(context_.ledger, std::move(charges));
+  const auto held = std::make_shared<memory::ChargeHolder>(context_.ledger, std::move(charges));
   OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created, SpectralProcessor::Create(scan.chain, device));
   return std::shared_ptr<SpectralProcessor>(created.release(), [held](SpectralProcessor* p) { delete p; });
 }
 
 absl::Status ScanSession::CanUpdate() {
   MutexLock lock(status_mutex_);
-  if (status_.state == ScanState::kRunning || status_.state == ScanState::kQueued) return absl::OkStatus();
+  if (status_.state == model::ScanState::kRunning || status_.state == model::ScanState::kQueued) return absl::OkStatus();
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
                   {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
 }
 
-absl::Status ScanSession::Update(const ResolvedScan& updated) {
+absl::Status ScanSession::Update(const model::ResolvedScan& updated) {
   OCTAVO_RETURN_IF_ERROR(CanUpdate());
   OCTAVO_ASSIGN_OR_RETURN(auto processor, ProcessorFor(updated, device_, context_.device_index));
   std::vector<std::shared_ptr<SpectralProcessor>> of_peers;
@@ -255,19 +255,19 @@ absl::Status ScanSession::Update(const ResolvedScan& updated) {
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
   status_.plan =
-      DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeSpacing(updated) + DescribeMemory(updated, VolumeSlots(updated));
+      DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeSpacing(updated) + processing::DescribeMemory(updated, VolumeSlots(updated));
   return absl::OkStatus();
 }
 
-std::shared_ptr<ChainState> ScanSession::chain_memory() {
+std::shared_ptr<processing::ChainState> ScanSession::chain_memory() {
   MutexLock lock(update_mutex_);
   return chain_memory_;
 }
 
 void ScanSession::Stop(const char* reason_code, const std::string& reason) {
-  if (EndWith(ScanState::kDone, reason_code, reason)) PublishEvent({.kind = EventKind::kInterrupted, .text = reason});
+  if (EndWith(model::ScanState::kDone, reason_code, reason)) PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
   stop_at_volume_ = true;
-  SetState(ScanState::kDraining);
+  SetState(model::ScanState::kDraining);
   if (!started_.exchange(true)) {  // QUEUED: there is no volume to wait for
     abort_.request_stop();
     Begin();
@@ -275,21 +275,21 @@ void ScanSession::Stop(const char* reason_code, const std::string& reason) {
 }
 
 void ScanSession::Cancel(const char* reason_code, const std::string& reason) {
-  bool news = EndWith(ScanState::kCancelled, reason_code, reason);
+  bool news = EndWith(model::ScanState::kCancelled, reason_code, reason);
   {
     // A stop that has not come to its end yet becomes a cancel.
     MutexLock lock(status_mutex_);
-    if (!IsFinal(status_.state) && end_state_ == ScanState::kDone) {
+    if (!IsFinal(status_.state) && end_state_ == model::ScanState::kDone) {
       news = true;
-      end_state_ = ScanState::kCancelled;
+      end_state_ = model::ScanState::kCancelled;
       status_.reason_code = reason_code;
       status_.reason = reason;
     }
   }
-  if (news) PublishEvent({.kind = EventKind::kInterrupted, .text = reason});
+  if (news) PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
   abort_.request_stop();
-  SetState(ScanState::kDraining);
+  SetState(model::ScanState::kDraining);
   Start();  // a QUEUED one goes the way of all scans, only without a record
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -37,13 +37,13 @@
 #include "server/source/source.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 /// A further device of a scan that is spread, and what the scan is charged there.
 struct SessionPeer {
   Device* device = nullptr;
   int index = 0;
-  std::vector<Ledger::ChargeId> charges;  // as reserved for PeerNeeds; of a striped scan first those of the volumes' parts
+  std::vector<memory::Ledger::ChargeId> charges;  // as reserved for PeerNeeds; of a striped scan first those of the volumes' parts
 };
 
 /// What a session needs from the engine around it. All must outlive the session.
@@ -51,16 +51,16 @@ struct SessionContext {
   Device* device = nullptr;
   int device_index = 0;
   std::vector<SessionPeer> peers;
-  Ledger* ledger = nullptr;
-  VolumeStore* store = nullptr;
-  Publisher* publisher = nullptr;
-  std::shared_ptr<FramePool> frames;
+  memory::Ledger* ledger = nullptr;
+  volume::VolumeStore* store = nullptr;
+  publish::Publisher* publisher = nullptr;
+  std::shared_ptr<memory::FramePool> frames;
   const Clock* clock = nullptr;
   std::string server_id;
-  std::function<void(const std::string& volume, const CommitOptions&)> auto_commit;
+  std::function<void(const std::string& volume, const model::CommitOptions&)> auto_commit;
   std::function<bool(const std::string& scan)> commits_pending;  // whether storage will free slots of the scan
-  SlotCache* slot_cache = nullptr;                               // null = slots are freed with the scan
-  std::function<bool(const std::string& scan, Tier)> spill = [](const std::string&, Tier) { return false; };  // as Spiller::Request
+  memory::SlotCache* slot_cache = nullptr;                               // null = slots are freed with the scan
+  std::function<bool(const std::string& scan, model::Tier)> spill = [](const std::string&, model::Tier) { return false; };  // as Spiller::Request
   std::function<int64_t(const std::string& scan)> spill_failures = [](const std::string&) { return int64_t{0}; };
   std::function<void()> changed;   // state changed: watchers want to know
   std::function<void()> acquired;  // no more records are taken: the next scan of the queue may begin
@@ -73,26 +73,26 @@ struct SessionContext {
 class ScanSession {
  public:
   /// What a scan needs of device memory, in the order that Create takes its charges.
-  static std::vector<AdmissionReport::Item> Needs(const ResolvedScan& scan, Device& device);
+  static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device);
   /// The same of a device that only takes its share of the B-scans.
-  static std::vector<AdmissionReport::Item> PeerNeeds(const ResolvedScan& scan, Device& device);
-  static int64_t VolumeSlots(const ResolvedScan& scan);
-  static SlotLayout LayoutOf(const ResolvedScan& scan, int device);
-  static int64_t PinnedBytes(const ResolvedScan& scan);
+  static std::vector<model::AdmissionReport::Item> PeerNeeds(const model::ResolvedScan& scan, Device& device);
+  static int64_t VolumeSlots(const model::ResolvedScan& scan);
+  static memory::SlotLayout LayoutOf(const model::ResolvedScan& scan, int device);
+  static int64_t PinnedBytes(const model::ResolvedScan& scan);
   /// Where the B-scans of a striped scan's volumes go; needs scan.stripe_devices.
-  static StripeRule StripesOf(const ResolvedScan& scan);
-  static int64_t StripeBytes(const ResolvedScan& scan);  // of a volume on each further device
+  static memory::StripeRule StripesOf(const model::ResolvedScan& scan);
+  static int64_t StripeBytes(const model::ResolvedScan& scan);  // of a volume on each further device
 
   /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On failure the charges are released.
-  static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, ResolvedScan scan, std::unique_ptr<Source> source,
-                                                             const std::vector<Ledger::ChargeId>& charges, SessionContext context);
+  static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
+                                                             const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context);
   ~ScanSession();
   /// Begins to acquire. Idempotent.
   void Start();
 
   const std::string& name() const { return name_; }
-  ScanStatus Status();
-  ScanState state();
+  model::ScanStatus Status();
+  model::ScanState state();
   /// Of the client that it belongs to; empty if to none.
   const std::string& client_session() const { return client_session_; }
   /// True once the final state is told and the threads have nothing left to do.
@@ -102,26 +102,26 @@ class ScanSession {
   /// FailedPrecondition (SCAN_STATE) unless QUEUED or RUNNING.
   absl::Status CanUpdate();
   /// Replaces the processing at the next volume boundary.
-  absl::Status Update(const ResolvedScan& updated);
-  ResolvedScan Resolved();
+  absl::Status Update(const model::ResolvedScan& updated);
+  model::ResolvedScan Resolved();
   /// Host memory that the scan takes while it is listed, about: what the client asked for, and events.
   int64_t ListedBytes();
   void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
   /// What its chains may use; null: no chains, or the scan is over.
-  std::shared_ptr<ChainState> chain_memory();
+  std::shared_ptr<processing::ChainState> chain_memory();
   /// Whether the scan runs on devices/<device>, as home or as a peer.
   bool Uses(int device) const;
   /// A device of the scan cannot be used any more: the scan ends at once, FAILED with DEVICE_LOST.
   void DeviceLost();
   /// Marks the record that is being processed now. FailedPrecondition unless RUNNING or DRAINING.
-  absl::StatusOr<ScanEvent> Mark(const std::string& marker);
+  absl::StatusOr<model::ScanEvent> Mark(const std::string& marker);
   /// Where clients push records. FailedPrecondition if the scan has another source.
-  absl::StatusOr<std::shared_ptr<PushPort>> Push();
+  absl::StatusOr<std::shared_ptr<source::PushPort>> Push();
   /// Where a process on this host feeds the scan. FailedPrecondition if the scan has another source or takes no producer now.
-  absl::StatusOr<std::shared_ptr<RingPort>> Ring();
+  absl::StatusOr<std::shared_ptr<source::RingPort>> Ring();
   /// Adds to the events that Status tells, and to the scan's EVENT topic.
-  ScanEvent PublishEvent(ScanEvent event);
+  model::ScanEvent PublishEvent(model::ScanEvent event);
   /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged. A text counts once; of too many the
   /// later ones are only logged.
   void Warn(const std::string& text);
@@ -130,11 +130,11 @@ class ScanSession {
   /// What files say of the data.
   std::vector<std::string> WarningsOfData();
   /// As PublishEvent, for what somebody else tells the EVENT topic.
-  void RecordEvent(ScanEvent event);
+  void RecordEvent(model::ScanEvent event);
 
   struct Timings {
-    std::map<std::string, Histogram> stages;
-    Histogram volume_latency;
+    std::map<std::string, model::Histogram> stages;
+    model::Histogram volume_latency;
   };
   Timings TimingsNow();
   int64_t missing_ascans() const { return missing_ascans_.load(); }
@@ -150,24 +150,24 @@ class ScanSession {
   struct Peer;
   struct Lane;
 
-  ScanSession(std::string name, ResolvedScan scan, std::unique_ptr<Source> source, SessionContext context);
-  absl::Status Allocate(const std::vector<Ledger::ChargeId>& charges);
-  absl::Status AllocateSlot(Device& device, VolumeSlot* slot) const;
+  ScanSession(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source, SessionContext context);
+  absl::Status Allocate(const std::vector<memory::Ledger::ChargeId>& charges);
+  absl::Status AllocateSlot(Device& device, memory::VolumeSlot* slot) const;
   absl::Status AllocatePlacement(Device& device, StreamRef stream, int64_t lane, DeviceBuffer* tables) const;
-  absl::Status AllocateStripe(Device& device, VolumeStripe* stripe) const;
+  absl::Status AllocateStripe(Device& device, memory::VolumeStripe* stripe) const;
   absl::Status AllocatePeers();
   absl::Status AllocateAngiogram();
   absl::Status AllocateRing();
   absl::Status AllocateRetiring(int64_t slots);
-  using Slots = std::vector<std::unique_ptr<VolumeSlot>>;
-  absl::Status AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
-  absl::Status AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots);
-  absl::Status AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots);
+  using Slots = std::vector<std::unique_ptr<memory::VolumeSlot>>;
+  absl::Status AllocateAll(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
+  absl::Status AllocateSlots(const std::vector<memory::Ledger::ChargeId>& charges, memory::SlotCache* cache, Slots* slots);
+  absl::Status AllocateRawSlots(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots);
   enum class Gate : uint8_t { kClosed, kOpen, kNever };
   void MakeThreads();
   void OpenGate(Gate gate);
   void Begin();
-  absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const ResolvedScan& scan, Device& device, int index);
+  absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const model::ResolvedScan& scan, Device& device, int index);
 
   // acquisition thread
   void Acquire(std::stop_token stop);
@@ -176,34 +176,34 @@ class ScanSession {
   // compute thread
   void Compute();
   absl::Status ProcessUpload(const BlockRing::Part& part);
-  absl::Status StampUpload(const SourceBlock& block);
-  absl::Status ProcessBlock(const uint8_t* raw, const SourceBlock& block);
-  int64_t TakeRecords(const SourceBlock& block, int64_t done);
+  absl::Status StampUpload(const source::SourceBlock& block);
+  absl::Status ProcessBlock(const uint8_t* raw, const source::SourceBlock& block);
+  int64_t TakeRecords(const source::SourceBlock& block, int64_t done);
   int64_t EndOf(const ActiveVolume& volume) const;
-  absl::Status ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const SourceBlock& block);
+  absl::Status ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const source::SourceBlock& block);
   RecordPlacement PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const;
   bool rolling() const { return scan_.chain.background == math::Background::kRolling; }
-  absl::Status BeginVolume(int64_t index, const SourceBlock& block);
-  VolumeStatus DescribeVolume(const VolumeSlot& slot) const;
-  absl::Status ClearProjections(const VolumeSlot& slot);
-  absl::Status EndVolume(const SourceBlock& block);
-  absl::Status FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const SourceBlock& block);
+  absl::Status BeginVolume(int64_t index, const source::SourceBlock& block);
+  model::VolumeStatus DescribeVolume(const memory::VolumeSlot& slot) const;
+  absl::Status ClearProjections(const memory::VolumeSlot& slot);
+  absl::Status EndVolume(const source::SourceBlock& block);
+  absl::Status FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const source::SourceBlock& block);
   void FailVolume(const ActiveVolume& volume);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Completion* item);
   /// Products of complete volumes have a stream of their own, beside the next kernels; previews go with the kernels that they interrupt.
   StreamRef ProductStream(bool complete) const { return complete ? products_.ref() : compute_.ref(); }
   absl::Status EnqueueAngiogram(const ActiveVolume& volume, Completion* item);
-  absl::Status EnqueuePreview(const SourceBlock& block);
-  absl::Status EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete, Completion* item);
-  std::shared_ptr<VolumeSlot> TakeSlot(SlotPool& pool);
-  void AddVolume(VolumeStatus status, const SourceBlock& block, const std::shared_ptr<VolumeSlot>& slot, VolumeStatus* out);
+  absl::Status EnqueuePreview(const source::SourceBlock& block);
+  absl::Status EnqueueFrame(const ActiveVolume& volume, const publish::TopicKey& key, const void* device_data, DType dtype, bool complete, Completion* item);
+  std::shared_ptr<memory::VolumeSlot> TakeSlot(memory::SlotPool& pool);
+  void AddVolume(model::VolumeStatus status, const source::SourceBlock& block, const std::shared_ptr<memory::VolumeSlot>& slot, model::VolumeStatus* out);
   void End();
   absl::Status TakeUpdate(int64_t volume);
-  void TellMarkers(const SourceBlock& block);
-  ScanEvent RecordEventLocked(ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
-  void PublishEventFrame(const ScanEvent& event);
-  ScanStatus StatusWithoutEvents();
-  SourceCounts SourceCountsNow();
+  void TellMarkers(const source::SourceBlock& block);
+  model::ScanEvent RecordEventLocked(model::ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
+  void PublishEventFrame(const model::ScanEvent& event);
+  model::ScanStatus StatusWithoutEvents();
+  model::SourceCounts SourceCountsNow();
   void LetGo();
   absl::Status PushRetire(Completion item);
   absl::Status CopyNonFinite(StreamRef stream, size_t event);
@@ -227,9 +227,9 @@ class ScanSession {
   };
   BscanPlace PlaceAt(int64_t volume, int64_t record) const;
   Lane LaneAt(size_t lane, size_t raw_index);
-  absl::Status UploadShares(size_t raw_index, const uint8_t* from, const SourceBlock& block);
+  absl::Status UploadShares(size_t raw_index, const uint8_t* from, const source::SourceBlock& block);
   void AddShare(size_t lane, int64_t offset, int64_t count, bool borrowed);
-  absl::Status ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const SourceBlock& block);
+  absl::Status ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const source::SourceBlock& block);
   absl::Status ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset, int64_t records, int64_t active);
   void ShareWindows();
   size_t LaneOfRow(int64_t row) const { return static_cast<size_t>(row / spread_rows_) % lane_records_.size(); }
@@ -240,11 +240,11 @@ class ScanSession {
   bool striped() const { return scan_.stripe_devices > 1; }
   Peer* LanePeer(size_t lane);
   StreamRef LaneStream(size_t lane);
-  SpectralTarget LaneTarget(const VolumeSlot& slot, size_t lane);
+  SpectralTarget LaneTarget(const memory::VolumeSlot& slot, size_t lane);
   absl::Status SendProjections(Peer& peer, size_t lane);
   absl::Status FillMissing(const ActiveVolume& volume);
   absl::Status DigestStripes(StreamRef stream, const ActiveVolume& volume, size_t event);
-  absl::Status ExtractBscan(const VolumeSlot& slot, int64_t y);
+  absl::Status ExtractBscan(const memory::VolumeSlot& slot, int64_t y);
   absl::Status BeginVolumeOnPeers();
   absl::Status EndVolumeOnPeers(const std::shared_ptr<ActiveVolume>& volume);
   absl::Status JoinPeers();  // the home stream goes on when the peers are where they are now
@@ -255,26 +255,26 @@ class ScanSession {
   // retire thread
   void FollowCompletions();
   void SealVolume(Completion& item);
-  void CountClipped(const VolumeStatus& volume);
-  StageTimes StagesOf(const Completion& item, int64_t seen_ns);
+  void CountClipped(const model::VolumeStatus& volume);
+  model::StageTimes StagesOf(const Completion& item, int64_t seen_ns);
   void DisposeOf(const ActiveVolume& volume);
   void Finish();
   // volume-frame thread
   void CopyVolumes(std::stop_token stop);
 
-  void SetState(ScanState state);
+  void SetState(model::ScanState state);
   /// The first reason to end wins.
-  bool EndWith(ScanState state, const std::string& code, const std::string& reason);
+  bool EndWith(model::ScanState state, const std::string& code, const std::string& reason);
 
   const std::string name_, client_session_;
   const SessionContext context_;
   // Of the scan's own threads; let go of at the end, with its files, cameras and tables. Others ask SourceCountsNow and the ports.
-  std::unique_ptr<Source> source_;
-  const std::shared_ptr<PushPort> push_;  // the source's, if it has one
-  const std::shared_ptr<RingPort> ring_port_;
+  std::unique_ptr<source::Source> source_;
+  const std::shared_ptr<source::PushPort> push_;  // the source's, if it has one
+  const std::shared_ptr<source::RingPort> ring_port_;
   Mutex source_mutex_;
   bool source_gone_ ABSL_GUARDED_BY(source_mutex_) = false;
-  SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a source that is gone
+  model::SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a source that is gone
   Device& device_;
 
   // Fixed after Allocate; used by the compute thread.
@@ -283,10 +283,10 @@ class ScanSession {
   int64_t record_average_ = 1;
   int64_t volume_records_ = 0;
   int64_t wanted_records_ = 0;  // of a counted scan; 0 = until stopped
-  Overrun overrun_ = Overrun::kDefault;
+  model::Overrun overrun_ = model::Overrun::kDefault;
   std::vector<PinnedBuffer> ring_memory_;
   std::unique_ptr<BlockRing> ring_;
-  ZeroCopySource* lender_ = nullptr;  // the source's, if it lends its memory to the uploads
+  source::ZeroCopySource* lender_ = nullptr;  // the source's, if it lends its memory to the uploads
   static constexpr int kRawBuffers = 3;
   DeviceBuffer raw_[kRawBuffers];
   DeviceBuffer scratch_;           // one plane
@@ -303,9 +303,9 @@ class ScanSession {
   std::vector<int64_t> span_rows_[2];  // the stored row of each of spans_; if spread
   int64_t spread_rows_ = 1;            // neighbouring rows that one device takes
   Event begun_;                        // the home device has prepared the volume
-  std::shared_ptr<SlotPool> slots_;
-  std::shared_ptr<SlotPool> raw_slots_;    // with retention.hold_raw
-  std::unique_ptr<RawRecorder> recorder_;  // the same
+  std::shared_ptr<memory::SlotPool> slots_;
+  std::shared_ptr<memory::SlotPool> raw_slots_;    // with retention.hold_raw
+  std::unique_ptr<processing::RawRecorder> recorder_;  // the same
   PinnedBuffer digests_;                   // digest_words_ u64 per event: kSealWords for each device, and the digest of the raw records
   size_t digest_words_ = 0;
   PinnedBuffer non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
@@ -313,12 +313,12 @@ class ScanSession {
   // more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;
   int64_t stamp_slots_ = 0;
-  std::vector<Ledger::ChargeId> charges_;  // less those of the slots
+  std::vector<memory::Ledger::ChargeId> charges_;  // less those of the slots
 
   // Compute thread only.
   std::shared_ptr<SpectralProcessor> processor_;
-  ResolvedScan scan_;                           // of the volume being acquired
-  std::shared_ptr<const ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
+  model::ResolvedScan scan_;                           // of the volume being acquired
+  std::shared_ptr<const model::ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
   int64_t awaited_record_ = 0;          // records before this one have had their place
@@ -329,15 +329,15 @@ class ScanSession {
   int64_t taken_now_ns_ = 0;               // when it was taken from the ring
   const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
   int64_t volumes_stamped_ = 0;
-  std::unique_ptr<FirstRecords> first_records_;  // until the first volume ends
+  std::unique_ptr<processing::FirstRecords> first_records_;  // until the first volume ends
   bool stop_reached_ = false;                                 // no further volume will begin
   std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
 
   Mutex update_mutex_;
-  ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
+  model::ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
   std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);  // its charges end with it
   std::vector<std::shared_ptr<SpectralProcessor>> next_peer_processors_ ABSL_GUARDED_BY(update_mutex_);
-  std::shared_ptr<ChainState> chain_memory_ ABSL_GUARDED_BY(update_mutex_);
+  std::shared_ptr<processing::ChainState> chain_memory_ ABSL_GUARDED_BY(update_mutex_);
 
   Mutex retire_mutex_;
   CondVar retire_cv_;
@@ -348,7 +348,7 @@ class ScanSession {
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
   ClockReading device_clock_;                          // retire thread only, once it runs
-  std::shared_ptr<const ResolvedScan> clipping_told_;  // the same: the processing of which it was told that it clips
+  std::shared_ptr<const model::ResolvedScan> clipping_told_;  // the same: the processing of which it was told that it clips
 
   Mutex copy_mutex_;
   CondVar copy_cv_;
@@ -356,15 +356,15 @@ class ScanSession {
   bool copies_end_ ABSL_GUARDED_BY(copy_mutex_) = false;
 
   Mutex status_mutex_;
-  ScanStatus status_ ABSL_GUARDED_BY(status_mutex_);
+  model::ScanStatus status_ ABSL_GUARDED_BY(status_mutex_);
   std::set<std::string> commit_warnings_ ABSL_GUARDED_BY(status_mutex_);  // those of its warnings that are no matter of the data
   Timings timings_ ABSL_GUARDED_BY(status_mutex_);
-  RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
-  ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = ScanState::kDone;
+  base::RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
+  model::ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = model::ScanState::kDone;
 
   static constexpr size_t kEventsKept = 64, kWarningsKept = 64;
   Mutex event_mutex_;  // held while an event is published, so that both orders are the same
-  std::deque<ScanEvent> recent_events_ ABSL_GUARDED_BY(event_mutex_);
+  std::deque<model::ScanEvent> recent_events_ ABSL_GUARDED_BY(event_mutex_);
   uint64_t event_count_ ABSL_GUARDED_BY(event_mutex_) = 0;
 
   std::stop_source abort_;  // cancel or failure: everything ends at once
@@ -376,4 +376,4 @@ class ScanSession {
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

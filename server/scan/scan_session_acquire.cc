@@ -8,12 +8,12 @@
 #include "gpu/base/status.h"
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 void ScanSession::Acquire(std::stop_token stop) {
   absl::Status ended = absl::OkStatus();
   const bool can_wait = source_->CanWait();
-  RecordGroups groups(record_average_, record_bytes_ / record_average_);
+  source::RecordGroups groups(record_average_, record_bytes_ / record_average_);
   int64_t next = 0;    // the first record that was neither taken nor skipped
   int64_t beyond = 0;  // records in a row past the last volume
   int slot = -1;       // being filled
@@ -33,7 +33,7 @@ void ScanSession::Acquire(std::stop_token stop) {
     if (slot < 0) slot = can_wait ? ring_->Acquire(stop) : ring_->TryAcquire();
     if (slot < 0 && can_wait) break;
     if (slot < 0) {
-      if (overrun_ == Overrun::kFailScan) {
+      if (overrun_ == model::Overrun::kFailScan) {
         ended = WithInfo(
             absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(), " blocks: the device was too slow for it")),
             {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
@@ -93,4 +93,4 @@ void ScanSession::AcquireLent(std::stop_token stop) {
   ring_->Close(ended);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -11,14 +11,14 @@
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
-SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeSlot& slot) {
+SpectralTarget TargetOf(const model::ResolvedScan& scan, const memory::VolumeSlot& slot) {
   return {.volume = slot.volume.data(),
           .volume_ascans = scan.shape[0] * scan.shape[1],
           .mip = slot.mip.data(),
           .aip = slot.aip.as<float>(),
-          .clipped = ClippedIn(slot.digest)};
+          .clipped = memory::ClippedIn(slot.digest)};
 }
 
 void ScanSession::Compute() {
@@ -33,7 +33,7 @@ void ScanSession::Compute() {
 }
 
 absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
-  const SourceBlock& block = part.block;
+  const source::SourceBlock& block = part.block;
   Completion item;
   item.ring_slot = part.slot;
   item.loan = part.loan;
@@ -69,7 +69,7 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
 }
 
 // Of the upload that may complete the volume, when it was there.
-absl::Status ScanSession::StampUpload(const SourceBlock& block) {
+absl::Status ScanSession::StampUpload(const source::SourceBlock& block) {
   uploaded_now_ = nullptr;
   const int64_t end = block.first_record + block.records;
   if (active_ != nullptr && end - active_->index * scan_.volume_records < EndOf(*active_)) return absl::OkStatus();
@@ -85,7 +85,7 @@ int64_t ScanSession::EndOf(const ActiveVolume& volume) const {
 }
 
 // A block may span volumes: one call of the chain for each.
-absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const SourceBlock& block) {
+absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const source::SourceBlock& block) {
   TellMarkers(block);
   int64_t done = 0;
   while (done < block.records && !stop_reached_) {
@@ -112,7 +112,7 @@ absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const SourceBlock& bl
 
 // How many records of the block from `done` on have no place: those that came already (or too late, when their place was given
 // up), and those below 0 or beyond the last volume. They are counted and touch nothing. The others are taken as come.
-int64_t ScanSession::TakeRecords(const SourceBlock& block, int64_t done) {
+int64_t ScanSession::TakeRecords(const source::SourceBlock& block, int64_t done) {
   const int64_t first = block.first_record + done, end = block.first_record + block.records;
   if (first < 0) {
     const int64_t below = std::min<int64_t>(-first, block.records - done);
@@ -129,7 +129,7 @@ int64_t ScanSession::TakeRecords(const SourceBlock& block, int64_t done) {
 }
 
 // Records of volume `index`, which may have ended already: they still count for a rolling background.
-absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const SourceBlock& block) {
+absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const source::SourceBlock& block) {
   const int64_t active = active_ == nullptr ? 0 : std::clamp<int64_t>(active_->assembly.active_records() - first_record, 0, records);
   const bool placed = active > 0 && active_->slot != nullptr;
   if (!peers_.empty()) {
@@ -155,7 +155,7 @@ absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int6
 RecordPlacement ScanSession::PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const {
   const size_t kind = tables[1] ? static_cast<size_t>(index & 1) : 0;
   const auto* table = tables[kind].as<int32_t>();
-  return {.raster = RasterOf(scan_),
+  return {.raster = processing::RasterOf(scan_),
           .volume = index,
           .first_record = first_record,
           .table = table == nullptr ? nullptr : table + first_record,
@@ -197,18 +197,18 @@ absl::Status ScanSession::CopyNonFinite(StreamRef stream, size_t event) {
 absl::Status ScanSession::EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event) {
   if (striped()) return DigestStripes(stream, volume, event);
   uint64_t* const words = digests_.as<uint64_t>() + digest_words_ * event;
-  const VolumeSlot& slot = *volume.slot;
+  const memory::VolumeSlot& slot = *volume.slot;
   OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
-  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words, slot.digest.data(), kSealWords * 8));
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words, slot.digest.data(), memory::kSealWords * 8));
   for (size_t p = 0; p < peers_.size(); ++p) {  // their digests count for nothing: the volume lies here
     Peer& peer = *peers_[p];
     OCTAVO_RETURN_IF_ERROR(
-        peer.device.CopyToHost(peer.compute.ref(), words + static_cast<int64_t>(p + 1) * kSealWords, peer.part.digest.data(), kSealWords * 8));
+        peer.device.CopyToHost(peer.compute.ref(), words + static_cast<int64_t>(p + 1) * memory::kSealWords, peer.part.digest.data(), memory::kSealWords * 8));
     OCTAVO_RETURN_IF_ERROR(peer.processed.Record(peer.compute.ref()));
     OCTAVO_RETURN_IF_ERROR(peer.processed.EnqueueWait(stream));
   }
   if (volume.raw_slot == nullptr) return absl::OkStatus();
-  const VolumeSlot& raw = *volume.raw_slot;
+  const memory::VolumeSlot& raw = *volume.raw_slot;
   OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, raw.volume.data(), volume.raw_status.bytes, raw.digest.as<uint64_t>()));
   return device_.CopyToHost(stream, words + digest_words_ - 1, raw.digest.data(), 8);
 }
@@ -238,9 +238,9 @@ void ScanSession::End() {
     if (!source_status.ok()) {
       const std::string reason = InfoOf(source_status).reason;
       const bool known = reason == "SOURCE_OVERRUN" || reason == "SOURCE_STALLED" || reason == "SOURCE_LOST";
-      EndWith(ScanState::kFailed, known ? reason : "SOURCE_ERROR", std::string(source_status.message()));
+      EndWith(model::ScanState::kFailed, known ? reason : "SOURCE_ERROR", std::string(source_status.message()));
     } else {
-      EndWith(ScanState::kDone, "SOURCE_ENDED", absl::StrCat("the source ended after ", next_volume_, " volumes"));
+      EndWith(model::ScanState::kDone, "SOURCE_ENDED", absl::StrCat("the source ended after ", next_volume_, " volumes"));
     }
   }
   if (active_ != nullptr) {
@@ -258,12 +258,12 @@ void ScanSession::End() {
       MutexLock lock(status_mutex_);
       status_.volumes_dropped += lost;
     }
-    EndWith(ScanState::kDone, "COMPLETED", absl::StrCat("all ", volumes, " volumes acquired"));
+    EndWith(model::ScanState::kDone, "COMPLETED", absl::StrCat("all ", volumes, " volumes acquired"));
   }
-  SetState(ScanState::kDraining);
+  SetState(model::ScanState::kDraining);
   MutexLock lock(retire_mutex_);
   compute_done_ = true;
   retire_cv_.NotifyAll();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -18,7 +18,7 @@
 #include "server/scan/scan_session.h"
 #include "server/source/ring_port.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 namespace {
 
 constexpr int64_t kAlign = 256;
@@ -28,7 +28,7 @@ constexpr int64_t kPreparedFrameBytes = 64 << 20;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // Of one device's part of a striped volume.
-SlotLayout BytesOfStripe(const ResolvedScan& scan) {
+memory::SlotLayout BytesOfStripe(const model::ResolvedScan& scan) {
   const int64_t ascans = ScanSession::StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1];
   return {.device = 0,
           .volume = Padded(ascans * scan.shape[2] * SizeOf(scan.chain.output)),
@@ -38,10 +38,10 @@ SlotLayout BytesOfStripe(const ResolvedScan& scan) {
 }
 
 // What is charged with the slot on its home device: of a striped volume its first stripe and the whole projections.
-SlotLayout BytesOfSlot(const ResolvedScan& scan, int device = 0) {
+memory::SlotLayout BytesOfSlot(const model::ResolvedScan& scan, int device = 0) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
   if (scan.stripe_devices > 1) {
-    const SlotLayout stripe = BytesOfStripe(scan);
+    const memory::SlotLayout stripe = BytesOfStripe(scan);
     return {.device = device,
             .volume = stripe.sum(),
             .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
@@ -55,52 +55,52 @@ SlotLayout BytesOfSlot(const ResolvedScan& scan, int device = 0) {
           .digest = kAlign};
 }
 
-int64_t PlacementBytes(const ResolvedScan& scan) {
+int64_t PlacementBytes(const model::ResolvedScan& scan) {
   const auto& plan = scan.spec.pattern.plan;
   return plan == nullptr ? 0 : plan->kinds * Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
 }
 
-int64_t AngiogramBytes(const ResolvedScan& scan) {
-  const Pattern& p = scan.spec.pattern;
+int64_t AngiogramBytes(const model::ResolvedScan& scan) {
+  const pattern::Pattern& p = scan.spec.pattern;
   return scan.spec.products.angiography == 0 ? 0 : Padded(p.bscans_per_volume * p.ascans_per_bscan * 4) + Padded(p.rows() * 4);
 }
 
-int64_t FrameBytes(const ResolvedScan& scan) { return scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output); }
-int64_t PreparedFrames(const ResolvedScan& scan) { return std::clamp<int64_t>(kPreparedFrameBytes / FrameBytes(scan), 4, 72); }
+int64_t FrameBytes(const model::ResolvedScan& scan) { return scan.shape[0] * scan.shape[1] * SizeOf(scan.chain.output); }
+int64_t PreparedFrames(const model::ResolvedScan& scan) { return std::clamp<int64_t>(kPreparedFrameBytes / FrameBytes(scan), 4, 72); }
 
-int64_t LargestPlane(const ResolvedScan& scan) {
+int64_t LargestPlane(const model::ResolvedScan& scan) {
   const auto& s = scan.shape;
   return std::max({s[0] * s[1], s[0] * s[2], s[1] * s[2]}) * SizeOf(scan.chain.output);
 }
 
 // Records that a counted scan is made of; 0 = until stopped.
-int64_t RecordsWanted(const ResolvedScan& scan) {
+int64_t RecordsWanted(const model::ResolvedScan& scan) {
   const int64_t volumes = scan.spec.pattern.volumes;
   return volumes > std::numeric_limits<int64_t>::max() / 2 / scan.volume_records ? 0 : volumes * scan.volume_records;
 }
 
 }  // namespace
 
-int64_t ScanSession::VolumeSlots(const ResolvedScan& scan) {
-  const Retention& retention = scan.spec.retention;
+int64_t ScanSession::VolumeSlots(const model::ResolvedScan& scan) {
+  const model::Retention& retention = scan.spec.retention;
   int64_t slots = retention.hold_slots;
   // A ring needs slots beside the kept ones: one filling, one being finished, one to look at.
-  if (retention.mode == RetentionMode::kLive) slots += retention.keep_last > 0 ? 2 + retention.keep_last : 3;
+  if (retention.mode == model::RetentionMode::kLive) slots += retention.keep_last > 0 ? 2 + retention.keep_last : 3;
   // One is filled, one is being finished, one is on its way to the other tier.
-  if (Spills(retention.on_full)) slots = std::max<int64_t>(slots, 3);
-  if (retention.disposition != Disposition::kAsk) slots = std::max<int64_t>(slots, 2);
+  if (model::Spills(retention.on_full)) slots = std::max<int64_t>(slots, 3);
+  if (retention.disposition != model::Disposition::kAsk) slots = std::max<int64_t>(slots, 2);
   if (scan.spec.pattern.volumes > 0) slots = std::min(slots, scan.spec.pattern.volumes);
   return std::max<int64_t>(slots, 1);
 }
 
-SlotLayout ScanSession::LayoutOf(const ResolvedScan& scan, int device) { return BytesOfSlot(scan, device); }
+memory::SlotLayout ScanSession::LayoutOf(const model::ResolvedScan& scan, int device) { return BytesOfSlot(scan, device); }
 
-std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, Device& device) {
+std::vector<model::AdmissionReport::Item> ScanSession::Needs(const model::ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
-  std::vector<AdmissionReport::Item> needs = {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
+  std::vector<model::AdmissionReport::Item> needs = {{.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
   if (scan.spec.retention.hold_raw) {
-    needs.push_back({.what = "raw volume slots", .bytes = slots * (ClientMemory::Bytes(RawRecorder::SlotBytes(scan)) + kAlign), .count = slots});
-    needs.push_back({.what = "raw records before a volume", .bytes = RawRecorder::HistoryBytes(scan), .count = 1});
+    needs.push_back({.what = "raw volume slots", .bytes = slots * (ClientMemory::Bytes(processing::RawRecorder::SlotBytes(scan)) + kAlign), .count = slots});
+    needs.push_back({.what = "raw records before a volume", .bytes = processing::RawRecorder::HistoryBytes(scan), .count = 1});
   }
   needs.insert(needs.end(),
                {{.what = "raw blocks", .bytes = kRawBuffers * Padded(scan.chain.max_records_per_block * RecordBytes(scan.chain)), .count = 1},
@@ -108,20 +108,20 @@ std::vector<AdmissionReport::Item> ScanSession::Needs(const ResolvedScan& scan, 
                 {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0) needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0) needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
-  for (auto& item : ChainState::Needs(scan, device, slots)) needs.push_back(std::move(item));  // the last: see Allocate
+  for (auto& item : processing::ChainState::Needs(scan, device, slots)) needs.push_back(std::move(item));  // the last: see Allocate
   return needs;
 }
 
-int64_t ScanSession::PinnedBytes(const ResolvedScan& scan) {
+int64_t ScanSession::PinnedBytes(const model::ResolvedScan& scan) {
   const int64_t slots = scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block * RecordBytes(scan.chain);
   int64_t ring = slots;
-  if (std::holds_alternative<RingSource>(scan.spec.source))
-    ring = LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
+  if (std::holds_alternative<model::RingSource>(scan.spec.source))
+    ring = source::LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
   return ring + PreparedFrames(scan) * FrameBytes(scan);
 }
 
-StripeRule ScanSession::StripesOf(const ResolvedScan& scan) {
-  const Pattern& p = scan.spec.pattern;
+memory::StripeRule ScanSession::StripesOf(const model::ResolvedScan& scan) {
+  const pattern::Pattern& p = scan.spec.pattern;
   const int64_t bscans = std::max<int64_t>(1, std::ssize(p.plan->kind[0].segments));
   // So many neighbours at once that every device has its share of each block, in one piece: small pieces do not fill a link.
   int64_t run = std::max<int64_t>(1, scan.chain.max_records_per_block * bscans / scan.volume_records / scan.stripe_devices);
@@ -130,10 +130,10 @@ StripeRule ScanSession::StripesOf(const ResolvedScan& scan) {
   return {.bscans = run, .devices = scan.stripe_devices};
 }
 
-int64_t ScanSession::StripeBytes(const ResolvedScan& scan) { return BytesOfStripe(scan).sum(); }
+int64_t ScanSession::StripeBytes(const model::ResolvedScan& scan) { return BytesOfStripe(scan).sum(); }
 
-absl::Status ScanSession::AllocateStripe(Device& device, VolumeStripe* stripe) const {
-  const SlotLayout bytes = BytesOfStripe(scan_);
+absl::Status ScanSession::AllocateStripe(Device& device, memory::VolumeStripe* stripe) const {
+  const memory::SlotLayout bytes = BytesOfStripe(scan_);
   OCTAVO_ASSIGN_OR_RETURN(stripe->volume, device.Allocate(bytes.volume));
   OCTAVO_ASSIGN_OR_RETURN(stripe->mip, device.Allocate(bytes.mip));
   if (bytes.aip > 0) {
@@ -143,8 +143,8 @@ absl::Status ScanSession::AllocateStripe(Device& device, VolumeStripe* stripe) c
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::AllocateSlot(Device& device, VolumeSlot* slot) const {
-  const SlotLayout bytes = BytesOfSlot(scan_);
+absl::Status ScanSession::AllocateSlot(Device& device, memory::VolumeSlot* slot) const {
+  const memory::SlotLayout bytes = BytesOfSlot(scan_);
   if (striped()) {
     OCTAVO_ASSIGN_OR_RETURN(slot->mip, device.Allocate(bytes.mip));
     if (bytes.aip > 0) {
@@ -172,7 +172,7 @@ absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, in
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
     std::vector<int32_t> table = scan_.spec.pattern.plan->kind[k].placement;
     if (striped()) {  // within the device's own part; what goes elsewhere has no place here
-      const StripeRule rule = StripesOf(scan_);
+      const memory::StripeRule rule = StripesOf(scan_);
       const int64_t columns = scan_.shape[1];
       for (int32_t& place : table) {
         if (place < 0) continue;
@@ -188,9 +188,9 @@ absl::Status ScanSession::AllocatePlacement(Device& device, StreamRef stream, in
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::AllocateSlots(const std::vector<Ledger::ChargeId>& charges, SlotCache* cache, Slots* slots) {
+absl::Status ScanSession::AllocateSlots(const std::vector<memory::Ledger::ChargeId>& charges, memory::SlotCache* cache, Slots* slots) {
   for (size_t i = 0; i < static_cast<size_t>(VolumeSlots(scan_)); ++i) {
-    std::unique_ptr<VolumeSlot> slot = cache == nullptr ? nullptr : cache->Take(charges[i]);
+    std::unique_ptr<memory::VolumeSlot> slot = cache == nullptr ? nullptr : cache->Take(charges[i]);
     if (slot != nullptr) {
       // It held somebody else's volumes.
       for (const DeviceBuffer* part : {&slot->volume, &slot->mip, &slot->aip, &slot->digest}) {
@@ -199,7 +199,7 @@ absl::Status ScanSession::AllocateSlots(const std::vector<Ledger::ChargeId>& cha
       slots->push_back(std::move(slot));
       continue;
     }
-    slot = std::make_unique<VolumeSlot>();
+    slot = std::make_unique<memory::VolumeSlot>();
     slot->charge = charges[i];
     OCTAVO_RETURN_IF_ERROR(AllocateSlot(device_, slot.get()));
     for (size_t s = 1; s < slot->stripes.size(); ++s) slot->stripes[s].charge = context_.peers[s - 1].charges[i];
@@ -208,25 +208,25 @@ absl::Status ScanSession::AllocateSlots(const std::vector<Ledger::ChargeId>& cha
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::AllocateRawSlots(const std::vector<Ledger::ChargeId>& charges, Slots* slots) {
+absl::Status ScanSession::AllocateRawSlots(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots) {
   if (!scan_.spec.retention.hold_raw) return absl::OkStatus();
-  raw_slots_ = std::make_shared<SlotPool>(context_.ledger);
+  raw_slots_ = std::make_shared<memory::SlotPool>(context_.ledger);
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   for (size_t i = 0; i < slot_count; ++i) {
-    auto slot = std::make_unique<VolumeSlot>();
+    auto slot = std::make_unique<memory::VolumeSlot>();
     slot->charge = charges[slot_count + i];
-    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, RawRecorder::SlotBytes(scan_)));
+    OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, processing::RawRecorder::SlotBytes(scan_)));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(kAlign));
     slots->push_back(std::move(slot));
   }
-  OCTAVO_ASSIGN_OR_RETURN(recorder_, RawRecorder::Create(scan_, device_));
+  OCTAVO_ASSIGN_OR_RETURN(recorder_, processing::RawRecorder::Create(scan_, device_));
   return absl::OkStatus();
 }
 
 // Blocks on the host and on the device.
 absl::Status ScanSession::AllocateRing() {
   const int64_t block_bytes = upload_records_ * record_bytes_;
-  if (ZeroCopySource* lender = source_->lender(); lender != nullptr) {
+  if (source::ZeroCopySource* lender = source_->lender(); lender != nullptr) {
     OCTAVO_RETURN_IF_ERROR(lender->OpenMemory(device_));
     if (record_average_ == 1) lender_ = lender;  // means are made in slots
   }
@@ -234,7 +234,7 @@ absl::Status ScanSession::AllocateRing() {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device_.AllocatePinned(block_bytes));
     ring_memory_.push_back(std::move(memory));
   }
-  const auto parts = lender_ == nullptr ? std::ssize(ring_memory_) : LimitsOfRing(scan_.spec).slots;
+  const auto parts = lender_ == nullptr ? std::ssize(ring_memory_) : source::LimitsOfRing(scan_.spec).slots;
   ring_ = std::make_unique<BlockRing>(static_cast<int>(parts), GatherRule{.enough_records = upload_records_, .patience = kPatience});
   for (int i = 0; i < kRawBuffers; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(raw_[i], device_.Allocate(block_bytes));
@@ -246,10 +246,10 @@ absl::Status ScanSession::AllocateRing() {
 
 absl::Status ScanSession::AllocateAngiogram() {
   if (scan_.spec.products.angiography == 0) return absl::OkStatus();
-  const Pattern& p = scan_.spec.pattern;
+  const pattern::Pattern& p = scan_.spec.pattern;
   std::vector<int32_t> rows;
   for (int64_t b = 0; b < p.bscans_per_volume; ++b) {
-    for (int64_t r = 0; r < p.repeat_count; ++r) rows.push_back(static_cast<int32_t>(RepeatRow(p, b, r)));
+    for (int64_t r = 0; r < p.repeat_count; ++r) rows.push_back(static_cast<int32_t>(pattern::RepeatRow(p, b, r)));
   }
   OCTAVO_ASSIGN_OR_RETURN(angiogram_, device_.Allocate(p.bscans_per_volume * p.ascans_per_bscan * 4));
   OCTAVO_ASSIGN_OR_RETURN(repeat_rows_, device_.Allocate(p.rows() * 4));
@@ -261,7 +261,7 @@ absl::Status ScanSession::AllocateAngiogram() {
 absl::Status ScanSession::AllocateRetiring(int64_t slots) {
   // A slot of the ring may be taken in parts; more of them than this would wait for the device.
   const int64_t event_count = 2 * scan_.spec.acquisition.ring_blocks + slots + 2;
-  digest_words_ = static_cast<size_t>(kSealWords) * (1 + context_.peers.size()) + 1;
+  digest_words_ = static_cast<size_t>(memory::kSealWords) * (1 + context_.peers.size()) + 1;
   OCTAVO_ASSIGN_OR_RETURN(digests_, device_.AllocatePinned(event_count * static_cast<int64_t>(digest_words_) * 8));
   if (scan_.chain.raw_type == DType::kF32) {
     OCTAVO_ASSIGN_OR_RETURN(non_finite_, device_.AllocatePinned(event_count * static_cast<int64_t>((1 + peers_.size()) * sizeof(uint64_t))));
@@ -282,22 +282,22 @@ absl::Status ScanSession::AllocateRetiring(int64_t slots) {
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::Allocate(const std::vector<Ledger::ChargeId>& charges) {
+absl::Status ScanSession::Allocate(const std::vector<memory::Ledger::ChargeId>& charges) {
   Slots slots, raw_slots;
-  absl::Status status = ExceptionToStatus([&] { return AllocateAll(charges, &slots, &raw_slots); });
+  absl::Status status = base::ExceptionToStatus([&] { return AllocateAll(charges, &slots, &raw_slots); });
   if (!status.ok()) compute_ = Stream();  // waits: slots of ended scans are scrubbed on it, and go now
   return status;
 }
 
-absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots) {
+absl::Status ScanSession::AllocateAll(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots) {
   record_bytes_ = RecordBytes(scan_.chain);
   record_average_ = scan_.chain.record_average;
   block_records_ = scan_.spec.acquisition.records_per_block;
   upload_records_ = scan_.chain.max_records_per_block;
   const auto slot_count = static_cast<size_t>(VolumeSlots(scan_));
   // Slots on several devices are not kept for other scans.
-  SlotCache* const cache = striped() ? nullptr : context_.slot_cache;
-  slots_ = std::make_shared<SlotPool>(context_.ledger, cache, LayoutOf(scan_, context_.device_index));
+  memory::SlotCache* const cache = striped() ? nullptr : context_.slot_cache;
+  slots_ = std::make_shared<memory::SlotPool>(context_.ledger, cache, LayoutOf(scan_, context_.device_index));
   OCTAVO_ASSIGN_OR_RETURN(upload_, device_.NewStream(StreamPriority::kNormal));
   OCTAVO_ASSIGN_OR_RETURN(compute_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(copy_, device_.NewStream(StreamPriority::kLow));
@@ -308,18 +308,18 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
   OCTAVO_ASSIGN_OR_RETURN(products_, device_.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device_.NewEvent());
   OCTAVO_ASSIGN_OR_RETURN(processor_, SpectralProcessor::Create(scan_.chain, device_));
-  first_records_ = std::make_unique<FirstRecords>(scan_.chain);
+  first_records_ = std::make_unique<processing::FirstRecords>(scan_.chain);
   OCTAVO_RETURN_IF_ERROR(AllocateAngiogram());
   OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device_, compute_.ref(), 0, placement_));
   for (int k = 0; scan_.spec.pattern.plan != nullptr && k < scan_.spec.pattern.plan->kinds; ++k) {
-    spans_[k] = SpansOf(scan_.spec.pattern, k);
+    spans_[k] = processing::SpansOf(scan_.spec.pattern, k);
   }
   OCTAVO_RETURN_IF_ERROR(AllocatePeers());
   OCTAVO_RETURN_IF_ERROR(AllocateRetiring(static_cast<int64_t>(slot_count)));
   // The publisher keeps the newest frames: enough for those, so that none is allocated while the scan runs.
   context_.frames->Prepare(FrameBytes(scan_), static_cast<int>(PreparedFrames(scan_)));
   const size_t of_chains = scan_.spec.chains == nullptr ? 0 : scan_.spec.chains->chains.size() * slot_count + 1;
-  OCTAVO_ASSIGN_OR_RETURN(auto chain_memory, ChainState::Create(scan_, device_, static_cast<int64_t>(slot_count), context_.ledger,
+  OCTAVO_ASSIGN_OR_RETURN(auto chain_memory, processing::ChainState::Create(scan_, device_, static_cast<int64_t>(slot_count), context_.ledger,
                                                                  {charges.end() - static_cast<std::ptrdiff_t>(of_chains), charges.end()}));
   // Only now, when nothing can fail any more: slots in the pool release their charges themselves.
   for (auto& slot : *slots) slots_->Add(std::move(slot));
@@ -338,10 +338,10 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
   wanted_records_ = RecordsWanted(scan_);
   overrun_ = scan_.spec.overrun;
   source_->Want(wanted_records_ * record_average_);
-  source_->OnNews([this](const std::string& text) { PublishEvent({.kind = EventKind::kSource, .text = text, .record = next_record_}); });
+  source_->OnNews([this](const std::string& text) { PublishEvent({.kind = model::EventKind::kSource, .text = text, .record = next_record_}); });
   {
     MutexLock lock(status_mutex_);
-    status_.plan = DescribeSource(scan_) + processor_->Describe() + "\n" + DescribeSpacing(scan_) + DescribeMemory(scan_, VolumeSlots(scan_));
+    status_.plan = DescribeSource(scan_) + processor_->Describe() + "\n" + DescribeSpacing(scan_) + processing::DescribeMemory(scan_, VolumeSlots(scan_));
   }
   (void)Failpoint("scan_allocated");
   context_.publisher->ScanStarted(name_, scan_.spec.labels,
@@ -353,4 +353,4 @@ absl::Status ScanSession::AllocateAll(const std::vector<Ledger::ChargeId>& charg
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -18,10 +18,10 @@
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 namespace {
 
-VolumeView ViewOf(const ResolvedScan& scan, const VolumeSlot& slot) {
+VolumeView ViewOf(const model::ResolvedScan& scan, const memory::VolumeSlot& slot) {
   return {.data = slot.volume.data(), .dtype = scan.chain.output, .shape = {scan.shape[0], scan.shape[1], scan.shape[2]}};
 }
 
@@ -31,10 +31,10 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
   const DType dtype = scan_.chain.output, projection = ProjectionOf(dtype);
   const VolumeView view = ViewOf(scan_, *volume.slot);
   const auto wanted = context_.publisher->WantedOf(name_);
-  const auto is_wanted = [&](const TopicKey& key) {
+  const auto is_wanted = [&](const publish::TopicKey& key) {
     return std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.key == key && (complete || w.previews); });
   };
-  const TopicKey mip{.product = Product::kMip}, aip{.product = Product::kAip};
+  const publish::TopicKey mip{.product = model::Product::kMip}, aip{.product = model::Product::kAip};
   if (scan_.spec.products.mip && (complete || is_wanted(mip))) {
     OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, mip, volume.slot->mip.data(), projection, complete, item));
   }
@@ -43,20 +43,20 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
   }
   if (!complete) return absl::OkStatus();
   size_t allowance = ProductAllowance();
-  const auto left_out = [&](const TopicKey& key) { item->frames.push_back({.key = key, .frame = {}, .lost = true, .yielded = true}); };
+  const auto left_out = [&](const publish::TopicKey& key) { item->frames.push_back({.key = key, .frame = {}, .lost = true, .yielded = true}); };
   if (scan_.spec.products.angiography != 0 && allowance == 0) {
-    left_out({.product = Product::kAngiogram});
+    left_out({.product = model::Product::kAngiogram});
   } else if (scan_.spec.products.angiography != 0) {
     OCTAVO_RETURN_IF_ERROR(EnqueueAngiogram(volume, item));
   }
   bool full = false;
   const size_t first = wanted.empty() ? 0 : product_turn_ % wanted.size();
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const TopicKey& key = wanted[(first + i) % wanted.size()].key;
-    const Axis axis = key.axis == FrameAxis::kX ? Axis::kX : key.axis == FrameAxis::kY ? Axis::kY : Axis::kZ;
+    const publish::TopicKey& key = wanted[(first + i) % wanted.size()].key;
+    const Axis axis = key.axis == model::FrameAxis::kX ? Axis::kX : key.axis == model::FrameAxis::kY ? Axis::kY : Axis::kZ;
     const int64_t extent = scan_.shape[static_cast<int>(axis)];
-    const bool bscan = key.product == Product::kBscan && key.plane_index < extent;  // else of another scan's volumes
-    if (!bscan && !(key.product == Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip))) continue;
+    const bool bscan = key.product == model::Product::kBscan && key.plane_index < extent;  // else of another scan's volumes
+    if (!bscan && !(key.product == model::Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip))) continue;
     if (allowance > 0 && RingFills()) allowance = 0;
     if (allowance == 0) {
       if (!full) product_turn_ = first + i;  // it goes first the next time
@@ -75,16 +75,16 @@ absl::Status ScanSession::EnqueueProducts(const ActiveVolume& volume, bool compl
       } else {
         OCTAVO_RETURN_IF_ERROR(ExtractPlane(products_.ref(), device_, view, axis, index, scratch_.data()));
       }
-    } else if (striped() && key.product == Product::kMip && axis != Axis::kZ) {
+    } else if (striped() && key.product == model::Product::kMip && axis != Axis::kZ) {
       item->frames.push_back({.key = key, .frame = {}, .lost = true});
       continue;
-    } else if (striped() && key.product == Product::kMip && !scan_.spec.products.mip) {
+    } else if (striped() && key.product == model::Product::kMip && !scan_.spec.products.mip) {
       OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, volume.slot->mip.data(), projection, complete, item));  // it is made anyway
       continue;
     } else {
       OCTAVO_RETURN_IF_ERROR(Mip(products_.ref(), device_, view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch_.data()));
     }
-    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, scratch_.data(), key.product == Product::kMip ? projection : dtype, complete, item));
+    OCTAVO_RETURN_IF_ERROR(EnqueueFrame(volume, key, scratch_.data(), key.product == model::Product::kMip ? projection : dtype, complete, item));
   }
   return absl::OkStatus();
 }
@@ -107,7 +107,7 @@ size_t ScanSession::ProductAllowance() {
 bool ScanSession::RingFills() { return !source_->CanWait() && RingOccupancy() >= 0.75; }
 
 absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Completion* item) {
-  const Pattern& p = scan_.spec.pattern;
+  const pattern::Pattern& p = scan_.spec.pattern;
   OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(products_.ref(), device_, static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
                                          {.data = volume.slot->volume.data(),
                                           .dtype = scan_.chain.output,
@@ -117,13 +117,13 @@ absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Completio
                                           .order = repeat_rows_.as<int32_t>(),
                                           .bscans = p.bscans_per_volume,
                                           .repeats = p.repeat_count},
-                                         ScaleOf(volume.status), scan_.chain.slab_begin,
+                                         processing::ScaleOf(volume.status), scan_.chain.slab_begin,
                                          scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth, angiogram_.as<float>()));
   // Integers do not tell by themselves that a repeat was missing.
   if (volume.assembly.missing_ascans() > 0) {
     std::vector<int64_t> bscan_of(static_cast<size_t>(p.rows()));
     for (int64_t b = 0; b < p.bscans_per_volume; ++b) {
-      for (int64_t r = 0; r < p.repeat_count; ++r) bscan_of[static_cast<size_t>(RepeatRow(p, b, r))] = b;
+      for (int64_t r = 0; r < p.repeat_count; ++r) bscan_of[static_cast<size_t>(pattern::RepeatRow(p, b, r))] = b;
     }
     const int64_t columns = p.ascans_per_bscan;
     for (const auto& [first, count] : volume.assembly.missing()) {
@@ -135,14 +135,14 @@ absl::Status ScanSession::EnqueueAngiogram(const ActiveVolume& volume, Completio
       }
     }
   }
-  return EnqueueFrame(volume, {.product = Product::kAngiogram}, angiogram_.data(), DType::kF32, /*complete=*/true, item);
+  return EnqueueFrame(volume, {.product = model::Product::kAngiogram}, angiogram_.data(), DType::kF32, /*complete=*/true, item);
 }
 
-absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKey& key, const void* device_data, DType dtype, bool complete,
+absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const publish::TopicKey& key, const void* device_data, DType dtype, bool complete,
                                        Completion* item) {
   static constexpr const char* kNames[3] = {"y", "x", "z"};
   PendingFrame pending{.key = key, .frame = {}, .lost = false};
-  Frame& frame = pending.frame;
+  model::Frame& frame = pending.frame;
   frame.scan = name_;
   frame.volume = volume.status.name;
   frame.volume_index = volume.index;
@@ -153,11 +153,11 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
   frame.complete = complete;
   frame.display_lo = volume.display_lo;
   frame.display_hi = volume.display_hi;
-  const int gone = key.axis == FrameAxis::kY ? 0 : key.axis == FrameAxis::kX ? 1 : 2;
-  const bool angiogram = key.product == Product::kAngiogram;
+  const int gone = key.axis == model::FrameAxis::kY ? 0 : key.axis == model::FrameAxis::kX ? 1 : 2;
+  const bool angiogram = key.product == model::Product::kAngiogram;
   if (angiogram) {
     frame.display_lo = 0;
-    frame.display_hi = ContrastDisplayHi(static_cast<MotionContrast>(scan_.spec.products.angiography - 1), volume.status);
+    frame.display_hi = processing::ContrastDisplayHi(static_cast<MotionContrast>(scan_.spec.products.angiography - 1), volume.status);
   }
   int64_t bytes = SizeOf(dtype);
   for (int d = 0; d < 3; ++d) {
@@ -168,7 +168,7 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
     frame.spacing_um.push_back(scan_.spacing_um[d]);
     bytes *= extent;
   }
-  auto memory = context_.frames->Get(bytes, FramePool::Use::kFrame);
+  auto memory = context_.frames->Get(bytes, memory::FramePool::Use::kFrame);
   if (memory == nullptr) {
     pending.lost = true;
   } else {
@@ -179,7 +179,7 @@ absl::Status ScanSession::EnqueueFrame(const ActiveVolume& volume, const TopicKe
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::EnqueuePreview(const SourceBlock& block) {
+absl::Status ScanSession::EnqueuePreview(const source::SourceBlock& block) {
   const double rate = scan_.spec.products.preview_rate_hz;
   if (active_ != nullptr) {
     MutexLock lock(status_mutex_);
@@ -197,4 +197,4 @@ absl::Status ScanSession::EnqueuePreview(const SourceBlock& block) {
   return item.frames.empty() ? absl::OkStatus() : PushRetire(std::move(item));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

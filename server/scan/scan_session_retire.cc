@@ -16,7 +16,7 @@
 #include "server/storage/commit/commit_store.h"
 #include "server/volume/copy_volume.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 namespace {
 
 constexpr int64_t kClockReadNs = 100'000'000;  // clocks drift apart by some microseconds a second
@@ -43,7 +43,7 @@ void ScanSession::FollowCompletions() {
       lender_->Return(item.loan);
     }
     const int64_t now = context_.clock->Now().monotonic_ns;
-    StageTimes stages;
+    model::StageTimes stages;
     {
       MutexLock lock(status_mutex_);
       status_.records += item.records;
@@ -61,7 +61,7 @@ void ScanSession::FollowCompletions() {
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
-        context_.publisher->Lost(name_, pending.key, pending.yielded ? Publisher::Loss::kYielded : Publisher::Loss::kNoMemory);
+        context_.publisher->Lost(name_, pending.key, pending.yielded ? publish::Publisher::Loss::kYielded : publish::Publisher::Loss::kNoMemory);
       } else {
         pending.frame.stages = stages;
         if (Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
@@ -93,22 +93,22 @@ void ScanSession::SealVolume(Completion& item) {
   const uint64_t* words = digests_.as<uint64_t>() + digest_words_ * static_cast<size_t>(item.event);
   uint64_t digest = 0;
   for (int64_t lane = 0; lane <= std::ssize(context_.peers); ++lane) {
-    const uint64_t* of_lane = words + kSealWords * lane;
+    const uint64_t* of_lane = words + memory::kSealWords * lane;
     if (lane == 0 || striped()) digest += of_lane[0];
     volume.status.clipped_below += static_cast<int64_t>(of_lane[1]);
     volume.status.clipped_above += static_cast<int64_t>(of_lane[2]);
   }
   volume.status.digest = absl::StrFormat("sum64:%016x", digest);
-  const Retention& retention = volume.retention;
-  context_.store->Seal(volume.status, retention.mode != RetentionMode::kLive);
+  const model::Retention& retention = volume.retention;
+  context_.store->Seal(volume.status, retention.mode != model::RetentionMode::kLive);
   if (retention.keep_last > 0) context_.store->KeepNewest(name_, retention.keep_last);
   if (volume.raw_slot != nullptr) {
     volume.raw_status.digest = absl::StrFormat("sum64:%016x", words[digest_words_ - 1]);
-    context_.store->Seal(volume.raw_status, retention.mode != RetentionMode::kLive);
+    context_.store->Seal(volume.raw_status, retention.mode != model::RetentionMode::kLive);
   }
   TellNonFinite(static_cast<size_t>(item.event));
   CountClipped(volume.status);
-  RecordEvent({.kind = EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
+  RecordEvent({.kind = model::EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
     MutexLock lock(status_mutex_);
@@ -143,7 +143,7 @@ constexpr double kClippedTold = 0.01;
 }  // namespace
 
 // Told once for each processing.
-void ScanSession::CountClipped(const VolumeStatus& volume) {
+void ScanSession::CountClipped(const model::VolumeStatus& volume) {
   const int64_t voxels = (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
   {
     MutexLock lock(status_mutex_);
@@ -154,12 +154,12 @@ void ScanSession::CountClipped(const VolumeStatus& volume) {
   const auto clipped = static_cast<double>(volume.clipped_below + volume.clipped_above);
   if (clipped <= kClippedTold * static_cast<double>(voxels) || clipping_told_ == volume.origin) return;
   clipping_told_ = volume.origin;
-  Warn(DescribeClipping(volume, voxels));
+  Warn(processing::DescribeClipping(volume, voxels));
 }
 
 // What the device stamped, by the host's clock and in order: an error of the conversion must not make a stage negative.
-StageTimes ScanSession::StagesOf(const Completion& item, int64_t seen_ns) {
-  StageTimes stages{.taken_ns = item.enqueued_ns, .seen_ns = seen_ns, .sealed_ns = context_.clock->Now().monotonic_ns};
+model::StageTimes ScanSession::StagesOf(const Completion& item, int64_t seen_ns) {
+  model::StageTimes stages{.taken_ns = item.enqueued_ns, .seen_ns = seen_ns, .sealed_ns = context_.clock->Now().monotonic_ns};
   int64_t before = stages.taken_ns;
   const auto host_time = [&](const int64_t* stamp) -> int64_t {
     if (stamp == nullptr || *stamp == 0 || device_clock_.host_ns == 0) return 0;
@@ -179,7 +179,7 @@ StageTimes ScanSession::StagesOf(const Completion& item, int64_t seen_ns) {
 
 // Whole-volume frames, and what becomes of the volume by itself.
 void ScanSession::DisposeOf(const ActiveVolume& volume) {
-  const TopicKey key{.product = Product::kVolume};
+  const publish::TopicKey key{.product = model::Product::kVolume};
   for (const auto& wanted : context_.publisher->WantedOf(name_)) {
     if (wanted.key != key) continue;
     auto pinned = context_.store->PinAnyTier(volume.status.name);
@@ -191,14 +191,14 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
       copy_cv_.NotifyAll();
     }
   }
-  const Retention& retention = volume.retention;
-  if (retention.disposition == Disposition::kAutoDiscard) {
+  const model::Retention& retention = volume.retention;
+  if (retention.disposition == model::Disposition::kAutoDiscard) {
     (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
     if (volume.raw_slot != nullptr) (void)context_.store->Discard(volume.raw_status.name, "AUTO_DISCARD");
-  } else if (retention.disposition == Disposition::kAutoCommit) {
+  } else if (retention.disposition == model::Disposition::kAutoCommit) {
     context_.auto_commit(volume.status.name, retention.auto_commit);
     if (volume.raw_slot != nullptr) {
-      CommitOptions raw = retention.auto_commit;
+      model::CommitOptions raw = retention.auto_commit;
       raw.destination += "_raw";
       context_.auto_commit(volume.raw_status.name, raw);
     }
@@ -211,17 +211,17 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
     begun = status_.current_volume + 1;
   }
   const bool needed = wanted_records_ == 0 || wanted_records_ / volume_records_ - begun > free;
-  if (Spills(retention.on_full) && retention.mode != RetentionMode::kLive && needed && free <= 1) {
-    context_.spill(name_, TierOf(retention.on_full));
+  if (model::Spills(retention.on_full) && retention.mode != model::RetentionMode::kLive && needed && free <= 1) {
+    context_.spill(name_, model::TierOf(retention.on_full));
   }
 }
 
-Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_hi) {
-  Frame frame;
+model::Frame VolumeFrame(const model::VolumeStatus& volume, double display_lo, double display_hi) {
+  model::Frame frame;
   frame.scan = volume.scan;
   frame.volume = volume.name;
   frame.volume_index = volume.index;
-  frame.product = Product::kVolume;
+  frame.product = model::Product::kVolume;
   frame.acquired = volume.acquired_end;
   frame.shape.assign(volume.shape, volume.shape + 3);
   frame.axes = {"y", "x", "z"};
@@ -233,7 +233,7 @@ Frame VolumeFrame(const VolumeStatus& volume, double display_lo, double display_
 }
 
 void ScanSession::CopyVolumes(std::stop_token) {
-  const TopicKey key{.product = Product::kVolume};
+  const publish::TopicKey key{.product = model::Product::kVolume};
   for (;;) {
     VolumeFrameJob job;
     {
@@ -242,8 +242,8 @@ void ScanSession::CopyVolumes(std::stop_token) {
       if (copies_.empty()) return;
       job = std::move(copies_.front());  // its place stays taken until its slot is free: see VolumesRetiring
     }
-    auto payload = CopyVolumeToHost(device_, copy_.ref(), *context_.frames, job.pinned);
-    Frame frame = VolumeFrame(job.pinned.status, job.display_lo, job.display_hi);
+    auto payload = volume::CopyVolumeToHost(device_, copy_.ref(), *context_.frames, job.pinned);
+    model::Frame frame = VolumeFrame(job.pinned.status, job.display_lo, job.display_hi);
     job.pinned.slot = nullptr;  // the slot is not needed any more: let it go before subscribers are served
     {
       MutexLock lock(copy_mutex_);
@@ -260,7 +260,7 @@ void ScanSession::CopyVolumes(std::stop_token) {
 
 // What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client asked for, and how it went.
 void ScanSession::LetGo() {
-  std::unique_ptr<Source> source;  // goes without the lock: a camera takes its time
+  std::unique_ptr<source::Source> source;  // goes without the lock: a camera takes its time
   {
     MutexLock lock(source_mutex_);
     last_counts_ = source_->Counts();
@@ -271,9 +271,9 @@ void ScanSession::LetGo() {
   origin_ = nullptr;
   for (std::vector<BscanSpan>& spans : spans_) spans = {};
   for (std::vector<int64_t>& rows : span_rows_) rows = {};
-  scan_ = ResolvedScan();
+  scan_ = model::ResolvedScan();
   MutexLock lock(update_mutex_);
-  latest_ = ResolvedScan();
+  latest_ = model::ResolvedScan();
 }
 
 // Everything is through the device: free what is not held, then say how it ended.
@@ -306,7 +306,7 @@ void ScanSession::Finish() {
   home_ = nullptr;
   begun_ = Event();
   ring_memory_.clear();
-  if (ZeroCopySource* lender = source_->lender(); lender != nullptr) lender->CloseMemory();
+  if (source::ZeroCopySource* lender = source_->lender(); lender != nullptr) lender->CloseMemory();
   {
     MutexLock lock(retire_mutex_);
     events_.clear();
@@ -319,7 +319,7 @@ void ScanSession::Finish() {
   recorder_ = nullptr;
   for (PinnedBuffer* words : {&digests_, &stamps_, &non_finite_}) *words = PinnedBuffer();
   for (const auto id : charges_) context_.ledger->Release(id);
-  ScanState end;
+  model::ScanState end;
   {
     MutexLock lock(status_mutex_);
     end = end_state_;
@@ -327,7 +327,7 @@ void ScanSession::Finish() {
     status_.current_volume = -1;
     status_.current_fraction = 0;
   }
-  if (const ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
+  if (const model::ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
     const int64_t came = std::max(so_far.source.records, so_far.records);
     const std::string why = so_far.source.late_records > 0
                                 ? absl::StrCat(so_far.source.late_records, " records came too late, behind ones of higher numbers, and were left out of ",
@@ -341,8 +341,8 @@ void ScanSession::Finish() {
   SetState(end);
   context_.publisher->ScanEnded(name_);
   LetGo();
-  const ScanStatus status = Status();
-  Log(end == ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
+  const model::ScanStatus status = Status();
+  Log(end == model::ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
       {{"scan", name_},
        {"state", Name(end)},
        {"reason", status.reason_code},
@@ -355,4 +355,4 @@ void ScanSession::Finish() {
   context_.changed();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

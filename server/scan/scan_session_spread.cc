@@ -11,7 +11,7 @@
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
 namespace {
 
@@ -41,9 +41,9 @@ void AddRow(int64_t row, std::vector<std::pair<int64_t, int64_t>>* rows) {
 
 }  // namespace
 
-std::vector<AdmissionReport::Item> ScanSession::PeerNeeds(const ResolvedScan& scan, Device& device) {
-  std::vector<AdmissionReport::Item> needs = Needs(scan, device);
-  std::vector<AdmissionReport::Item> kept;
+std::vector<model::AdmissionReport::Item> ScanSession::PeerNeeds(const model::ResolvedScan& scan, Device& device) {
+  std::vector<model::AdmissionReport::Item> needs = Needs(scan, device);
+  std::vector<model::AdmissionReport::Item> kept;
   for (auto& item : needs) {
     if (item.what == "volume slots" && scan.stripe_devices > 1) {
       const int64_t slots = VolumeSlots(scan);
@@ -94,7 +94,7 @@ absl::Status ScanSession::AllocatePeers() {
     pulled_.push_back(std::move(pulled));
   }
   ShareWindows();
-  const Pattern& p = scan_.spec.pattern;
+  const pattern::Pattern& p = scan_.spec.pattern;
   int64_t bscans_per_block = upload_records_ / (p.ascans_per_bscan + p.flyback_records);
   if (p.plan != nullptr) {
     for (int k = 0; k < p.plan->kinds; ++k) {
@@ -110,7 +110,7 @@ absl::Status ScanSession::AllocatePeers() {
 }
 
 ScanSession::BscanPlace ScanSession::PlaceAt(int64_t volume, int64_t record) const {
-  const Pattern& p = scan_.spec.pattern;
+  const pattern::Pattern& p = scan_.spec.pattern;
   if (p.plan == nullptr) {
     const int64_t line = p.ascans_per_bscan + p.flyback_records, row = std::min(record / line, p.bscans_per_volume - 1);
     return {.row = row, .end = row == p.bscans_per_volume - 1 ? scan_.volume_records : (row + 1) * line};
@@ -144,7 +144,7 @@ ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
           .placement = peer.placement};
 }
 
-absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, const SourceBlock& block) {
+absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, const source::SourceBlock& block) {
   raw_index_now_ = raw_index;
   shares_.clear();
   std::fill(lane_records_.begin(), lane_records_.end(), 0);
@@ -203,7 +203,7 @@ void ScanSession::AddShare(size_t lane, int64_t offset, int64_t count, bool borr
 }
 
 // The first `active` of the records are placed, if the volume has a slot.
-absl::Status ScanSession::ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const SourceBlock& block) {
+absl::Status ScanSession::ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const source::SourceBlock& block) {
   const bool placed = active_ != nullptr && active_->slot != nullptr;
   const int64_t done = index * scan_.volume_records + first_record - block.first_record;  // within the block
   for (const Share& share : shares_) {
@@ -288,7 +288,7 @@ absl::Status ScanSession::SendRows(Peer& peer) {
   OCTAVO_RETURN_IF_ERROR(peer.processed.Record(peer.compute.ref()));
   OCTAVO_RETURN_IF_ERROR(peer.processed.EnqueueWait(peer.copy.ref()));
   OCTAVO_RETURN_IF_ERROR(begun_.EnqueueWait(peer.copy.ref()));
-  const VolumeSlot& home = *active_->slot;
+  const memory::VolumeSlot& home = *active_->slot;
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   const auto send = [&](const DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes_per_ascan) {
     for (const auto& [row, count] : peer.rows) {
@@ -331,7 +331,7 @@ absl::Status ScanSession::BeginVolumeOnPeers() {
     peer->open.clear();
     peer->rows.clear();
     if (striped()) continue;
-    OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), ClippedIn(peer->part.digest), 16, 0));
+    OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), memory::ClippedIn(peer->part.digest), 16, 0));
     OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.mip.data(), plane * SizeOf(projection), FillPattern(projection)));
     if (peer->part.aip) {
       OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.aip.data(), plane * 4, FillPattern(DType::kF32)));
@@ -385,7 +385,7 @@ void ScanSession::FailForDevice(const absl::Status& status) {
   const auto look = [&](Device& device, int index) {
     if (const absl::Status health = device.Health(); !health.ok()) {
       code = "DEVICE_LOST";
-      reason = absl::StrCat(DeviceName(index), " is lost: ", health.message());
+      reason = absl::StrCat(base::DeviceName(index), " is lost: ", health.message());
     }
   };
   look(device_, context_.device_index);
@@ -393,9 +393,9 @@ void ScanSession::FailForDevice(const absl::Status& status) {
   {
     MutexLock lock(status_mutex_);
     // Whatever was to be its end: what is still in flight does not come any more.
-    const bool open = status_.reason_code.empty() || end_state_ == ScanState::kDone;
+    const bool open = status_.reason_code.empty() || end_state_ == model::ScanState::kDone;
     if (IsFinal(status_.state) || !open) return;
-    end_state_ = ScanState::kFailed;
+    end_state_ = model::ScanState::kFailed;
     status_.reason_code = code;
     status_.reason = reason;
   }
@@ -410,8 +410,8 @@ bool ScanSession::Uses(int device) const {
 void ScanSession::DeviceLost() {
   if (finished_) return;
   FailForDevice(absl::UnavailableError("a device is lost"));
-  SetState(ScanState::kDraining);
+  SetState(model::ScanState::kDraining);
   Start();  // a QUEUED one goes the way of all scans, only without a record
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

@@ -8,14 +8,14 @@
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 
-SpectralTarget TargetOf(const ResolvedScan& scan, const VolumeStripe& stripe) {
+SpectralTarget TargetOf(const model::ResolvedScan& scan, const memory::VolumeStripe& stripe) {
   return {.volume = stripe.volume.data(),
           .volume_ascans = ScanSession::StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1],
           .mip = stripe.mip.data(),
           .aip = stripe.aip.as<float>(),
-          .clipped = ClippedIn(stripe.digest)};
+          .clipped = memory::ClippedIn(stripe.digest)};
 }
 
 // Null for the home device of a scan that is not striped.
@@ -23,7 +23,7 @@ ScanSession::Peer* ScanSession::LanePeer(size_t lane) { return lane > 0 ? peers_
 
 StreamRef ScanSession::LaneStream(size_t lane) { return lane > 0 ? peers_[lane - 1]->compute.ref() : compute_.ref(); }
 
-SpectralTarget ScanSession::LaneTarget(const VolumeSlot& slot, size_t lane) {
+SpectralTarget ScanSession::LaneTarget(const memory::VolumeSlot& slot, size_t lane) {
   if (striped()) return TargetOf(scan_, slot.stripes[lane]);
   return TargetOf(scan_, lane == 0 ? slot : peers_[lane - 1]->part);
 }
@@ -34,9 +34,9 @@ absl::Status ScanSession::SendProjections(Peer& peer, size_t lane) {
   OCTAVO_RETURN_IF_ERROR(peer.processed.Record(LaneStream(lane)));
   OCTAVO_RETURN_IF_ERROR(peer.processed.EnqueueWait(peer.copy.ref()));
   OCTAVO_RETURN_IF_ERROR(begun_.EnqueueWait(peer.copy.ref()));
-  const VolumeSlot& slot = *active_->slot;
-  const VolumeStripe& stripe = slot.stripes[lane];
-  const StripeRule rule = StripesOf(scan_);
+  const memory::VolumeSlot& slot = *active_->slot;
+  const memory::VolumeStripe& stripe = slot.stripes[lane];
+  const memory::StripeRule rule = StripesOf(scan_);
   const auto send = [&](const DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes_per_ascan) -> absl::Status {
     const int64_t row_bytes = scan_.shape[1] * bytes_per_ascan;
     for (const auto& [row, count] : peer.rows) {
@@ -63,7 +63,7 @@ absl::Status ScanSession::FillMissing(const ActiveVolume& volume) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(compute_.ref(), volume.slot->volume.as<uint8_t>() + first * ascan_bytes, count * ascan_bytes, pattern));
       continue;
     }
-    const StripeRule rule = StripesOf(scan_);
+    const memory::StripeRule rule = StripesOf(scan_);
     for (int64_t at = first; at < first + count;) {
       const int64_t y = at / columns, end = std::min(first + count, rule.RunEnd(y) * columns);
       const auto lane = static_cast<size_t>(rule.DeviceOf(y));
@@ -79,17 +79,17 @@ absl::Status ScanSession::FillMissing(const ActiveVolume& volume) {
 
 // Each device sums its part; the parts add up (SealVolume). `stream` goes on when all are there.
 absl::Status ScanSession::DigestStripes(StreamRef stream, const ActiveVolume& volume, size_t event) {
-  const StripeRule rule = StripesOf(scan_);
+  const memory::StripeRule rule = StripesOf(scan_);
   const int64_t bscan_bytes = scan_.shape[1] * scan_.shape[2] * SizeOf(scan_.chain.output);
   for (size_t lane = 0; lane < volume.slot->stripes.size(); ++lane) {
-    const VolumeStripe& stripe = volume.slot->stripes[lane];
+    const memory::VolumeStripe& stripe = volume.slot->stripes[lane];
     const auto l = static_cast<int64_t>(lane);
     Device& device = lane == 0 ? device_ : peers_[lane - 1]->device;
     const StreamRef on = lane == 0 ? stream : LaneStream(lane);
     OCTAVO_RETURN_IF_ERROR(device.DigestOfPart(on, stripe.volume.data(), rule.RowsOf(l, scan_.shape[0]) * bscan_bytes, rule.PlaceOf(l, bscan_bytes),
                                                stripe.digest.as<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(
-        device.CopyToHost(on, digests_.as<uint64_t>() + digest_words_ * event + kSealWords * l, stripe.digest.data(), kSealWords * 8));
+        device.CopyToHost(on, digests_.as<uint64_t>() + digest_words_ * event + memory::kSealWords * l, stripe.digest.data(), memory::kSealWords * 8));
     if (lane == 0) continue;
     Peer& peer = *peers_[lane - 1];
     OCTAVO_RETURN_IF_ERROR(peer.processed.Record(on));
@@ -98,11 +98,11 @@ absl::Status ScanSession::DigestStripes(StreamRef stream, const ActiveVolume& vo
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::ExtractBscan(const VolumeSlot& slot, int64_t y) {
-  const StripeRule rule = StripesOf(scan_);
+absl::Status ScanSession::ExtractBscan(const memory::VolumeSlot& slot, int64_t y) {
+  const memory::StripeRule rule = StripesOf(scan_);
   const int64_t bytes = scan_.shape[1] * scan_.shape[2] * SizeOf(scan_.chain.output);
-  const VolumeStripe& stripe = slot.stripes[static_cast<size_t>(rule.DeviceOf(y))];
+  const memory::VolumeStripe& stripe = slot.stripes[static_cast<size_t>(rule.DeviceOf(y))];
   return device_.CopyAcross(products_.ref(), scratch_.data(), stripe.volume.as<uint8_t>() + rule.LocalOf(y) * bytes, bytes);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

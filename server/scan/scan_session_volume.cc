@@ -13,12 +13,12 @@
 #include "server/scan/internal.h"
 #include "server/scan/scan_session.h"
 
-namespace octavo::engine {
+namespace octavo::scan {
 namespace {
 
-AscanCoverage AssemblyOf(const ResolvedScan& scan, int64_t volume) {
-  if (scan.spec.pattern.plan == nullptr) return AscanCoverage(RasterOf(scan));
-  const PatternPlan::Kind& kind = scan.spec.pattern.plan->Of(volume);
+AscanCoverage AssemblyOf(const model::ResolvedScan& scan, int64_t volume) {
+  if (scan.spec.pattern.plan == nullptr) return AscanCoverage(processing::RasterOf(scan));
+  const pattern::PatternPlan::Kind& kind = scan.spec.pattern.plan->Of(volume);
   return AscanCoverage(kind.placement, kind.active_records, scan.spec.pattern.averaged() ? scan.spec.pattern.passes() : 1);
 }
 
@@ -29,35 +29,35 @@ std::vector<std::pair<int64_t, int64_t>> FirstOf(const std::vector<std::pair<int
 
 }  // namespace
 
-std::shared_ptr<VolumeSlot> ScanSession::TakeSlot(SlotPool& pool) {
-  const Retention& retention = scan_.spec.retention;
+std::shared_ptr<memory::VolumeSlot> ScanSession::TakeSlot(memory::SlotPool& pool) {
+  const model::Retention& retention = scan_.spec.retention;
   const int64_t failures = context_.spill_failures(name_);
   while (!abort_.stop_requested()) {
     // Asked before we look: a volume that the retire thread is through with after this answer has left its slot, or what may be given up or
     // moved for one, where one of the looks below finds it. Asked after them, all could come about in between and the volume would be dropped.
     const bool retiring = VolumesRetiring();
     if (auto slot = pool.TryTake()) return slot;
-    const bool live = retention.mode == RetentionMode::kLive;
+    const bool live = retention.mode == model::RetentionMode::kLive;
     if (live && retention.keep_last == 0 && context_.store->OverwriteOldest(name_)) continue;
-    if (Spills(retention.on_full) && !live) {
+    if (model::Spills(retention.on_full) && !live) {
       // Only while the ring before us has room for what comes meanwhile: the tier must not make the source lose records.
       const bool patient = source_->CanWait() || RingOccupancy() < 0.5;
-      const bool moving = context_.spill_failures(name_) == failures && context_.spill(name_, TierOf(retention.on_full));
-      const bool committing = retention.disposition == Disposition::kAutoCommit && context_.commits_pending(name_);
+      const bool moving = context_.spill_failures(name_) == failures && context_.spill(name_, model::TierOf(retention.on_full));
+      const bool committing = retention.disposition == model::Disposition::kAutoCommit && context_.commits_pending(name_);
       if (!patient || !(moving || committing || retiring)) return pool.TryTake();
       pool.WaitForReturn();
       continue;
     }
     // Volumes on their way through the device may free a slot in a moment; so may commits, if the source can wait.
-    const bool may_come = ((live || retention.disposition == Disposition::kAutoDiscard) && retiring) ||
-                          (retention.disposition == Disposition::kAutoCommit && source_->CanWait() && (retiring || context_.commits_pending(name_)));
+    const bool may_come = ((live || retention.disposition == model::Disposition::kAutoDiscard) && retiring) ||
+                          (retention.disposition == model::Disposition::kAutoCommit && source_->CanWait() && (retiring || context_.commits_pending(name_)));
     if (!may_come) return pool.TryTake();
     pool.WaitForReturn();
   }
   return nullptr;
 }
 
-absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
+absl::Status ScanSession::BeginVolume(int64_t index, const source::SourceBlock& block) {
   if (stop_at_volume_) {
     stop_reached_ = true;
     return absl::OkStatus();
@@ -84,25 +84,25 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
                                                   volume->assembly.active_records()));
   }
   next_volume_ = index + 1;
-  const Retention& retention = scan_.spec.retention;
-  const bool tier_full = Spills(retention.on_full) && retention.on_tier_full == OnFull::kStopAtVolume;
-  if (volume->slot == nullptr && (tier_full || retention.on_full == OnFull::kStopAtVolume)) {
+  const model::Retention& retention = scan_.spec.retention;
+  const bool tier_full = model::Spills(retention.on_full) && retention.on_tier_full == model::OnFull::kStopAtVolume;
+  if (volume->slot == nullptr && (tier_full || retention.on_full == model::OnFull::kStopAtVolume)) {
     const int64_t mapped = tier_full ? context_.store->MappedOf(name_) : 0;
-    EndWith(ScanState::kDone, "HOLD_SLOTS_FULL",
+    EndWith(model::ScanState::kDone, "HOLD_SLOTS_FULL",
             absl::StrCat("all ", VolumeSlots(scan_), " hold slots are full",
-                         tier_full ? absl::StrCat(" and the tier ", Name(TierOf(retention.on_full)), " is full or slower than the scan") : "",
+                         tier_full ? absl::StrCat(" and the tier ", Name(model::TierOf(retention.on_full)), " is full or slower than the scan") : "",
                          ": commit or discard volumes, or submit with more retention.hold_slots",
                          mapped > 0 ? absl::StrCat("; ", mapped, " of them are mapped by other processes, and moving those would win no slot") : ""));
     stop_reached_ = true;
     return absl::OkStatus();
   }
   if (volume->slot != nullptr) {
-    if (origin_ == nullptr) origin_ = std::make_shared<const ResolvedScan>(scan_);
-    VolumeStatus status = DescribeVolume(*volume->slot);
+    if (origin_ == nullptr) origin_ = std::make_shared<const model::ResolvedScan>(scan_);
+    model::VolumeStatus status = DescribeVolume(*volume->slot);
     status.index = index;
     AddVolume(std::move(status), block, volume->slot, &volume->status);
     if (volume->raw_slot != nullptr) {
-      VolumeStatus raw = RawRecorder::Describe(scan_);
+      model::VolumeStatus raw = processing::RawRecorder::Describe(scan_);
       raw.index = index;
       AddVolume(std::move(raw), block, volume->raw_slot, &volume->raw_status);
     }
@@ -113,14 +113,14 @@ absl::Status ScanSession::BeginVolume(int64_t index, const SourceBlock& block) {
     status_.current_volume = index;
   }
   if (active_->slot != nullptr) {
-    RecordEvent({.kind = EventKind::kVolumeStarted, .text = "volume ACQUIRING", .volume_index = index, .record = index * scan_.volume_records});
+    RecordEvent({.kind = model::EventKind::kVolumeStarted, .text = "volume ACQUIRING", .volume_index = index, .record = index * scan_.volume_records});
     OCTAVO_RETURN_IF_ERROR(ClearProjections(*active_->slot));
   }
   return BeginVolumeOnPeers();
 }
 
-VolumeStatus ScanSession::DescribeVolume(const VolumeSlot& slot) const {
-  VolumeStatus status;
+model::VolumeStatus ScanSession::DescribeVolume(const memory::VolumeSlot& slot) const {
+  model::VolumeStatus status;
   std::copy(scan_.shape, scan_.shape + 3, status.shape);
   std::copy(scan_.spacing_um, scan_.spacing_um + 3, status.spacing_um);
   std::copy(scan_.spacing_assumed, scan_.spacing_assumed + 3, status.spacing_assumed);
@@ -129,24 +129,24 @@ VolumeStatus ScanSession::DescribeVolume(const VolumeSlot& slot) const {
   status.level_lo = scan_.chain.level_lo;
   status.level_hi = scan_.chain.level_hi;
   status.value = scan_.spec.processing.value;
-  if (!context_.peers.empty()) status.spread_devices.push_back(DeviceName(context_.device_index));
-  for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(DeviceName(peer.index));
+  if (!context_.peers.empty()) status.spread_devices.push_back(base::DeviceName(context_.device_index));
+  for (const SessionPeer& peer : context_.peers) status.spread_devices.push_back(base::DeviceName(peer.index));
   status.stripe_bscans = slot.stripe_bscans;
   status.bytes = scan_.volume_bytes;
   return status;
 }
 
 // The volume itself needs no fill: what stays unplaced is filled when it ends. Its live projections do, and its counts.
-absl::Status ScanSession::ClearProjections(const VolumeSlot& slot) {
+absl::Status ScanSession::ClearProjections(const memory::VolumeSlot& slot) {
   const DType projection = ProjectionOf(scan_.chain.output);
   const auto clear = [&](Device& device, StreamRef stream, const auto& part, int64_t ascans) -> absl::Status {
-    if (uint64_t* clipped = ClippedIn(part.digest); clipped != nullptr) OCTAVO_RETURN_IF_ERROR(device.Fill(stream, clipped, 16, 0));
+    if (uint64_t* clipped = memory::ClippedIn(part.digest); clipped != nullptr) OCTAVO_RETURN_IF_ERROR(device.Fill(stream, clipped, 16, 0));
     OCTAVO_RETURN_IF_ERROR(device.Fill(stream, part.mip.data(), ascans * SizeOf(projection), FillPattern(projection)));
     return part.aip ? device.Fill(stream, part.aip.data(), ascans * 4, FillPattern(DType::kF32)) : absl::OkStatus();
   };
   OCTAVO_RETURN_IF_ERROR(clear(device_, compute_.ref(), slot, scan_.shape[0] * scan_.shape[1]));
   for (size_t lane = 0; lane < slot.stripes.size(); ++lane) {  // rows go home whole, whatever was missing in them
-    const VolumeStripe& stripe = slot.stripes[lane];
+    const memory::VolumeStripe& stripe = slot.stripes[lane];
     Device& device = lane == 0 ? device_ : peers_[lane - 1]->device;
     OCTAVO_RETURN_IF_ERROR(clear(device, LaneStream(lane), stripe, StripesOf(scan_).MostRows(scan_.shape[0]) * scan_.shape[1]));
   }
@@ -154,12 +154,12 @@ absl::Status ScanSession::ClearProjections(const VolumeSlot& slot) {
 }
 
 // What all volumes of the scan tell of it.
-void ScanSession::AddVolume(VolumeStatus status, const SourceBlock& block, const std::shared_ptr<VolumeSlot>& slot, VolumeStatus* out) {
-  status.name = absl::StrCat("volumes/", NewId(context_.server_id));
+void ScanSession::AddVolume(model::VolumeStatus status, const source::SourceBlock& block, const std::shared_ptr<memory::VolumeSlot>& slot, model::VolumeStatus* out) {
+  status.name = absl::StrCat("volumes/", base::NewId(context_.server_id));
   status.scan = name_;
   status.title = scan_.spec.title;
   status.acquired_begin = status.acquired_end = block.acquired;
-  status.device = DeviceName(context_.device_index);
+  status.device = base::DeviceName(context_.device_index);
   status.labels = scan_.spec.labels;
   status.ttl_seconds = scan_.spec.retention.ttl_seconds;
   status.ttl_warning_seconds = scan_.spec.retention.ttl_warning_seconds;
@@ -185,8 +185,8 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
     scan_ = latest_;
     origin_ = nullptr;
   }
-  if (first_records_ != nullptr) first_records_ = std::make_unique<FirstRecords>(scan_.chain);
-  PublishEvent({.kind = EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
+  if (first_records_ != nullptr) first_records_ = std::make_unique<processing::FirstRecords>(scan_.chain);
+  PublishEvent({.kind = model::EventKind::kProcessing, .text = "processing changed", .volume_index = volume, .record = volume * scan_.volume_records});
   const auto before = std::span(replaced_).last(lanes);  // keep these until the device has finished with them
   for (size_t l = 0; l < lanes; ++l) {
     const Lane lane = LaneAt(l, 0);
@@ -197,7 +197,7 @@ absl::Status ScanSession::TakeUpdate(int64_t volume) {
   return absl::OkStatus();
 }
 
-absl::Status ScanSession::EndVolume(const SourceBlock& block) {
+absl::Status ScanSession::EndVolume(const source::SourceBlock& block) {
   const std::shared_ptr<ActiveVolume> volume = std::exchange(active_, nullptr);
   absl::Status status = FinishVolume(volume, block);
   if (!status.ok()) {
@@ -221,18 +221,18 @@ void ScanSession::FailVolume(const ActiveVolume& volume) {
   if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, reason);
 }
 
-absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const SourceBlock& block) {
+absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const source::SourceBlock& block) {
   volume->assembly.Finish();
   missing_ascans_ += volume->assembly.missing_ascans();
   const int64_t last = scan_.spec.pattern.volumes - 1;
   if (volume->index == last) {
-    EndWith(ScanState::kDone, "COMPLETED", absl::StrCat("all ", last + 1, " volumes acquired"));
+    EndWith(model::ScanState::kDone, "COMPLETED", absl::StrCat("all ", last + 1, " volumes acquired"));
     stop_reached_ = true;
   } else if (stop_at_volume_) {
     stop_reached_ = true;
   }
   if (volume->slot == nullptr) {
-    PublishEvent({.kind = EventKind::kVolumeState, .text = "volume DROPPED", .volume_index = volume->index});
+    PublishEvent({.kind = model::EventKind::kVolumeState, .text = "volume DROPPED", .volume_index = volume->index});
     MutexLock lock(status_mutex_);
     ++status_.volumes_dropped;
     return absl::OkStatus();
@@ -241,14 +241,14 @@ absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volu
   OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(compute_.ref()));
   OCTAVO_RETURN_IF_ERROR(EndVolumeOnPeers(volume));
   OCTAVO_RETURN_IF_ERROR(FillMissing(*volume));
-  VolumeStatus& status = volume->status;
+  model::VolumeStatus& status = volume->status;
   status.complete = volume->assembly.missing_ascans() == 0;
   status.missing_ascans = volume->assembly.missing_ascans();
   const auto& missing = volume->assembly.missing();
   if (missing.size() > 32) status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
   status.missing = FirstOf(missing);
   if (volume->raw_slot != nullptr) {
-    VolumeStatus& raw = volume->raw_status;
+    model::VolumeStatus& raw = volume->raw_status;
     OCTAVO_ASSIGN_OR_RETURN(raw.raw, recorder_->EndVolume(compute_.ref(), missing));
     raw.acquired_end = status.acquired_end;
     raw.complete = status.complete;
@@ -272,4 +272,4 @@ absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volu
   return PushRetire(std::move(item));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::scan

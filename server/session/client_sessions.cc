@@ -8,7 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 
-namespace octavo::engine {
+namespace octavo::session {
 namespace {
 
 constexpr int64_t kRememberNs = int64_t{24} * 3600 * 1'000'000'000;
@@ -68,10 +68,10 @@ absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& c
   OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Session session;
   session.number = ++opened_;
-  session.status.name = absl::StrCat("sessions/", NewId(server_id_));
+  session.status.name = absl::StrCat("sessions/", base::NewId(server_id_));
   session.status.client = client;
   session.status.opened = session.status.seen = clock_->Now();
-  session.secret = NewId("").substr(1);
+  session.secret = base::NewId("").substr(1);
   alive_.push_back(session);
   by_secret_[session.secret] = by_name_[session.status.name] = std::prev(alive_.end());
   return Opened{.session = StatusOf(session), .secret = session.secret};
@@ -152,4 +152,4 @@ ClientSessions::Counts ClientSessions::Count() {
   return {.alive = std::ssize(alive_), .expired = expired_};
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::session

@@ -12,7 +12,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 
-namespace octavo::engine {
+namespace octavo::session {
 
 /// All fields as in octavo.v1.ClientSession.
 struct SessionStatus {
@@ -91,4 +91,4 @@ class ClientSessions {
   int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::session

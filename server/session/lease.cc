@@ -10,7 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 
-namespace octavo::engine {
+namespace octavo::session {
 namespace {
 
 int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -82,7 +82,7 @@ absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resour
 Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
   Lease lease{.resource = request.resource,
               .mode = request.mode,
-              .token = NewId("").substr(1),
+              .token = base::NewId("").substr(1),
               .fence = ++last_fence_,
               .session = request.session,
               .holder = request.holder,
@@ -472,4 +472,4 @@ LeaseTable::Totals LeaseTable::CountAll() {
   return totals;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::session

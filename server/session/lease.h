@@ -15,7 +15,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 
-namespace octavo::engine {
+namespace octavo::session {
 
 enum class LeaseMode : uint8_t { kShared = 1, kExclusive = 2 };
 const char* Name(LeaseMode mode);  // "SHARED"
@@ -194,4 +194,4 @@ class LeaseTable {
   Totals totals_ ABSL_GUARDED_BY(mutex_);  // `now` unused
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::session

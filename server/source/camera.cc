@@ -2,7 +2,7 @@
 
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 std::vector<SourceKind> SourceKinds() {
   return {{.name = "simulated", .available = true, .reason = "part of the server"},
@@ -12,11 +12,11 @@ std::vector<SourceKind> SourceKinds() {
           CameraSupport()};
 }
 
-CameraSource WithDefaults(const CameraSource& given) {
-  CameraSource s = given;
+model::CameraSource WithDefaults(const model::CameraSource& given) {
+  model::CameraSource s = given;
   if (s.buffers == 0) s.buffers = 16;
   if (s.frame_timeout_s == 0) s.frame_timeout_s = s.trigger_source.empty() ? 5 : -1;
   return s;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

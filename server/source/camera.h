@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// All fields as in octavo.v1.CameraInfo.
 struct CameraInfo {
@@ -30,4 +30,4 @@ absl::StatusOr<std::vector<CameraInfo>> ListCameras();
 /// Whether this build can use cameras, and why (not).
 SourceKind CameraSupport();
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -14,7 +14,7 @@
 #include "server/source/camera.h"
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace aravis {
 
 Mutex library_mutex;
@@ -98,7 +98,7 @@ absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted) ABSL_EXCLUSIV
   return OpenedCamera{.id = id, .camera = std::move(camera)};
 }
 
-absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, const CameraSource& s) {
+absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec, const model::CameraSource& s) {
   ArvCamera* camera = opened.camera.get();
   Error error;
   Shape shape;
@@ -181,7 +181,7 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, co
   return shape;
 }
 
-absl::Status Configure(const OpenedCamera& opened, const CameraSource& s, const Shape& shape) {
+absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& s, const Shape& shape) {
   ArvCamera* camera = opened.camera.get();
   Error error;
   const auto set = [&](const char* what, auto call) -> absl::Status {
@@ -240,8 +240,8 @@ absl::StatusOr<std::vector<CameraInfo>> ListCameras() {
   return aravis::ListLocked();
 }
 
-absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSource& given) {
-  const CameraSource s = WithDefaults(given);
+absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec, const model::CameraSource& given) {
+  const model::CameraSource s = WithDefaults(given);
   for (const auto& [field, value] :
        {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain}, std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
     if (!std::isfinite(value) || value < 0) return InvalidField(field, absl::StrCat("is ", value, "; allowed >= 0"));
@@ -277,7 +277,7 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
     return InvalidField("acquisition.raw_type",
                         absl::StrCat("is ", Info(spec.acquisition.raw_type).name, "; ", shape.format->name, " is ", Info(shape.format->stored).name));
   }
-  return SourceTraits{.samples_per_record = shape.width,
+  return model::SourceTraits{.samples_per_record = shape.width,
                       .raw_type = shape.format->stored,
                       .record_rate_hz = shape.frame_rate_hz * shape.height,
                       .adc_bits = shape.format->adc_bits,
@@ -285,4 +285,4 @@ absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec& spec, const CameraSou
                       .wavelength_nm = {}};
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

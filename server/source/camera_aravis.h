@@ -13,7 +13,7 @@
 #include "server/model/scan_spec.h"
 #include "server/source/camera_pixels.h"
 
-namespace octavo::engine::aravis {
+namespace octavo::source::aravis {
 
 struct Unref {
   void operator()(gpointer object) const { g_object_unref(object); }
@@ -61,9 +61,9 @@ struct Shape {
 };
 
 /// Compares the request with what the camera says of itself. Writes nothing to it.
-absl::StatusOr<Shape> Check(const OpenedCamera& opened, const ScanSpec& spec, const CameraSource& source);
+absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec, const model::CameraSource& source);
 
 /// Puts the camera into the state that the request asks for, and reads back that it is there.
-absl::Status Configure(const OpenedCamera& opened, const CameraSource& source, const Shape& shape);
+absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& source, const Shape& shape);
 
-}  // namespace octavo::engine::aravis
+}  // namespace octavo::source::aravis

@@ -16,7 +16,7 @@
 #include "server/source/camera_aravis.h"
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 constexpr guint64 kPopUs = 20'000;  // between looks at the stop token
@@ -24,7 +24,7 @@ constexpr guint64 kPopUs = 20'000;  // between looks at the stop token
 /// A camera that runs from the first Next to Close.
 class CameraRecords final : public Source {
  public:
-  CameraRecords(const ScanSpec& spec, CameraSource source, const Clock* clock) : spec_(spec), source_(std::move(source)), clock_(clock) {}
+  CameraRecords(const model::ScanSpec& spec, model::CameraSource source, const Clock* clock) : spec_(spec), source_(std::move(source)), clock_(clock) {}
   ~CameraRecords() override { Close(); }
 
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
@@ -33,7 +33,7 @@ class CameraRecords final : public Source {
   absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(nullptr, records, stop); }
   bool CanWait() const override { return false; }
   void OnNews(std::function<void(const std::string&)> tell) override { news_ = std::move(tell); }
-  SourceCounts Counts() override {
+  model::SourceCounts Counts() override {
     MutexLock lock(mutex_);
     return counts_;
   }
@@ -189,8 +189,8 @@ class CameraRecords final : public Source {
     if (frame_ != nullptr) arv_stream_push_buffer(stream_.get(), std::exchange(frame_, nullptr));
   }
 
-  const ScanSpec spec_;
-  const CameraSource source_;
+  const model::ScanSpec spec_;
+  const model::CameraSource source_;
   const Clock* const clock_;
   std::function<void(const std::string&)> news_;
   aravis::OpenedCamera opened_;
@@ -203,13 +203,13 @@ class CameraRecords final : public Source {
   int64_t broken_since_ = 0;  // broken frames since the last whole one
   std::chrono::steady_clock::time_point last_frame_at_;
   Mutex mutex_;
-  SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
+  model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const ScanSpec& resolved, const CameraSource& source, const Clock* clock) {
+absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const model::ScanSpec& resolved, const model::CameraSource& source, const Clock* clock) {
   return std::make_unique<CameraRecords>(resolved, WithDefaults(source), clock);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

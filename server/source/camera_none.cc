@@ -6,7 +6,7 @@
 #include "server/source/camera.h"
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 absl::Status NoSupport() {
@@ -19,7 +19,7 @@ absl::Status NoSupport() {
 SourceKind CameraSupport() { return {.name = "camera", .available = false, .reason = OCTAVO_ARAVIS_REASON}; }
 void SetCameraInterfaces(const std::vector<std::string>&) {}
 absl::StatusOr<std::vector<CameraInfo>> ListCameras() { return NoSupport(); }
-absl::StatusOr<SourceTraits> InspectCamera(const ScanSpec&, const CameraSource&) { return NoSupport(); }
-absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const ScanSpec&, const CameraSource&, const Clock*) { return NoSupport(); }
+absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec&, const model::CameraSource&) { return NoSupport(); }
+absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const model::ScanSpec&, const model::CameraSource&, const Clock*) { return NoSupport(); }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 void CopyBytes(const uint8_t* from, void* to, int64_t pixels) { std::memcpy(to, from, static_cast<size_t>(pixels)); }
@@ -64,4 +64,4 @@ std::optional<int64_t> FrameNumbers::Number(uint64_t id) {
   return last_number_ += static_cast<int64_t>(ahead);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -6,7 +6,7 @@
 
 #include "gpu/device/dtype.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// A pixel format of the GenICam naming convention that can be a record's samples.
 struct PixelFormat {
@@ -35,4 +35,4 @@ class FrameNumbers {
   int64_t last_number_ = 0;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -10,14 +10,14 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 using storage::FrameKind;
 constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
 constexpr double kGraceSeconds = 5;  // in which a client whose connection broke comes back, or another one connects
 
-PushedProjectionsSpec WithDefaults(PushedProjectionsSpec spec) {
+model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
   if (spec.idle_timeout_s == 0) spec.idle_timeout_s = 60;
   return spec;
@@ -83,7 +83,7 @@ int64_t ProjectionMemory::used_bytes() {
   return used_;
 }
 
-absl::Status ProjectionPort::Check(const PushedProjectionsSpec& spec) {
+absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   const auto range = [](const char* field, int64_t value, int64_t lo, int64_t hi) -> absl::Status {
     if (value >= lo && value <= hi) return absl::OkStatus();
     return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
@@ -101,15 +101,15 @@ absl::Status ProjectionPort::Check(const PushedProjectionsSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(const PushedProjectionsSpec& given, ProjectionMemory* memory,
+absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(const model::PushedProjectionsSpec& given, ProjectionMemory* memory,
                                                                        const Clock* clock) {
   OCTAVO_RETURN_IF_ERROR(Check(given));
-  const PushedProjectionsSpec spec = WithDefaults(given);
+  const model::PushedProjectionsSpec spec = WithDefaults(given);
   OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<char> taken, memory->Take(spec.frames * spec.rows * spec.columns * SizeOf(spec.dtype)));
   return std::shared_ptr<ProjectionPort>(new ProjectionPort(spec, std::move(taken), clock));
 }
 
-ProjectionPort::ProjectionPort(const PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock)
+ProjectionPort::ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock)
     : spec_(spec), memory_(std::move(memory)), clock_(clock), frames_(static_cast<size_t>(spec.frames)), missing_({{0, spec.frames}}) {}
 
 absl::StatusOr<ProjectionPort::Connection*> ProjectionPort::Find(int64_t connection) {
@@ -356,4 +356,4 @@ void ProjectionPort::Notify() {
   for (const auto& [connection, notify] : notify_) notify();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

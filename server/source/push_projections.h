@@ -20,7 +20,7 @@
 #include "server/storage/projections/projection_input.h"
 
 // Projections that clients push while a tomography scan is running, and the job that reconstructs them.
-namespace octavo::engine {
+namespace octavo::source {
 
 /// Host memory that the frames of all ports may take together. Thread-safe; must outlive the ports' memory.
 class ProjectionMemory {
@@ -89,9 +89,9 @@ struct ProjectionsSoFar {
 class ProjectionPort {
  public:
   /// Takes the memory. InvalidArgument names the field ("push.rows"), ResourceExhausted (HOST_MEMORY).
-  static absl::StatusOr<std::shared_ptr<ProjectionPort>> Create(const PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock);
+  static absl::StatusOr<std::shared_ptr<ProjectionPort>> Create(const model::PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock);
   /// Only the checks of Create.
-  static absl::Status Check(const PushedProjectionsSpec& spec);
+  static absl::Status Check(const model::PushedProjectionsSpec& spec);
 
   // -- clients' side. Any number of connections at once, each with its own credit; a frame comes by whichever.
   int64_t Connect();
@@ -108,7 +108,7 @@ class ProjectionPort {
   void Disconnect(int64_t connection);
   /// Internal if it was disconnected.
   absl::StatusOr<ProjectionPushProgress> Progress(int64_t connection);
-  const PushedProjectionsSpec& spec() const { return spec_; }  // defaults filled in
+  const model::PushedProjectionsSpec& spec() const { return spec_; }  // defaults filled in
   int64_t row_bytes() const { return spec_.columns * SizeOf(spec_.dtype); }
 
   // -- the job's side
@@ -130,7 +130,7 @@ class ProjectionPort {
     int64_t next_row = 0;
     double angle_rad = 0;
   };
-  ProjectionPort(const PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock);
+  ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock);
   struct Connection {
     int64_t received = 0, told_credit = 0;
     bool ended = false;  // said that it brings no more
@@ -143,7 +143,7 @@ class ProjectionPort {
   void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify();
 
-  const PushedProjectionsSpec spec_;
+  const model::PushedProjectionsSpec spec_;
   const std::shared_ptr<char> memory_;  // [frames, rows, columns]
   const Clock* const clock_;
   Mutex mutex_;
@@ -162,4 +162,4 @@ class ProjectionPort {
   std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

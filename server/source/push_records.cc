@@ -9,7 +9,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 // A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
@@ -353,7 +353,7 @@ std::vector<SourceMark> PushPort::TakeMarks(int64_t before_record) {
   return taken;
 }
 
-SourceCounts PushPort::Counts() {
+model::SourceCounts PushPort::Counts() {
   MutexLock lock(mutex_);
   return counts_;
 }
@@ -376,4 +376,4 @@ void PushPort::Notify() {
   if (notify_) notify_();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -19,7 +19,7 @@
 #include "server/source/source.h"
 #include "server/storage/formats/record_doubts.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// Records that a client sent, in pieces of memory that `owner` keeps.
 struct PushBlock {
@@ -35,7 +35,7 @@ struct PushProgress {
   int64_t received = 0;     // blocks that it has offered
   int64_t next_record = 0;  // records before it were accepted or are given up
   bool done = false;        // no more records are wanted
-  SourceCounts counts;
+  model::SourceCounts counts;
 };
 
 /// What a scan takes from clients that push.
@@ -81,7 +81,7 @@ class PushPort {
   /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) when nothing came for too long.
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
-  SourceCounts Counts();
+  model::SourceCounts Counts();
   /// No more records are taken; not while Next runs.
   void Close();
 
@@ -116,7 +116,7 @@ class PushPort {
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0, received_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
-  SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
+  model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   int64_t notify_connection_ ABSL_GUARDED_BY(notify_mutex_) = 0;
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
@@ -131,4 +131,4 @@ class PushPort {
   bool looked_ ABSL_GUARDED_BY(look_mutex_) = false;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -7,7 +7,7 @@
 #include "server/source/push_records.h"
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 /// Records come through a port that clients push to.
@@ -22,7 +22,7 @@ class PushedRecords final : public Source {
   bool CanWait() const override { return true; }  // no credit, no records
   void Want(int64_t total_records) override { port_->Want(total_records); }
   void OnNews(std::function<void(const std::string&)> tell) override { port_->OnNews(std::move(tell)); }
-  SourceCounts Counts() override { return port_->Counts(); }
+  model::SourceCounts Counts() override { return port_->Counts(); }
   std::vector<SourceMark> TakeMarks(int64_t record) override { return port_->TakeMarks(record); }
   void Close() override { port_->Close(); }
   std::shared_ptr<PushPort> push() override { return port_; }
@@ -33,15 +33,15 @@ class PushedRecords final : public Source {
 
 }  // namespace
 
-PushSource WithDefaults(const PushSource& given) {
-  PushSource s = given;
+model::PushSource WithDefaults(const model::PushSource& given) {
+  model::PushSource s = given;
   if (s.credit_blocks == 0) s.credit_blocks = 4;
   if (s.idle_timeout_s == 0) s.idle_timeout_s = 60;
   return s;
 }
 
-absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource& given) {
-  const PushSource s = WithDefaults(given);
+absl::StatusOr<model::SourceTraits> InspectPush(const model::ScanSpec& spec, const model::PushSource& given) {
+  const model::PushSource s = WithDefaults(given);
   if (s.credit_blocks < 1 || s.credit_blocks > 64) {
     return InvalidField("push.credit_blocks", absl::StrCat("is ", given.credit_blocks, "; allowed 0 (4) to 64"));
   }
@@ -51,9 +51,9 @@ absl::StatusOr<SourceTraits> InspectPush(const ScanSpec& spec, const PushSource&
   return TraitsOfDelivered(spec.acquisition, "a push source");
 }
 
-std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& given, const Clock* clock) {
-  const PushSource s = WithDefaults(given);
-  const Acquisition& a = resolved.acquisition;
+std::unique_ptr<Source> OpenPush(const model::ScanSpec& resolved, const model::PushSource& given, const Clock* clock) {
+  const model::PushSource s = WithDefaults(given);
+  const model::Acquisition& a = resolved.acquisition;
   const int64_t channels = std::max<int64_t>(a.channels, 1);
   return std::make_unique<PushedRecords>(
       std::make_shared<PushPort>(PushLimits{.record_bytes = a.SourceRecordBytes(),
@@ -69,4 +69,4 @@ std::unique_ptr<Source> OpenPush(const ScanSpec& resolved, const PushSource& giv
                                  clock));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

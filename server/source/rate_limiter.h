@@ -7,7 +7,7 @@
 
 #include "gpu/base/mutex.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// Makes records become due at a rate, counted from the first wait. Rate 0: always due.
 class RateLimiter {
@@ -42,4 +42,4 @@ class RateLimiter {
   CondVar cv_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -5,7 +5,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64_t max_groups, std::stop_token stop) {
   if (size_ == 1) return source.Next(slot, max_groups, stop);
@@ -55,4 +55,4 @@ absl::StatusOr<SourceBlock> RecordGroups::Skip(Source& source, int64_t groups, s
   return block;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -5,7 +5,7 @@
 
 #include "server/source/source.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// Takes records from a source in groups that are averaged: group g is made of the source's records g n ... g n + n - 1. A group
 /// of which a record was lost is left out as a whole. Used by the acquisition thread.
@@ -26,4 +26,4 @@ class RecordGroups {
   SourceBlock behind_block_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -15,19 +15,19 @@
 #include "server/storage/io/confined_path.h"
 #include "server/storage/io/open_beneath.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 constexpr double kLeastRateHz = 1e-3;
 
-absl::StatusOr<storage::RecordFile> Open(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
+absl::StatusOr<storage::RecordFile> Open(const model::ScanSpec& spec, const model::ReplaySource& replay, const std::vector<std::string>& roots) {
   constexpr char kField[] = "replay.path";
-  OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath confined, ConfinePath(replay.path, roots, kField));
+  OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath confined, storage::ConfinePath(replay.path, roots, kField));
   // Not blocking: opening a named pipe would wait for its writer.
   auto opened = storage::OpenBeneath(confined.path, roots, O_RDONLY | O_NONBLOCK);
-  if (!opened.ok() && InfoOf(opened.status()).reason == "OUTSIDE_ROOTS") return OutsideRoots(kField, replay.path, roots);
-  if (!opened.ok()) return NoAccess(kField, replay.path, absl::StrCat("cannot be opened: ", opened.status().message()));
-  const Acquisition& a = spec.acquisition;
+  if (!opened.ok() && InfoOf(opened.status()).reason == "OUTSIDE_ROOTS") return storage::OutsideRoots(kField, replay.path, roots);
+  if (!opened.ok()) return storage::NoAccess(kField, replay.path, absl::StrCat("cannot be opened: ", opened.status().message()));
+  const model::Acquisition& a = spec.acquisition;
   return storage::OpenRecords(std::move(opened->fd), replay.path, absl::EndsWith(opened->path, ".npy"),
                               {.samples = a.samples_per_record,
                                .channels = std::max<int64_t>(a.channels, 1),
@@ -101,13 +101,13 @@ class ReplayRecords final : public Source {
 
 }  // namespace
 
-absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySource& replay, const std::vector<std::string>& roots) {
+absl::StatusOr<model::SourceTraits> InspectReplay(const model::ScanSpec& spec, const model::ReplaySource& replay, const std::vector<std::string>& roots) {
   if (!std::isfinite(replay.rate_hz) || (replay.rate_hz != 0 && replay.rate_hz < kLeastRateHz))
     return InvalidField("replay.rate_hz", absl::StrCat("is ", replay.rate_hz, "; allowed 0 (as fast as possible), and ", kLeastRateHz, " and more"));
   OCTAVO_ASSIGN_OR_RETURN(const storage::RecordFile file, Open(spec, replay, roots));
   OCTAVO_ASSIGN_OR_RETURN(std::vector<std::string> warnings, storage::DoubtsOf(file));
   OCTAVO_ASSIGN_OR_RETURN(const bool first_differs, storage::FirstRecordDiffers(file));
-  return SourceTraits{.samples_per_record = file.samples,
+  return model::SourceTraits{.samples_per_record = file.samples,
                       .raw_type = file.raw_type,
                       .packing = file.packing,
                       .record_rate_hz = replay.rate_hz,
@@ -120,11 +120,11 @@ absl::StatusOr<SourceTraits> InspectReplay(const ScanSpec& spec, const ReplaySou
                       .wavelength_nm = {}};
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const ScanSpec& resolved, const ReplaySource& replay, const std::vector<std::string>& roots,
+absl::StatusOr<std::unique_ptr<Source>> OpenReplay(const model::ScanSpec& resolved, const model::ReplaySource& replay, const std::vector<std::string>& roots,
                                                    const Clock* clock) {
   OCTAVO_ASSIGN_OR_RETURN(storage::RecordFile file, Open(resolved, replay, roots));
   const int64_t total = TotalRecords(file.records, replay.loops);
   return std::make_unique<ReplayRecords>(std::move(file), total, replay.rate_hz, clock);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -10,7 +10,7 @@
 #include "server/source/ring_port.h"
 #include "server/source/ring_words.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 // A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
@@ -142,4 +142,4 @@ void RingPort::Ended() {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

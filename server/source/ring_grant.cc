@@ -2,7 +2,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 absl::StatusOr<handoff::Answer> RingGrant::Open(const handoff::Peer&, const nlohmann::json&, std::shared_ptr<handoff::Link> link) {
   OCTAVO_ASSIGN_OR_RETURN(RingPort::Attachment attached, port_->Attach([link] { link->Cut(); }));
@@ -16,4 +16,4 @@ void RingGrant::Ended(handoff::GrantEnd) {
   if (connection_ != 0) port_->Detach(connection_);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

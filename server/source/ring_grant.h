@@ -5,7 +5,7 @@
 #include "server/handoff/fd_socket.h"
 #include "server/source/ring_port.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// What a ticket for a ring opens: the memory's descriptor; a producer is attached while the connection lasts.
 class RingGrant final : public handoff::Grant {
@@ -20,4 +20,4 @@ class RingGrant final : public handoff::Grant {
   int64_t connection_ = 0;  // 0 = never attached
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

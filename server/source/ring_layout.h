@@ -7,7 +7,7 @@
 // (a test compares the two). Numbers are of the machine's own byte order, and every one of them is read and written atomically.
 // The server writes the pages RingFacts and RingServerPage and never reads them back; what it reads of the rest is another
 // process's, and may be anything at any time.
-namespace octavo::engine {
+namespace octavo::source {
 
 inline constexpr uint64_t kRingMagic = 0x474E49524F54434F;  // the bytes "OCTORING"
 inline constexpr uint32_t kRingVersion = 1;
@@ -81,4 +81,4 @@ static_assert(offsetof(RingServerPage, error) == 256 && offsetof(RingProducerPag
 
 inline constexpr int64_t kRingServerOffset = kRingPage, kRingProducerOffset = 2 * kRingPage, kRingDescriptorOffset = 3 * kRingPage;
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

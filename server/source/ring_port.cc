@@ -15,7 +15,7 @@
 #include "gpu/device/pinned_registration.h"
 #include "server/source/ring_words.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 using Steady = std::chrono::steady_clock;
@@ -40,7 +40,7 @@ RingPort::RingPort(const RingLimits& limits, const Clock* clock)
 }
 
 absl::Status RingPort::OpenMemory(Device& device) {
-  OCTAVO_ASSIGN_OR_RETURN(memory_, SharedPages::Create("octavo-ring", limits_.total_bytes()));
+  OCTAVO_ASSIGN_OR_RETURN(memory_, memory::SharedPages::Create("octavo-ring", limits_.total_bytes()));
   OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
   MutexLock lock(mutex_);
   auto* facts = reinterpret_cast<RingFacts*>(memory_.data());
@@ -291,7 +291,7 @@ double RingPort::Occupancy() {
   return static_cast<double>(std::min(used, slots)) / static_cast<double>(slots);
 }
 
-SourceCounts RingPort::Counts() {
+model::SourceCounts RingPort::Counts() {
   MutexLock lock(mutex_);
   return counts_;
 }
@@ -319,7 +319,7 @@ void RingPort::Close() {
 }
 
 void RingPort::CloseMemory() {
-  SharedPages memory;
+  memory::SharedPages memory;
   PinnedBuffer locked;
   {
     MutexLock lock(mutex_);
@@ -331,4 +331,4 @@ void RingPort::CloseMemory() {
   locked = PinnedBuffer();  // before the mapping goes
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -18,7 +18,7 @@
 #include "server/source/ring_layout.h"
 #include "server/source/source.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// What a scan takes from a producer's ring.
 struct RingLimits {
@@ -38,9 +38,9 @@ struct RingLimits {
 };
 
 /// Of a resolved scan whose source is a ring.
-RingLimits LimitsOfRing(const ScanSpec& resolved);
+RingLimits LimitsOfRing(const model::ScanSpec& resolved);
 /// A line for people, of a resolved scan whose source is a ring.
-std::string DescribeRing(const ScanSpec& resolved);
+std::string DescribeRing(const model::ScanSpec& resolved);
 
 /// A ring in memory that a producer on this host and the server share: the producer fills slots in order and publishes them, the
 /// server lends them to the upload and gives them back. All that the producer writes is another process's word: it is read once,
@@ -75,7 +75,7 @@ class RingPort {
   absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop);
   void Return(int64_t loan);  // not while CloseMemory runs
   double Occupancy();
-  SourceCounts Counts();
+  model::SourceCounts Counts();
   /// No more records are taken; not while Lend runs.
   void Close();
   void CloseMemory();
@@ -106,7 +106,7 @@ class RingPort {
   const RingLimits limits_;
   const Clock* const clock_;
   Mutex mutex_;
-  SharedPages memory_;  // set before the first thread comes, closed behind the last
+  memory::SharedPages memory_;  // set before the first thread comes, closed behind the last
   PinnedBuffer locked_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, running_ ABSL_GUARDED_BY(mutex_) = false;
   // Slots, counted from the beginning: looked at; lent; returned; given back to the producer.
@@ -120,7 +120,7 @@ class RingPort {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // it said that nothing more comes
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);   // it said that it failed
   std::chrono::steady_clock::time_point gone_ ABSL_GUARDED_BY(mutex_);
-  SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
+  model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
   int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) = 0;  // counts_.overrun_records when the producer came: it tells its own only
   std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string broken_ ABSL_GUARDED_BY(mutex_);  // news that was not told yet
@@ -128,4 +128,4 @@ class RingPort {
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

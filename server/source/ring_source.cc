@@ -13,13 +13,13 @@
 #include "server/source/ring_port.h"
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 constexpr int64_t kMostSlots = 65536, kMostRingBytes = int64_t{64} << 30;
 
 // As octavo.v1.RawType.
-uint32_t RawTypeNumber(const Acquisition& a) {
+uint32_t RawTypeNumber(const model::Acquisition& a) {
   if (a.packing == math::Packing::kLowFirst12) return 5;
   if (a.packing != math::Packing::kNone) return 6;
   return a.raw_type == DType::kU8 ? 1 : a.raw_type == DType::kU16 ? 2 : a.raw_type == DType::kI16 ? 3 : 4;
@@ -53,7 +53,7 @@ class RingRecords final : public Source, public ZeroCopySource {
   bool CanWait() const override { return port_->limits().producer_waits; }
   void Want(int64_t total_records) override { port_->Want(total_records); }
   void OnNews(std::function<void(const std::string&)> tell) override { port_->OnNews(std::move(tell)); }
-  SourceCounts Counts() override { return port_->Counts(); }
+  model::SourceCounts Counts() override { return port_->Counts(); }
   void Close() override { port_->Close(); }
   std::shared_ptr<RingPort> ring() override { return port_; }
   ZeroCopySource* lender() override { return this; }
@@ -72,14 +72,14 @@ class RingRecords final : public Source, public ZeroCopySource {
 
 }  // namespace
 
-RingSource WithDefaults(const RingSource& given) {
-  RingSource s = given;
+model::RingSource WithDefaults(const model::RingSource& given) {
+  model::RingSource s = given;
   if (s.idle_timeout_s == 0) s.idle_timeout_s = 60;
   if (s.restart_grace_s == 0) s.restart_grace_s = s.idle_timeout_s > 0 ? s.idle_timeout_s : 60;
   return s;
 }
 
-absl::StatusOr<SourceTraits> InspectRing(const ScanSpec& spec, const RingSource& given) {
+absl::StatusOr<model::SourceTraits> InspectRing(const model::ScanSpec& spec, const model::RingSource& given) {
   for (const auto& [field, seconds] :
        {std::pair("ring.idle_timeout_s", given.idle_timeout_s), std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
     if (!std::isfinite(seconds) || seconds > 1e9) return InvalidField(field, absl::StrCat("is ", seconds, "; allowed at most 1e9"));
@@ -87,12 +87,12 @@ absl::StatusOr<SourceTraits> InspectRing(const ScanSpec& spec, const RingSource&
   return TraitsOfDelivered(spec.acquisition, "a ring");
 }
 
-absl::Status ResolveRing(ScanSpec* spec, int64_t volume_records) {
-  auto& ring = std::get<RingSource>(spec->source);
+absl::Status ResolveRing(model::ScanSpec* spec, int64_t volume_records) {
+  auto& ring = std::get<model::RingSource>(spec->source);
   ring = WithDefaults(ring);
-  const Acquisition& a = spec->acquisition;
+  const model::Acquisition& a = spec->acquisition;
   // As much memory as the slots of other sources take, in pieces of a block: uploads gather neighbours.
-  if (ring.slots == 0) ring.slots = std::min(kMostSlots, a.ring_blocks * (UploadRecords(*spec, volume_records) / a.records_per_block));
+  if (ring.slots == 0) ring.slots = std::min(kMostSlots, a.ring_blocks * (model::UploadRecords(*spec, volume_records) / a.records_per_block));
   const int64_t slot_bytes = a.records_per_block * a.SourceRecordBytes() * std::max<int64_t>(a.record_average, 1);
   const int64_t most = std::min(kMostSlots, kMostRingBytes / slot_bytes);
   if (ring.slots < 2 || ring.slots > most) {
@@ -101,9 +101,9 @@ absl::Status ResolveRing(ScanSpec* spec, int64_t volume_records) {
   return absl::OkStatus();
 }
 
-RingLimits LimitsOfRing(const ScanSpec& resolved) {
-  const auto& s = std::get<RingSource>(resolved.source);
-  const Acquisition& a = resolved.acquisition;
+RingLimits LimitsOfRing(const model::ScanSpec& resolved) {
+  const auto& s = std::get<model::RingSource>(resolved.source);
+  const model::Acquisition& a = resolved.acquisition;
   return {.record_bytes = a.SourceRecordBytes(),
           .block_records = a.records_per_block * std::max<int64_t>(a.record_average, 1),
           .slots = s.slots,
@@ -113,18 +113,18 @@ RingLimits LimitsOfRing(const ScanSpec& resolved) {
           .idle_timeout_s = s.idle_timeout_s,
           .restart_grace_s = s.restart_grace_s,
           .producer_waits = s.producer_waits,
-          .fail_on_overrun = resolved.overrun == Overrun::kFailScan};
+          .fail_on_overrun = resolved.overrun == model::Overrun::kFailScan};
 }
 
-std::unique_ptr<Source> OpenRing(const ScanSpec& resolved, const Clock* clock) {
+std::unique_ptr<Source> OpenRing(const model::ScanSpec& resolved, const Clock* clock) {
   return std::make_unique<RingRecords>(std::make_shared<RingPort>(LimitsOfRing(resolved), clock));
 }
 
-std::string DescribeRing(const ScanSpec& resolved) {
+std::string DescribeRing(const model::ScanSpec& resolved) {
   const RingLimits limits = LimitsOfRing(resolved);
   return absl::StrCat("ring: a producer on this host fills ", limits.slots, " slots of ", limits.slot_bytes(), " bytes (", limits.block_records,
                       " records), ", limits.total_bytes(), " bytes of shared page-locked memory; ",
                       resolved.acquisition.record_average > 1 ? "records are copied once, to be averaged" : "uploaded without a copy", "\n");
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

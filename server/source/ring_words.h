@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 // Words of memory that another process reads and writes at the same time.
-namespace octavo::engine {
+namespace octavo::source {
 
 template <class T>
 T Load(const T& word) {
@@ -33,4 +33,4 @@ inline void FutexWait(uint32_t& word, uint32_t value, std::chrono::nanoseconds l
   (void)::syscall(SYS_futex, &word, FUTEX_WAIT, value, &timeout, nullptr, 0);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

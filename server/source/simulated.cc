@@ -15,12 +15,12 @@
 #include "server/source/simulated_model.h"
 #include "server/source/sources.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 class SimulatedRecords final : public Source {
  public:
-  SimulatedRecords(const ScanSpec& spec, const SimulatedSource& source, const Clock* clock)
+  SimulatedRecords(const model::ScanSpec& spec, const model::SimulatedSource& source, const Clock* clock)
       : acquisition_(spec.acquisition),
         model_(std::in_place, source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type,
                std::max<int64_t>(spec.acquisition.record_average, 1)),
@@ -74,7 +74,7 @@ class SimulatedRecords final : public Source {
   }
   // Samples [S] into their channel of a record, packed if so; the other channels hold 0.
   void Interleave(const uint8_t* samples, uint8_t* out) const {
-    const Acquisition& a = acquisition_;
+    const model::Acquisition& a = acquisition_;
     const auto size = static_cast<size_t>(SizeOf(a.raw_type));
     std::memset(out, 0, static_cast<size_t>(record_bytes_));
     for (int64_t j = 0; j < a.samples_per_record; ++j) {
@@ -96,7 +96,7 @@ class SimulatedRecords final : public Source {
     return block;
   }
 
-  const Acquisition acquisition_;        // resolved
+  const model::Acquisition acquisition_;        // resolved
   std::optional<SimulatedModel> model_;  // until Close
   const int64_t record_bytes_;
   const bool plain_;  // one channel, not packed
@@ -115,8 +115,8 @@ absl::Status InRange(const std::string& field, double value, double lo, double h
 
 }  // namespace
 
-SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type) {
-  SimulatedSource s = given;
+model::SimulatedSource WithDefaults(const model::SimulatedSource& given, DType raw_type) {
+  model::SimulatedSource s = given;
   if (s.centre_wavelength_nm == 0) s.centre_wavelength_nm = 840;
   if (s.bandwidth_nm == 0) s.bandwidth_nm = 94;
   if (s.noise_counts == 0) s.noise_counts = 2;
@@ -127,15 +127,15 @@ SimulatedSource WithDefaults(const SimulatedSource& given, DType raw_type) {
   return s;
 }
 
-absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const SimulatedSource& given) {
-  SourceTraits traits;
+absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec, const model::SimulatedSource& given) {
+  model::SourceTraits traits;
   traits.raw_type = spec.acquisition.raw_type_given ? spec.acquisition.raw_type : DType::kU16;
   traits.packing = spec.acquisition.packing;
   traits.samples_per_record = spec.acquisition.samples_per_record == 0 ? 1024 : spec.acquisition.samples_per_record;
   if (traits.samples_per_record < 16 || traits.samples_per_record > 65536) {
     return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", traits.samples_per_record, "; allowed 16 to 65536"));
   }
-  const SimulatedSource s = WithDefaults(given, traits.raw_type);
+  const model::SimulatedSource s = WithDefaults(given, traits.raw_type);
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.centre_wavelength_nm", s.centre_wavelength_nm, 400, 2000));
   if (!(s.bandwidth_nm > 0 && s.bandwidth_nm < s.centre_wavelength_nm)) {
     return InvalidField("simulated.bandwidth_nm",
@@ -156,11 +156,11 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
     return InvalidField("simulated.repeat_block",
                         absl::StrCat("is given with acquisition.record_average ", spec.acquisition.record_average, "; allowed with 0 or 1 only"));
   }
-  if (std::ssize(s.layers) > SimulatedSource::kMostLayers) {
-    return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed ", SimulatedSource::kMostLayers));
+  if (std::ssize(s.layers) > model::SimulatedSource::kMostLayers) {
+    return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed ", model::SimulatedSource::kMostLayers));
   }
   for (size_t i = 0; i < s.layers.size(); ++i) {
-    const SimulatedLayer& layer = s.layers[i];
+    const model::SimulatedLayer& layer = s.layers[i];
     const std::string at = absl::StrCat("simulated.layers[", i, "].");
     OCTAVO_RETURN_IF_ERROR(InRange(at + "depth_um", layer.depth_um, 1e-3, 1e6));
     OCTAVO_RETURN_IF_ERROR(InRange(at + "reflectivity", layer.reflectivity, 1e-9, 0.2));
@@ -179,8 +179,8 @@ absl::StatusOr<SourceTraits> InspectSimulated(const ScanSpec& spec, const Simula
   return traits;
 }
 
-std::unique_ptr<Source> OpenSimulated(const ScanSpec& resolved, const SimulatedSource& source, const Clock* clock) {
+std::unique_ptr<Source> OpenSimulated(const model::ScanSpec& resolved, const model::SimulatedSource& source, const Clock* clock) {
   return std::make_unique<SimulatedRecords>(resolved, WithDefaults(source, resolved.acquisition.raw_type), clock);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

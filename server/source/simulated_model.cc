@@ -15,7 +15,7 @@
 #define OCTAVO_VECTOR_CLONES  // run-time selection of clones and sanitizers do not go together
 #endif
 
-namespace octavo::engine {
+namespace octavo::source {
 namespace {
 
 using std::numbers::pi;
@@ -80,7 +80,7 @@ void AddNoise(int64_t n, uint32_t key, float read_noise, float* __restrict signa
 
 }  // namespace
 
-std::vector<double> SimulatedModel::WavelengthNm(const SimulatedSource& source, int64_t samples) {
+std::vector<double> SimulatedModel::WavelengthNm(const model::SimulatedSource& source, int64_t samples) {
   std::vector<double> wavelength(static_cast<size_t>(samples));
   for (int64_t j = 0; j < samples; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
@@ -90,7 +90,7 @@ std::vector<double> SimulatedModel::WavelengthNm(const SimulatedSource& source, 
   return wavelength;
 }
 
-SimulatedModel::SimulatedModel(const SimulatedSource& source, const Pattern& pattern, int64_t samples, DType raw_type, int64_t average)
+SimulatedModel::SimulatedModel(const model::SimulatedSource& source, const pattern::Pattern& pattern, int64_t samples, DType raw_type, int64_t average)
     : source_(source), pattern_(pattern), samples_(samples), raw_type_(raw_type), average_(average), tissue_(source.layers.empty()) {
   full_scale_ = std::exp2(static_cast<double>(source.adc_bits)) - 1;
   read_noise_ = static_cast<float>(std::max(source.noise_counts, 0.0));
@@ -172,19 +172,19 @@ SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
 
 // Patterns with a plan: the field is the square around the pattern, its origin in the middle. Repeats look at one place.
 SimulatedModel::Place SimulatedModel::PlanPlaceOf(int64_t record) const {
-  const PatternPlan& plan = *pattern_.plan;
+  const pattern::PatternPlan& plan = *pattern_.plan;
   Place place{};
   const int64_t volume = record / plan.volume_records, in_volume = record % plan.volume_records;
   const auto& segments = plan.Of(volume).segments;
   const auto next =
-      std::upper_bound(segments.begin(), segments.end(), in_volume, [](int64_t r, const PatternSegment& s) { return r < s.first_record; });
-  const PatternSegment& segment = *std::prev(next);
+      std::upper_bound(segments.begin(), segments.end(), in_volume, [](int64_t r, const pattern::PatternSegment& s) { return r < s.first_record; });
+  const pattern::PatternSegment& segment = *std::prev(next);
   // During flyback the beam stays at the segment's end.
   const int64_t j = std::min(in_volume - segment.first_record, segment.ascans - 1), ascan = segment.reversed ? segment.ascans - 1 - j : j;
   place.volume = volume * pattern_.passes() + segment.repeat;
   place.x = ascan % pattern_.ascans_per_bscan;
   place.y = segment.bscan + ascan / pattern_.ascans_per_bscan;
-  const Point at = PositionMm(pattern_, segment.bscan, ascan);
+  const pattern::Point at = pattern::PositionMm(pattern_, segment.bscan, ascan);
   place.x_um = 1e3 * (at.x + 0.5 * pattern_.extent_x_mm);
   place.y_um = 1e3 * (at.y + 0.5 * pattern_.extent_y_mm);
   return place;
@@ -211,7 +211,7 @@ std::vector<double> SimulatedModel::LayerDepthsUm(int64_t x, int64_t y) const {
 std::vector<double> SimulatedModel::DepthsAtUm(double x_um, double y_um) const {
   const double u = x_um / (pattern_.extent_x_mm * 1e3), v = y_um / (pattern_.extent_y_mm * 1e3);
   std::vector<double> depths;
-  for (const SimulatedLayer& layer : source_.layers) {
+  for (const model::SimulatedLayer& layer : source_.layers) {
     depths.push_back(layer.depth_um + layer.tilt_um_per_mm * 1e-3 * (x_um - 500 * pattern_.extent_x_mm) +
                      layer.waviness_um * std::sin(kTurn * (u + 0.5 * v)));
   }
@@ -268,4 +268,4 @@ void SimulatedModel::Digitise(const float* signal, T* out) const {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -5,7 +5,7 @@
 
 #include "server/model/scan_spec.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// Physical forward model of a spectral-domain OCT instrument looking at a phantom. For the sample j of a record
 ///   I(j) = A S(j) [1 + Σ 2 r_i cos(2 k(j) z_i + ψ(j))] (1 + f(j)) + noise,
@@ -19,13 +19,13 @@ class SimulatedModel {
  public:
   /// `source` and geometry must have been checked (InspectSource).
   /// Of `average` successive records each shows the same place.
-  SimulatedModel(const SimulatedSource& source, const Pattern& pattern, int64_t samples, DType raw_type, int64_t average = 1);
+  SimulatedModel(const model::SimulatedSource& source, const pattern::Pattern& pattern, int64_t samples, DType raw_type, int64_t average = 1);
 
   /// Writes record `record` (counted from the start of the scan, flyback included) to `out` [S] of the raw type. Thread-safe.
   void Render(int64_t record, void* out) const;
 
   /// Wavelength of each sample in nm, descending.
-  static std::vector<double> WavelengthNm(const SimulatedSource& source, int64_t samples);
+  static std::vector<double> WavelengthNm(const model::SimulatedSource& source, int64_t samples);
   /// True optical depth of the explicit layers at B-scan y, A-scan x, in µm.
   std::vector<double> LayerDepthsUm(int64_t x, int64_t y) const;
   /// The same at a place of the field: 0 ... extent in µm along x and y.
@@ -49,8 +49,8 @@ class SimulatedModel {
   template <typename T>
   void Digitise(const float* signal, T* out) const;
 
-  const SimulatedSource source_;
-  const Pattern pattern_;
+  const model::SimulatedSource source_;
+  const pattern::Pattern pattern_;
   const int64_t samples_;
   const DType raw_type_;
   const int64_t average_;
@@ -67,4 +67,4 @@ class SimulatedModel {
   std::vector<float> tissue_re_, tissue_im_;  // [speckle_][S] analytic fringe with the surface at depth 0
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -17,7 +17,7 @@
 #include "server/model/source_traits.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::source {
 
 /// What a source delivered into a slot.
 struct SourceBlock {
@@ -77,7 +77,7 @@ class Source {
   virtual void OnNews(std::function<void(const std::string&)> tell) { (void)tell; }
 
   // -- any thread
-  virtual SourceCounts Counts() { return {}; }
+  virtual model::SourceCounts Counts() { return {}; }
   /// Takes the marks that came with records before `record`, in the order they came.
   virtual std::vector<SourceMark> TakeMarks(int64_t record) {
     (void)record;
@@ -97,9 +97,9 @@ class Source {
 /// "replay.path"); NotFound, PermissionDenied for files; paths are confined to `replay_roots`. Replay: .npy (u1, u2, i2, f4,
 /// C order, last axis = samples) or raw (needs acquisition.samples_per_record and raw_type; a size that is no whole number of
 /// records is refused).
-absl::StatusOr<SourceTraits> InspectSource(const ScanSpec& spec, const std::vector<std::string>& replay_roots);
+absl::StatusOr<model::SourceTraits> InspectSource(const model::ScanSpec& spec, const std::vector<std::string>& replay_roots);
 
 /// Opens the source of a resolved spec (resolve_scan.h). `clock` must outlive it.
-absl::StatusOr<std::unique_ptr<Source>> OpenSource(const ScanSpec& resolved, const std::vector<std::string>& replay_roots, const Clock* clock);
+absl::StatusOr<std::unique_ptr<Source>> OpenSource(const model::ScanSpec& resolved, const std::vector<std::string>& replay_roots, const Clock* clock);
 
-}  // namespace octavo::engine
+}  // namespace octavo::source

@@ -11,7 +11,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr double kKnown = 0.2;  // columns: an axis that is known less well may be a quarter of a column off
@@ -42,9 +42,9 @@ std::vector<std::string> DoubtsOf(const OverlapResult& overlap, const OverlapCon
 }
 
 absl::Status AtAxisField(const absl::Status& status) {
-  if (!absl::StartsWith(InfoOf(status).field, "angles_rad")) return AtField("tomography.center.", status);
+  if (!absl::StartsWith(InfoOf(status).field, "angles_rad")) return base::AtField("tomography.center.", status);
   const std::string advice = ". Give the axis in center.pixels, or look at a few with try_centers";
-  return AtField("tomography.", WithInfo(absl::Status(status.code(), absl::StrCat(status.message(), advice)), InfoOf(status)));
+  return base::AtField("tomography.", WithInfo(absl::Status(status.code(), absl::StrCat(status.message(), advice)), InfoOf(status)));
 }
 
 AxisRemarks RemarksOn(const AxisResult& axis, double begin, double end, double span_rad) {
@@ -87,4 +87,4 @@ AxisRemarks RemarksOn(const AxisResult& axis, double begin, double end, double s
   return out;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

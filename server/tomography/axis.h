@@ -8,7 +8,7 @@
 #include "gpu/tomography/axis.h"
 
 // A rotation axis that was found, in words: what speaks against it, and what is to be known of it.
-namespace octavo::engine {
+namespace octavo::tomography {
 
 const char* NameOf(CenterMethod method);  // "vo", "entropy", "phase_correlation", "pairs"
 
@@ -26,4 +26,4 @@ std::vector<std::string> DoubtsOf(const OverlapResult& overlap, const OverlapCon
 /// An error of FindAxis with the name that the field has in a job.
 absl::Status AtAxisField(const absl::Status& status);
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -14,7 +14,7 @@
 #include "server/model/resolved_scan.h"
 #include "server/tomography/axis.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -22,8 +22,8 @@ constexpr double kLeastOverlap = 2;  // makes the widest sinograms
 constexpr int64_t kSparseProjections = 96;
 
 // The range as indices of something that has `count` of them.
-absl::StatusOr<IndexRange> Resolve(const char* field, const IndexRange& range, int64_t count) {
-  IndexRange out{.begin = range.begin, .end = range.end == 0 ? count : range.end, .step = std::max<int64_t>(range.step, 1)};
+absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexRange& range, int64_t count) {
+  model::IndexRange out{.begin = range.begin, .end = range.end == 0 ? count : range.end, .step = std::max<int64_t>(range.step, 1)};
   if (out.begin >= count)
     return InvalidField(absl::StrCat("tomography.", field, ".begin"), absl::StrCat("is ", out.begin, "; allowed 0 to ", count - 1));
   if (out.end > count) return InvalidField(absl::StrCat("tomography.", field, ".end"), absl::StrCat("is ", out.end, "; allowed 1 to ", count));
@@ -36,7 +36,7 @@ const char* NameOf(RingMethod method) {
 }
 
 // Flats of one position are one series: between series, which are taken at different times, the field is interpolated.
-absl::Status SetSeries(const std::vector<double>& positions, const IndexRange& projections, PrepareConfig* config) {
+absl::Status SetSeries(const std::vector<double>& positions, const model::IndexRange& projections, PrepareConfig* config) {
   if (positions.empty()) {
     return InvalidField("tomography.preparation.flats_in_time", "is set, but the input does not say when its flat fields were taken");
   }
@@ -59,9 +59,9 @@ absl::Status SetSeries(const std::vector<double>& positions, const IndexRange& p
 
 }  // namespace
 
-absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& spec, const storage::ProjectionInfo& info, double overlap) {
+absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographySpec& spec, const storage::ProjectionInfo& info, double overlap) {
   TomographyLayout l;
-  l.spec_ = std::make_shared<const TomographySpec>(spec);
+  l.spec_ = std::make_shared<const model::TomographySpec>(spec);
   OCTAVO_ASSIGN_OR_RETURN(l.projections_, Resolve("projections", spec.projections, info.projections));
   OCTAVO_ASSIGN_OR_RETURN(l.rows_, Resolve("rows", spec.rows, info.rows));
   OCTAVO_ASSIGN_OR_RETURN(l.column_range_, Resolve("columns", spec.columns, info.columns));
@@ -86,7 +86,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
   if (l.stitched() && overlap > 0) p.stitching.overlap = overlap;
   l.overlap_unknown_ = l.stitched() && p.stitching.overlap == 0;
   if (l.overlap_unknown_) p.stitching.overlap = kLeastOverlap;
-  if (const absl::Status phase = CheckPhase(p.phase); !phase.ok()) return AtField("tomography.preparation.", phase);  // the margin follows from it
+  if (const absl::Status phase = CheckPhase(p.phase); !phase.ok()) return base::AtField("tomography.preparation.", phase);  // the margin follows from it
   p.rows = l.rows_.count();  // for the margin, which does not depend on it
   l.margin_ = PrepareMargin(p);
   if (l.rows_.step > 1 && (l.margin_ > 0 || p.bin_rows > 1)) {
@@ -134,7 +134,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const TomographySpec& sp
   }
   const PrepareConfig whole = l.PrepareFor(l.RowsOf(0, l.slices_), false);
   auto shape = CheckPrepare(whole);
-  if (!shape.ok()) return AtField("tomography.preparation.", shape.status());
+  if (!shape.ok()) return base::AtField("tomography.preparation.", shape.status());
   l.detectors_ = shape->detectors;
   l.angles_rad_ = PreparedAngles(whole, angles);
 
@@ -180,7 +180,7 @@ PrepareConfig TomographyLayout::PrepareFor(const BatchRows& rows, bool for_overl
 
 absl::StatusOr<PreparedShape> TomographyLayout::PreparedFor(const BatchRows& rows, bool for_overlap) const {
   auto shape = CheckPrepare(PrepareFor(rows, for_overlap));
-  if (!shape.ok()) return AtField("tomography.preparation.", shape.status());
+  if (!shape.ok()) return base::AtField("tomography.preparation.", shape.status());
   return shape;
 }
 
@@ -268,7 +268,7 @@ TomographyLayout TomographyLayout::Widened(double support) const {
 }
 
 absl::StatusOr<TomographyLayout> TomographyLayout::Sparse(const storage::ProjectionInfo& info) const {
-  TomographySpec spec = *spec_;
+  model::TomographySpec spec = *spec_;
   PrepareConfig& p = spec.preparation.config;
   p.stitching.enabled = false;
   p.rings.clear();
@@ -360,11 +360,11 @@ std::string TomographyLayout::Text() const {
   return text;
 }
 
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, double support,
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const model::TomographySpec& spec, Device& device, int64_t slices, double support,
                                            bool images, bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
-    return bytes.ok() ? bytes : AtField("tomography.", bytes.status());
+    return bytes.ok() ? bytes : base::AtField("tomography.", bytes.status());
   };
   const bool tries = !layout.tried().empty();
   m.slices_per_batch = slices;
@@ -432,4 +432,4 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   return m;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

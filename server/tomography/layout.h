@@ -18,7 +18,7 @@
 
 // What a tomography job computes from what is read: ranges, sizes, and the configuration of each step for any batch of slices. A batch is
 // the unit of work: any device can make any batch, and no result depends on how slices are dealt to batches.
-namespace octavo::engine {
+namespace octavo::tomography {
 
 /// Rows of the detector that a batch reads, and where the slices are among them.
 struct BatchRows {
@@ -31,13 +31,13 @@ class TomographyLayout {
  public:
   /// Checks everything that can be checked without reading frames. Errors name fields below "tomography.". `overlap`: of stitching, once
   /// it was found; 0 = as asked for.
-  static absl::StatusOr<TomographyLayout> Make(const TomographySpec& spec, const storage::ProjectionInfo& info, double overlap);
+  static absl::StatusOr<TomographyLayout> Make(const model::TomographySpec& spec, const storage::ProjectionInfo& info, double overlap);
 
   int64_t slices() const { return slices_; }  // of the result
   int64_t image_size() const { return image_size_; }
   int64_t image_bytes() const { return image_size_ * image_size_ * 4; }
   int64_t frames() const { return projections_.count(); }  // projections that are read
-  const IndexRange& projections() const { return projections_; }
+  const model::IndexRange& projections() const { return projections_; }
   int64_t flats() const { return flats_; }
   int64_t darks() const { return darks_; }
   int64_t columns() const { return columns_; }                           // of what is read: all of the detector
@@ -84,8 +84,8 @@ class TomographyLayout {
   std::string Text() const;
 
  private:
-  std::shared_ptr<const TomographySpec> spec_;  // not by value: GCC 12 takes its variant for uninitialised
-  IndexRange projections_, rows_, column_range_;
+  std::shared_ptr<const model::TomographySpec> spec_;  // not by value: GCC 12 takes its variant for uninitialised
+  model::IndexRange projections_, rows_, column_range_;
   int64_t slices_ = 0, image_size_ = 0, flats_ = 0, darks_ = 0, columns_ = 0, detector_rows_ = 0, margin_ = 0, center_slice_ = 0, detectors_ = 0;
   DType dtype_ = DType::kF32;
   PrepareConfig prepare_;  // but for rows and crop of rows
@@ -106,7 +106,7 @@ struct TomographyMemory {
 
 /// For batches of `slices`. `support`: the widest that the iterations may have, where the layout may widen. `images`: batches of the result are made
 /// outside of it (it is stored).
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const TomographySpec& spec, Device& device, int64_t slices, double support,
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const model::TomographySpec& spec, Device& device, int64_t slices, double support,
                                            bool images, bool previews);
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -8,7 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/projections/prefetch.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kSlots = 3;
@@ -41,7 +41,7 @@ std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout, cons
   };
   add_all(FrameKind::kFlat, 0, layout.flats());
   add_all(FrameKind::kDark, 0, layout.darks());
-  const IndexRange& range = layout.projections();
+  const model::IndexRange& range = layout.projections();
   if (range.step == 1) {
     add_all(FrameKind::kProjection, range.begin, range.end);
   } else {
@@ -56,7 +56,7 @@ int64_t TomographyLoader::HostBytes(const TomographyLayout& layout, const BatchR
   return kSlots * std::max(kSlabBytes, Span(rows) * layout.columns() * SizeOf(layout.dtype()));
 }
 
-absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(JobRun& run, const TomographyLayout& layout,
+absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(job::JobRun& run, const TomographyLayout& layout,
                                                                           std::shared_ptr<storage::ProjectionInput> input,
                                                                           std::vector<SliceBatch> batches, int64_t raw_bytes, int64_t field_bytes) {
   std::unique_ptr<TomographyLoader> loader(new TomographyLoader(layout, run.device(), std::move(input), std::move(batches)));
@@ -99,7 +99,7 @@ TomographyLoader::~TomographyLoader() {
   if (stream_) (void)stream_.ref().Synchronize();
 }
 
-void TomographyLoader::Free(JobRun& run) {
+void TomographyLoader::Free(job::JobRun& run) {
   thread_.request_stop();
   {
     MutexLock lock(mutex_);
@@ -199,4 +199,4 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -15,7 +15,7 @@
 #include "server/storage/projections/projection_input.h"
 #include "server/tomography/layout.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 
 /// Some slices of a result.
 struct SliceBatch {
@@ -29,7 +29,7 @@ class TomographyLoader {
  public:
   /// Takes device memory out of the run's workspace: at most `raw_bytes` for projections and `field_bytes` for flats and darks, given back
   /// by Free. `layout` must outlive the loader. The batches come in this order.
-  static absl::StatusOr<std::unique_ptr<TomographyLoader>> Start(JobRun& run, const TomographyLayout& layout,
+  static absl::StatusOr<std::unique_ptr<TomographyLoader>> Start(job::JobRun& run, const TomographyLayout& layout,
                                                                  std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
                                                                  int64_t raw_bytes, int64_t field_bytes);
   ~TomographyLoader();  // ends the threads; waits for copies
@@ -39,7 +39,7 @@ class TomographyLoader {
   /// What Next returned is not needed any more: the stream that used it has passed.
   void Release();
   /// Ends the threads and gives the device memory back.
-  void Free(JobRun& run);
+  void Free(job::JobRun& run);
 
   /// Host memory that reading takes, in bytes.
   static int64_t HostBytes(const TomographyLayout& layout, const BatchRows& rows);
@@ -68,4 +68,4 @@ class TomographyLoader {
   std::jthread thread_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -10,7 +10,7 @@
 
 #include "gpu/device/dtype.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kRows = 2, kProjections = 16, kDarks = 4, kFlats = 128;
@@ -31,7 +31,7 @@ double Median(std::vector<double> values) { return Quantile(std::move(values), 0
 
 class Sampler {
  public:
-  Sampler(const TomographySpec& spec, storage::ProjectionInput& input) : spec_(spec), input_(input), info_(input.info()) {
+  Sampler(const model::TomographySpec& spec, storage::ProjectionInput& input) : spec_(spec), input_(input), info_(input.info()) {
     const int64_t begin = spec.rows.begin, end = spec.rows.end == 0 ? info_.rows : std::min(spec.rows.end, info_.rows);
     rows_ = std::clamp<int64_t>(end - begin, 1, kRows);
     first_row_ = std::clamp<int64_t>(begin + (end - begin - rows_) / 2, 0, info_.rows - rows_);
@@ -81,7 +81,7 @@ class Sampler {
     return out;
   }
 
-  const TomographySpec& spec_;
+  const model::TomographySpec& spec_;
   storage::ProjectionInput& input_;
   const storage::ProjectionInfo& info_;
   int64_t rows_ = 1, first_row_ = 0;
@@ -96,7 +96,7 @@ std::vector<double> MedianFrame(const Frames& frames) {
   return out;
 }
 
-std::optional<std::string> OddFlat(const TomographySpec& spec, const Frames& flats, double dark) {
+std::optional<std::string> OddFlat(const model::TomographySpec& spec, const Frames& flats, double dark) {
   if (spec.preparation.config.flat_average == FieldAverage::kMedian || spec.preparation.flats_in_time || flats.size() < 3) return std::nullopt;
   std::vector<double> means;
   for (const auto& flat : flats) {
@@ -160,9 +160,9 @@ std::optional<std::string> OddTransmissions(const Sampler& sampler, const Frames
 
 }  // namespace
 
-std::vector<std::string> FindOddValues(const TomographySpec& spec, storage::ProjectionInput& input) {
+std::vector<std::string> FindOddValues(const model::TomographySpec& spec, storage::ProjectionInput& input) {
   std::vector<std::string> out;
-  const PreparationSpec& p = spec.preparation;
+  const model::PreparationSpec& p = spec.preparation;
   const storage::ProjectionInfo& info = input.info();
   if (info.projections < 1 || info.rows < 1 || info.columns < 1) return out;
   const bool fields = !p.ignore_fields && info.flats > 0;
@@ -187,4 +187,4 @@ std::vector<std::string> FindOddValues(const TomographySpec& spec, storage::Proj
   return out;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

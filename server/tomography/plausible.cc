@@ -12,7 +12,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/dtype.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
@@ -54,7 +54,7 @@ HalfTurn HalfTurnOf(std::vector<double> angles) {
 }
 
 // The angles of those projections that are used.
-std::vector<double> SelectedAngles(const TomographySpec& spec, const storage::ProjectionInfo& info) {
+std::vector<double> SelectedAngles(const model::TomographySpec& spec, const storage::ProjectionInfo& info) {
   const auto all = std::ssize(info.angles_rad);
   const int64_t end = spec.projections.end == 0 ? all : std::min(spec.projections.end, all);
   std::vector<double> angles;
@@ -64,9 +64,9 @@ std::vector<double> SelectedAngles(const TomographySpec& spec, const storage::Pr
   return angles;
 }
 
-void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const char* const field = !spec.angles_rad.empty()                                 ? "tomography.angles_rad"
-                            : std::holds_alternative<ProjectionFileSpec>(spec.input) ? "tomography.file.angle_unit"
+                            : std::holds_alternative<model::ProjectionFileSpec>(spec.input) ? "tomography.file.angle_unit"
                                                                                      : "tomography.push";
   const std::vector<double> used = SelectedAngles(spec, info);
   constexpr size_t kTooFew = 5;
@@ -118,7 +118,7 @@ void LookAtAngles(const TomographySpec& spec, const storage::ProjectionInfo& inf
   }
 }
 
-void LookAtBins(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+void LookAtBins(const model::TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const auto bin = static_cast<size_t>(std::max<int64_t>(spec.preparation.config.bin_angles, 1));
   const std::vector<double> angles = SelectedAngles(spec, info);
   double widest = 0;
@@ -134,7 +134,7 @@ void LookAtBins(const TomographySpec& spec, const storage::ProjectionInfo& info,
 }
 
 // Joining takes the projection half_turn later for the one from behind.
-void LookAtStitching(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+void LookAtStitching(const model::TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   PrepareConfig unjoined = spec.preparation.config;
   if (!unjoined.stitching.enabled) return;
   unjoined.stitching.enabled = false;
@@ -156,7 +156,7 @@ void LookAtStitching(const TomographySpec& spec, const storage::ProjectionInfo& 
           half, apart / kDegree, allowed / kDegree)));
 }
 
-void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+void LookAtAxis(const model::TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
   const int64_t begin = spec.columns.begin, end = spec.columns.end == 0 ? info.columns : spec.columns.end;
   const double least = static_cast<double>(begin) - 0.5, most = static_cast<double>(end) - 0.5;  // half a column beyond either end
   const bool all = begin == 0 && end == info.columns;
@@ -175,8 +175,8 @@ void LookAtAxis(const TomographySpec& spec, const storage::ProjectionInfo& info,
   }
 }
 
-void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
-  const PreparationSpec& p = spec.preparation;
+void LookAtFlats(const model::TomographySpec& spec, const storage::ProjectionInfo& info, Implausible* out) {
+  const model::PreparationSpec& p = spec.preparation;
   const bool taken_as_they_are = !p.config.minus_log && (p.ignore_fields || info.flats == 0);
   if (taken_as_they_are && info.dtype != DType::kF32) {
     out->warnings.push_back(absl::StrCat("The input holds whole numbers (", Info(info.dtype).name,
@@ -199,7 +199,7 @@ void LookAtFlats(const TomographySpec& spec, const storage::ProjectionInfo& info
 }
 
 /// The mean of what the middle rows of some frames of a kind show; nothing where they cannot be read: the job will say so.
-std::optional<double> MeanOf(const TomographySpec& spec, storage::ProjectionInput& input, storage::FrameKind kind) {
+std::optional<double> MeanOf(const model::TomographySpec& spec, storage::ProjectionInput& input, storage::FrameKind kind) {
   constexpr int64_t kRows = 16, kFrames = 4;
   const storage::ProjectionInfo& info = input.info();
   const int64_t begin = spec.rows.begin, end = spec.rows.end == 0 ? info.rows : spec.rows.end, frames = info.frames(kind);
@@ -230,7 +230,7 @@ std::optional<double> MeanOf(const TomographySpec& spec, storage::ProjectionInpu
 
 }  // namespace
 
-Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info) {
+Implausible FindImplausible(const model::TomographySpec& spec, const storage::ProjectionInfo& info) {
   Implausible out;
   LookAtAxis(spec, info, &out);
   LookAtAngles(spec, info, &out);
@@ -244,19 +244,19 @@ Implausible FindImplausible(const TomographySpec& spec, const storage::Projectio
   return out;
 }
 
-std::optional<absl::Status> FindExchangedFields(const TomographySpec& spec, storage::ProjectionInput& input) {
+std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec, storage::ProjectionInput& input) {
   if (spec.preparation.ignore_fields || input.info().flats == 0 || input.info().darks == 0) return std::nullopt;
   const auto flat = MeanOf(spec, input, storage::FrameKind::kFlat), dark = MeanOf(spec, input, storage::FrameKind::kDark);
   if (!flat.has_value() || !dark.has_value() || *flat >= *dark) return std::nullopt;
-  const char* const field = std::holds_alternative<ProjectionFileSpec>(spec.input)     ? "tomography.file.flats"
-                            : std::holds_alternative<ProjectionArraysSpec>(spec.input) ? "tomography.arrays.flats"
+  const char* const field = std::holds_alternative<model::ProjectionFileSpec>(spec.input)     ? "tomography.file.flats"
+                            : std::holds_alternative<model::ProjectionArraysSpec>(spec.input) ? "tomography.arrays.flats"
                                                                                        : "tomography.push";
   return InvalidField(field, absl::StrFormat("has flat fields of %.6g in the mean, and dark fields of %.6g; flat fields are brighter: are they "
                                              "exchanged? Allowed are brighter flat fields, or ignore_fields",
                                              *flat, *dark));
 }
 
-std::optional<std::string> FindNoTransmission(const TomographySpec& spec, storage::ProjectionInput& input) {
+std::optional<std::string> FindNoTransmission(const model::TomographySpec& spec, storage::ProjectionInput& input) {
   constexpr double kHardlyAny = 1e-3;
   const storage::ProjectionInfo& info = input.info();
   if (spec.preparation.ignore_fields || info.flats == 0) return std::nullopt;
@@ -269,4 +269,4 @@ std::optional<std::string> FindNoTransmission(const TomographySpec& spec, storag
       *projection, *flat, dark);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -11,7 +11,7 @@
 
 // Mistakes that give a reconstruction without an error: degrees given as radians, an axis beside the detector, counts without flat fields,
 // flat and dark fields that are exchanged.
-namespace octavo::engine {
+namespace octavo::tomography {
 
 /// What speaks against an input and the way it is to be reconstructed.
 struct Implausible {
@@ -21,11 +21,11 @@ struct Implausible {
 };
 
 /// Looks at the specification and at what the input says of itself; reads no frames.
-Implausible FindImplausible(const TomographySpec& spec, const storage::ProjectionInfo& info);
+Implausible FindImplausible(const model::TomographySpec& spec, const storage::ProjectionInfo& info);
 /// Reads a little of the flat and dark fields: where the flat ones are darker, what is to be said about it.
-std::optional<absl::Status> FindExchangedFields(const TomographySpec& spec, storage::ProjectionInput& input);
+std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec, storage::ProjectionInput& input);
 /// Reads a little of the projections and the flat fields: a warning where hardly any light passes, as in projections that were divided by their flat
 /// fields already.
-std::optional<std::string> FindNoTransmission(const TomographySpec& spec, storage::ProjectionInput& input);
+std::optional<std::string> FindNoTransmission(const model::TomographySpec& spec, storage::ProjectionInput& input);
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -10,7 +10,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kPiece = 4 << 20;
@@ -23,16 +23,16 @@ struct Array {
   std::array<int64_t, 3> dims{};  // as stored
 };
 
-absl::StatusOr<std::shared_ptr<BufferStore::Reader>> OpenBox(BufferStore& buffers, const std::string& name, std::vector<uint64_t> start,
+absl::StatusOr<std::shared_ptr<buffer::BufferStore::Reader>> OpenBox(buffer::BufferStore& buffers, const std::string& name, std::vector<uint64_t> start,
                                                              std::vector<uint64_t> count) {
-  BufferReadSpec spec;
+  model::BufferReadSpec spec;
   spec.name = name;
   spec.start = std::move(start);
   spec.count = std::move(count);
-  return buffers.OpenRead(spec, Caller{});
+  return buffers.OpenRead(spec, model::Caller{});
 }
 
-absl::StatusOr<Array> Look(BufferStore& buffers, const std::string& field, const std::string& name) {
+absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& field, const std::string& name) {
   auto opened = OpenBox(buffers, name, {}, {});
   if (!opened.ok()) {
     ErrorInfo info = InfoOf(opened.status());
@@ -61,7 +61,7 @@ absl::StatusOr<Array> Look(BufferStore& buffers, const std::string& field, const
 
 class ArraysInput final : public storage::ProjectionInput {
  public:
-  ArraysInput(storage::ProjectionInfo info, BufferStore& buffers, std::array<Array, 3> arrays, bool sinogram_order)
+  ArraysInput(storage::ProjectionInfo info, buffer::BufferStore& buffers, std::array<Array, 3> arrays, bool sinogram_order)
       : ProjectionInput(std::move(info)), buffers_(buffers), arrays_(std::move(arrays)), sinogram_order_(sinogram_order) {}
 
  private:
@@ -83,7 +83,7 @@ class ArraysInput final : public storage::ProjectionInput {
     auto* to = static_cast<char*>(out);
     int64_t at = 0;
     while (at < total) {
-      OCTAVO_ASSIGN_OR_RETURN(const Bytes piece, reader->Next(kPiece));
+      OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));
       if (piece.size == 0) return absl::DataLossError(absl::StrCat(array.name, ": ended after ", at, " of ", total, " bytes"));
       const char* from = static_cast<const char*>(piece.data);
       for (int64_t done = 0; done < piece.size;) {
@@ -98,14 +98,14 @@ class ArraysInput final : public storage::ProjectionInput {
     return absl::OkStatus();
   }
 
-  BufferStore& buffers_;
+  buffer::BufferStore& buffers_;
   const std::array<Array, 3> arrays_;
   const bool sinogram_order_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(BufferStore& buffers, const ProjectionArraysSpec& spec,
+absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
                                                                                const std::vector<double>& angles_rad) {
   std::array<Array, 3> arrays;
   OCTAVO_ASSIGN_OR_RETURN(arrays[0], Look(buffers, "projections", spec.projections));
@@ -139,7 +139,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(B
   return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays), spec.sinogram_order);
 }
 
-absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(BufferStore& buffers, const std::string& field, const std::string& name) {
+absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers, const std::string& field, const std::string& name) {
   auto opened = OpenBox(buffers, name, {}, {});
   if (!opened.ok()) {
     ErrorInfo info = InfoOf(opened.status());
@@ -153,12 +153,12 @@ absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(BufferStore& buffers, const s
   return type.dims;
 }
 
-absl::Status ReadPlanes(BufferStore& buffers, const std::string& name, int64_t first, int64_t count, const std::vector<int64_t>& shape, void* out) {
+absl::Status ReadPlanes(buffer::BufferStore& buffers, const std::string& name, int64_t first, int64_t count, const std::vector<int64_t>& shape, void* out) {
   const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
   OCTAVO_ASSIGN_OR_RETURN(const auto reader, OpenBox(buffers, name, {u(first), 0, 0}, {u(count), u(shape[1]), u(shape[2])}));
   const int64_t total = count * shape[1] * shape[2] * 4;
   for (int64_t at = 0; at < total;) {
-    OCTAVO_ASSIGN_OR_RETURN(const Bytes piece, reader->Next(kPiece));
+    OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));
     if (piece.size == 0) return absl::DataLossError(absl::StrCat(name, ": ended after ", at, " of ", total, " bytes"));
     std::memcpy(static_cast<char*>(out) + at, piece.data, static_cast<size_t>(piece.size));
     at += piece.size;
@@ -166,4 +166,4 @@ absl::Status ReadPlanes(BufferStore& buffers, const std::string& name, int64_t f
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -11,7 +11,7 @@
 #include "gpu/base/status.h"
 #include "server/source/push_projections.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 using storage::FrameKind;
@@ -105,7 +105,7 @@ class ChunkCache final : public storage::ProjectionInput {
 
 }  // namespace
 
-std::shared_ptr<storage::ProjectionInput> CacheChunks(std::shared_ptr<storage::ProjectionInput> input, ProjectionMemory* memory, std::string* note) {
+std::shared_ptr<storage::ProjectionInput> CacheChunks(std::shared_ptr<storage::ProjectionInput> input, source::ProjectionMemory* memory, std::string* note) {
   if (input == nullptr || memory == nullptr || input->row_granularity() <= 1) return input;
   const int64_t bytes = ChunkCache::Bytes(input->info());
   auto taken = memory->Take(bytes);
@@ -117,4 +117,4 @@ std::shared_ptr<storage::ProjectionInput> CacheChunks(std::shared_ptr<storage::P
   return std::make_shared<ChunkCache>(std::move(input), *std::move(taken));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

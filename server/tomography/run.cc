@@ -15,7 +15,7 @@
 #include "server/tomography/loader.h"
 #include "server/tomography/projection_arrays.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 
 absl::Status TomographyRunner::Run() {
   OCTAVO_ASSIGN_OR_RETURN(preview_, run_.Allocate(task_.memory.preview));
@@ -54,7 +54,7 @@ absl::Status TomographyRunner::Run() {
 // -- the result
 
 absl::Status TomographyRunner::Begin() {
-  VolumeStatus volume;
+  model::VolumeStatus volume;
   const int64_t size = layout_.image_size();
   volume.shape[0] = layout_.slices();
   volume.shape[1] = volume.shape[2] = size;
@@ -73,7 +73,7 @@ absl::Status TomographyRunner::Begin() {
   if (task_.port != nullptr) volume.expected_frames = task_.port->spec().frames;
   for (const auto& [first, frames] : missing_frames_) volume.missing_frames += frames;
   volume.missing_frame_ranges.assign(missing_frames_.begin(), missing_frames_.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing_frames_)));
-  if (const auto* arrays = std::get_if<ProjectionArraysSpec>(&spec_.input); arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
+  if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec_.input); arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
     volume.derived_from = arrays->projections;
   }
   if (task_.on_disk) {
@@ -186,7 +186,7 @@ absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count, const flo
     if (reconstructor_ == nullptr) OCTAVO_RETURN_IF_ERROR(run_.Charge(task_.memory.reconstruct));
     reconstructor_.reset();
     auto made = Reconstructor::Create(config, run_.device());
-    if (!made.ok()) return AtField("tomography.", made.status());
+    if (!made.ok()) return base::AtField("tomography.", made.status());
     reconstructor_ = *std::move(made);
   }
   first_ = first;
@@ -207,7 +207,7 @@ absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count, const flo
   OCTAVO_ASSIGN_OR_RETURN(const float* const initial, InitialOf(first, count));
   auto result = reconstructor_->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count}, initial, images, on_iteration);
   if (stop_.stop_requested()) return absl::CancelledError("cancelled");
-  if (!result.ok()) return AtField("tomography.", result.status());
+  if (!result.ok()) return base::AtField("tomography.", result.status());
   OCTAVO_RETURN_IF_ERROR(preview_status_);
   OCTAVO_RETURN_IF_ERROR(Tell(*result, first_norms));
   OCTAVO_RETURN_IF_ERROR(Preview(images));
@@ -238,11 +238,11 @@ absl::Status TomographyRunner::Tell(const TomographyResult& result, const std::v
   return absl::OkStatus();
 }
 
-absl::Status RunTomography(JobRun& run, std::stop_token stop, const TomographyTask& task) {
+absl::Status RunTomography(job::JobRun& run, std::stop_token stop, const TomographyTask& task) {
   TomographyRunner runner(run, std::move(stop), task);
   absl::Status status = runner.Run();
   (void)run.stream().Synchronize();  // before the reconstructor goes
   return status;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -20,24 +20,26 @@
 #include "server/tomography/layout.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
-
+namespace octavo::buffer {
 class BufferStore;
+}  // namespace octavo::buffer
+
+namespace octavo::tomography {
 
 /// A planned tomography job on one device.
 struct TomographyTask {
-  const TomographySpec* spec = nullptr;
+  const model::TomographySpec* spec = nullptr;
   const TomographyLayout* layout = nullptr;
   std::shared_ptr<storage::ProjectionInput> input;  // null: what `port` will have
-  ProjectionPort* port = nullptr;
-  BufferStore* initial = nullptr;  // has the volume or buffer to start from; null: none
+  source::ProjectionPort* port = nullptr;
+  buffer::BufferStore* initial = nullptr;  // has the volume or buffer to start from; null: none
   int64_t slices_per_batch = 1;
   TomographyMemory memory;  // as planned
   bool on_disk = false;
 };
 
 /// Waits for pushed projections, finds the axis, and makes result 0 of the plan batch by batch.
-absl::Status RunTomography(JobRun& run, std::stop_token stop, const TomographyTask& task);
+absl::Status RunTomography(job::JobRun& run, std::stop_token stop, const TomographyTask& task);
 
 // -- one run, for run.cc, run_input.cc and run_preview.cc alone
 
@@ -45,7 +47,7 @@ class TomographyLoader;
 
 class TomographyRunner {
  public:
-  TomographyRunner(JobRun& run, std::stop_token stop, const TomographyTask& task)
+  TomographyRunner(job::JobRun& run, std::stop_token stop, const TomographyTask& task)
       : run_(run), stop_(std::move(stop)), task_(task), spec_(*task.spec), layout_(*task.layout), input_(task.input) {}
   absl::Status Run();
 
@@ -98,22 +100,22 @@ class TomographyRunner {
 
   // run_preview.cc: what is seen of it
   absl::Status LookAt(const float* image);
-  std::optional<std::pair<TopicKey, int64_t>> WantedSlice(int64_t first, int64_t count);
+  std::optional<std::pair<publish::TopicKey, int64_t>> WantedSlice(int64_t first, int64_t count);
   absl::Status Preview(const float* images);
   absl::Status PreviewSoFar();
   absl::Status Reconstruct(const TomographyConfig& config, const float* sinograms, int64_t count, const float* initial, float* images,
                            const Reconstructor::Callback& callback);
-  absl::Status PublishPreview(const TopicKey& key, const void* image);
+  absl::Status PublishPreview(const publish::TopicKey& key, const void* image);
 
-  JobRun& run_;
+  job::JobRun& run_;
   const std::stop_token stop_;
   const CancelCheck goes_on_ = [this] { return !stop_.stop_requested(); };
   const TomographyTask& task_;
-  const TomographySpec& spec_;
+  const model::TomographySpec& spec_;
   TomographyLayout layout_;
   std::shared_ptr<storage::ProjectionInput> input_;
   std::vector<std::pair<int64_t, int64_t>> missing_frames_;  // of those that were to be pushed: first, count
-  TomographyReport report_;
+  model::TomographyReport report_;
   int64_t transmissions_ = 0;  // that were prepared for the result
   double begin_ = 0;
   std::vector<double> centers_;
@@ -129,4 +131,4 @@ class TomographyRunner {
   absl::Status preview_status_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -21,7 +21,7 @@
 #include "server/tomography/plausible.h"
 #include "server/tomography/run.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr double kSearchPart = 0.05;  // of the whole job, for its bar
@@ -33,7 +33,7 @@ constexpr int64_t kRowsLookedAt = 5;  // for objects wider than the detector, sp
 // Pushed projections, all of them. Other jobs have the device until they are in: a scan takes much longer than what is made of it.
 absl::Status TomographyRunner::Collect() {
   run_.Stage("projections", task_.port->spec().frames, 0, 0);
-  OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar before, task_.port->Wait(0, 0, stop_));
+  OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, task_.port->Wait(0, 0, stop_));
   if (!before.complete) {
     OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([this] { return AwaitProjections(); }, stop_));
   }
@@ -61,7 +61,7 @@ absl::Status TomographyRunner::Collect() {
 
 // At the end of the job: some come when the last that counts is in.
 absl::Status TomographyRunner::TellLeftOut() {
-  OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
+  OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
   const int64_t count = pushed.counts.surplus_frames;
   if (count == 0) return absl::OkStatus();
   run_.Warn(absl::StrCat(count, count == 1 ? " pushed frame was" : " pushed frames were", " left out: their numbers lie beyond tomography.push.frames (",
@@ -73,11 +73,11 @@ absl::Status TomographyRunner::TellLeftOut() {
 absl::Status TomographyRunner::LookForMissing() {
   missing_frames_ = task_.port->Missing();
   if (missing_frames_.empty()) return absl::OkStatus();
-  const PushedProjectionsSpec& push = task_.port->spec();
+  const model::PushedProjectionsSpec& push = task_.port->spec();
   int64_t count = 0;
   for (const auto& [first, frames] : missing_frames_) count += frames;
   const std::string text = absl::StrCat(count, " of ", push.frames, " frames never came, the first is ", missing_frames_.front().first);
-  if (push.on_missing == MissingFrames::kFailJob) {
+  if (push.on_missing == model::MissingFrames::kFailJob) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(text, "; tomography.push.on_missing is FAIL_JOB")),
                     {.reason = "FRAMES_MISSING",
                      .field = "tomography.push.on_missing",
@@ -90,7 +90,7 @@ absl::Status TomographyRunner::LookForMissing() {
 // Who looks sees what can be made of the projections that are in: one slice, a small piece of work beside the job that has the device.
 absl::Status TomographyRunner::AwaitProjections() {
   for (int64_t seen = 0, previewed = 0;;) {  // who begins to look between two frames sees what is there, too
-    OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar so_far, task_.port->Wait(seen, 0.1, stop_));
+    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, task_.port->Wait(seen, 0.1, stop_));
     if (so_far.complete) return absl::OkStatus();
     if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNone);
     if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview && !layout_.stitched() &&
@@ -323,16 +323,16 @@ absl::Status TomographyRunner::FindOverlapIn(const Prepared& prepared) {
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
   auto found = FindOverlap(run_.stream(), config, {.data = prepared.data, .angle_first = false}, run_.device());
   run_.Discharge(bytes);
-  if (!found.ok()) return AtField("tomography.preparation.stitching.", found.status());
+  if (!found.ok()) return base::AtField("tomography.preparation.stitching.", found.status());
   report_.overlap = found->overlap;
   report_.center_at_edge = found->at_edge;
   run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f", found->overlap, found->correlation));
   OCTAVO_RETURN_IF_ERROR(Doubt(DoubtsOf(*found, config)));
   // The result keeps the size that was planned.
-  TomographySpec spec = spec_;
+  model::TomographySpec spec = spec_;
   spec.reconstruction.image_size = layout_.image_size();
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec, input_->info(), found->overlap));
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

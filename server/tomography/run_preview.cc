@@ -6,7 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/tomography/run.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kMostDisplayed = int64_t{64} << 20;     // bytes that are looked at for what to show as black and white
@@ -36,9 +36,9 @@ absl::Status TomographyRunner::LookAt(const float* image) {
 // -- what subscribers see: slices
 
 // A slice in [first, first + count) that somebody looks at.
-std::optional<std::pair<TopicKey, int64_t>> TomographyRunner::WantedSlice(int64_t first, int64_t count) {
-  for (const Publisher::Wanted& wanted : run_.Wanted()) {
-    if (!wanted.previews || wanted.key.product != Product::kBscan || wanted.key.axis != FrameAxis::kZ) continue;
+std::optional<std::pair<publish::TopicKey, int64_t>> TomographyRunner::WantedSlice(int64_t first, int64_t count) {
+  for (const publish::Publisher::Wanted& wanted : run_.Wanted()) {
+    if (!wanted.previews || wanted.key.product != model::Product::kBscan || wanted.key.axis != model::FrameAxis::kZ) continue;
     const int64_t slice = wanted.key.plane_index < 0 ? layout_.slices() / 2 : wanted.key.plane_index;
     if (slice >= first && slice < first + count) return std::pair{wanted.key, slice};
   }
@@ -56,7 +56,7 @@ absl::Status TomographyRunner::Preview(const float* images) {
   return PublishPreview(wanted->first, preview_);
 }
 
-absl::Status TomographyRunner::PublishPreview(const TopicKey& key, const void* image) {
+absl::Status TomographyRunner::PublishPreview(const publish::TopicKey& key, const void* image) {
   const int64_t size = layout_.image_size();
   return run_.Publish({.key = key,
                        .data = image,
@@ -72,7 +72,7 @@ absl::Status TomographyRunner::PublishPreview(const TopicKey& key, const void* i
 }
 
 absl::Status TomographyRunner::PreviewSoFar() {
-  const std::optional<std::pair<TopicKey, int64_t>> wanted = WantedSlice(0, layout_.slices());
+  const std::optional<std::pair<publish::TopicKey, int64_t>> wanted = WantedSlice(0, layout_.slices());
   if (!wanted.has_value() || !layout_.tried().empty()) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(const auto input, task_.port->Snapshot());
   OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout layout, TomographyLayout::Make(spec_, input->info(), 0));
@@ -106,4 +106,4 @@ absl::Status TomographyRunner::Reconstruct(const TomographyConfig& config, const
   return status;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -19,7 +19,7 @@
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kMostSlices = 64;   // of a batch: more gain nothing
@@ -27,10 +27,10 @@ constexpr int64_t kLeastBatches = 4;  // so that reading, uploading and computin
 constexpr int64_t kFewSlices = 16;
 constexpr int64_t kMostFields = 512;  // flat or dark fields that room is set aside for before any was pushed
 
-class TomographyWork final : public JobWork {
+class TomographyWork final : public job::JobWork {
  public:
-  TomographyWork(TomographySpec spec, const JobEnvironment& environment, std::shared_ptr<storage::ProjectionInput> input,
-                 std::shared_ptr<ProjectionPort> port, TomographyLayout layout, std::vector<std::string> warnings)
+  TomographyWork(model::TomographySpec spec, const job::JobEnvironment& environment, std::shared_ptr<storage::ProjectionInput> input,
+                 std::shared_ptr<source::ProjectionPort> port, TomographyLayout layout, std::vector<std::string> warnings)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
@@ -43,27 +43,27 @@ class TomographyWork final : public JobWork {
 
   const char* kind() const override { return "tomography"; }
   std::string Parameters() const override { return spec_.json; }
-  std::shared_ptr<ProjectionPort> projection_port() const override { return port_; }
+  std::shared_ptr<source::ProjectionPort> projection_port() const override { return port_; }
 
-  absl::StatusOr<JobPlan> Plan(Device& device) const override {
+  absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, Choose(device));
     const TomographyMemory& m = chosen.memory;
     const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
-    JobPlan plan;
+    job::JobPlan plan;
     plan.results.push_back(
         {.what = "volume", .bytes = layout_.slices() * layout_.image_bytes(), .mip_bytes = layout_.image_bytes(), .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();
     plan.warnings = warnings_;
     plan.view_extents[0] = plan.view_extents[1] = layout_.image_size();
     plan.view_extents[2] = layout_.slices();
-    plan.bscan_axis = FrameAxis::kZ;
+    plan.bscan_axis = model::FrameAxis::kZ;
     plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
                              "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20, " MiB preparation, ",
                              m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
     return plan;
   }
 
-  absl::Status Run(JobRun& run, std::stop_token stop) override {
+  absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
     // Read once for the search of the axis and all batches.
     std::string note;
@@ -100,7 +100,7 @@ class TomographyWork final : public JobWork {
   absl::StatusOr<Chosen> Choose(Device& device) const {
     const int index = device.info().index;
     constexpr int64_t kAny = int64_t{1} << 60;
-    const auto use = environment_.ledger == nullptr ? Ledger::Use{.budget = kAny} : environment_.ledger->UseOf(index);
+    const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny} : environment_.ledger->UseOf(index);
     const int64_t result = layout_.slices() * layout_.image_bytes(), mip = layout_.slices() * layout_.image_size() * 4 + 4096;
     const int64_t most = std::min(layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
     const auto largest = [&](bool on_disk, double support, int64_t room) -> absl::StatusOr<TomographyMemory> {
@@ -113,7 +113,7 @@ class TomographyWork final : public JobWork {
     };
     Chosen chosen;
     for (const bool on_disk : {false, true}) {
-      if (on_disk ? spec_.place == ResultPlace::kDevice : spec_.place == ResultPlace::kDisk) continue;
+      if (on_disk ? spec_.place == model::ResultPlace::kDevice : spec_.place == model::ResultPlace::kDisk) continue;
       chosen.on_disk = on_disk;
       // Room for objects wider than the detector, which nobody knows of yet; a budget that it exceeds does without.
       OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, kWidestObject, use.free()));
@@ -122,27 +122,27 @@ class TomographyWork final : public JobWork {
       }
       const int64_t wanted = chosen.memory.workspace() + mip + (on_disk ? 0 : result);
       if (wanted <= use.budget) break;
-      if (on_disk || spec_.place == ResultPlace::kDevice || environment_.spiller == nullptr || environment_.spiller->FreeOf(Tier::kDisk) < result)
+      if (on_disk || spec_.place == model::ResultPlace::kDevice || environment_.spiller == nullptr || environment_.spiller->FreeOf(model::Tier::kDisk) < result)
         break;
     }
     MutexLock lock(mutex_);
     return chosen_[index] = chosen;
   }
 
-  const TomographySpec spec_;
-  const JobEnvironment environment_;
+  const model::TomographySpec spec_;
+  const job::JobEnvironment environment_;
   const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed
-  const std::shared_ptr<ProjectionPort> port_;
+  const std::shared_ptr<source::ProjectionPort> port_;
   const TomographyLayout layout_;
   const std::vector<std::string> warnings_;
   mutable Mutex mutex_;
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
 };
 
-absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const TomographySpec& spec, const ProjectionFileSpec& file,
-                                                                   const JobEnvironment& environment) {
+absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const model::TomographySpec& spec, const model::ProjectionFileSpec& file,
+                                                                   const job::JobEnvironment& environment) {
   storage::ProjectionOptions options = file.options;
-  OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath path, ConfinePath(file.path, environment.file_roots, "tomography.file.path"));
+  OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath path, storage::ConfinePath(file.path, environment.file_roots, "tomography.file.path"));
   options.roots = environment.file_roots;
   if (!spec.angles_rad.empty()) {
     options.angle_values = spec.angles_rad;
@@ -152,7 +152,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const Tomogra
   if (options.format == "npy" || (options.format.empty() && absl::EndsWith(path.path, ".npy"))) {
     for (const auto& [field, name] : {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks}, std::pair{"angles", &options.angles}}) {
       if (name->empty() || *name == "-") continue;
-      OCTAVO_ASSIGN_OR_RETURN(const ConfinedPath further, ConfinePath(*name, environment.file_roots, absl::StrCat("tomography.file.", field)));
+      OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath further, storage::ConfinePath(*name, environment.file_roots, absl::StrCat("tomography.file.", field)));
       *name = further.path;
     }
   }
@@ -165,7 +165,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const Tomogra
 }
 
 // What it starts from has the result's shape.
-absl::Status CheckInitial(const TomographySpec& spec, const TomographyLayout& layout, BufferStore* buffers) {
+absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLayout& layout, buffer::BufferStore* buffers) {
   if (buffers == nullptr) return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
   OCTAVO_ASSIGN_OR_RETURN(const auto shape, ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
   if (shape[0] == layout.slices() && shape[1] == layout.image_size() && shape[2] == layout.image_size()) return absl::OkStatus();
@@ -174,7 +174,7 @@ absl::Status CheckInitial(const TomographySpec& spec, const TomographyLayout& la
 }
 
 // A push before anything has come: all its frames could be projections.
-storage::ProjectionInfo Expected(const TomographySpec& spec, const PushedProjectionsSpec& push) {
+storage::ProjectionInfo Expected(const model::TomographySpec& spec, const model::PushedProjectionsSpec& push) {
   storage::ProjectionInfo info;
   info.format = "push";
   info.dtype = push.dtype;
@@ -191,18 +191,18 @@ storage::ProjectionInfo Expected(const TomographySpec& spec, const PushedProject
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec& spec, const JobEnvironment& environment) {
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(const model::TomographySpec& spec, const job::JobEnvironment& environment) {
   std::shared_ptr<storage::ProjectionInput> input;
-  std::shared_ptr<ProjectionPort> port;
+  std::shared_ptr<source::ProjectionPort> port;
   storage::ProjectionInfo info;
-  if (const auto* file = std::get_if<ProjectionFileSpec>(&spec.input)) {
+  if (const auto* file = std::get_if<model::ProjectionFileSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(input, OpenFile(spec, *file, environment));
     info = input->info();
-  } else if (const auto* arrays = std::get_if<ProjectionArraysSpec>(&spec.input)) {
+  } else if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input)) {
     if (environment.buffers == nullptr) return InvalidField("tomography.arrays", "is given, but this engine has no arrays");
     OCTAVO_ASSIGN_OR_RETURN(input, OpenProjectionArrays(*environment.buffers, *arrays, spec.angles_rad));
     info = input->info();
-  } else if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {
+  } else if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
     if (environment.projection_memory == nullptr) return InvalidField("tomography.push", "is given, but this engine takes no pushed projections");
     if (!spec.angles_rad.empty()) return InvalidField("tomography.angles_rad", "is given with push, where each projection brings its angle");
     info = Expected(spec, *push);
@@ -222,10 +222,10 @@ absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec
     for (std::string& odd : FindOddValues(spec, *input)) doubts.warnings.push_back(std::move(odd));
   }
   // Last, when nothing else can fail: it takes host memory.
-  if (const auto* push = std::get_if<PushedProjectionsSpec>(&spec.input)) {
-    OCTAVO_ASSIGN_OR_RETURN(port, ProjectionPort::Create(*push, environment.projection_memory, environment.clock));
+  if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
+    OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(*push, environment.projection_memory, environment.clock));
   }
   return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port), std::move(layout), std::move(doubts.warnings));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -9,10 +9,10 @@
 #include "server/job/job_environment.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::tomography {
 
 /// A reconstruction of projections of a parallel-beam scan. Opens the input and looks at its metadata. Errors name fields below
 /// "tomography."; those of files name the dataset.
-absl::StatusOr<std::unique_ptr<JobWork>> MakeTomographyWork(const TomographySpec& spec, const JobEnvironment& environment);
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(const model::TomographySpec& spec, const job::JobEnvironment& environment);
 
-}  // namespace octavo::engine
+}  // namespace octavo::tomography

@@ -8,7 +8,7 @@
 
 #include "server/storage/commit/commit_store.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// Commit in progress, as told to `on_progress`.
 struct CommitProgress {
@@ -21,4 +21,4 @@ struct CommitCallbacks {
   std::function<void(absl::StatusOr<storage::CommitOutcome>)> on_done;  // exactly once, from an engine thread
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

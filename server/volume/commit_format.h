@@ -7,7 +7,7 @@
 
 #include "server/storage/formats/ending.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// The format of a commit: what the ending of its destination says, else what is asked for, else OME-Zarr. InvalidArgument as of
 /// storage::FormatFor.
@@ -15,4 +15,4 @@ inline absl::StatusOr<storage::Format> FormatOfCommit(const std::string& field, 
   return storage::FormatFor(field, destination, asked);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -19,7 +19,7 @@
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
 constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;
@@ -46,7 +46,7 @@ absl::Status Cancelled() {
 
 }  // namespace
 
-absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const VolumeStatus& volume) {
+absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const model::VolumeStatus& volume) {
   constexpr char kField[] = "options.destination";
   absl::string_view scan = volume.scan;
   absl::ConsumePrefix(&scan, "scans/");
@@ -82,7 +82,7 @@ absl::StatusOr<std::string> ExpandDestination(const std::string& destination, co
 
 struct Committer::Job {
   std::string volume, scan, request_id, destination;
-  CommitOptions options;
+  model::CommitOptions options;
   std::atomic<bool> cancel{false};
   bool automatic = false;
   std::recursive_mutex callback_mutex;  // recursive: a callback may cancel its own handle
@@ -113,7 +113,7 @@ struct Committer::Job {
   }
 };
 
-class Committer::JobHandle final : public Handle {
+class Committer::JobHandle final : public base::Handle {
  public:
   JobHandle(std::shared_ptr<Job> job, int id) : job_(std::move(job)), id_(id) {}
   void Cancel() override {
@@ -128,7 +128,7 @@ class Committer::JobHandle final : public Handle {
 };
 
 namespace {
-class NoHandle final : public Handle {
+class NoHandle final : public base::Handle {
   void Cancel() override {}
 };
 }  // namespace
@@ -136,13 +136,13 @@ class NoHandle final : public Handle {
 Committer::Committer(Context context, int threads) : context_(std::move(context)), pool_("oct-commit", threads) {}
 Committer::~Committer() { CancelAll(); }
 
-absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
+absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::string& name, const model::CommitOptions& options, const std::string& request_id,
                                                           CommitCallbacks callbacks, const ClientVerb* asked) {
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
   if (earlier != nullptr) return Join(earlier, std::move(callbacks));
   auto job = std::make_shared<Job>();
-  OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus volume, context_.volumes->Get(name));
-  OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, VolumeState::kCommitting));
+  OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
+  OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, model::VolumeState::kCommitting));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
   OCTAVO_RETURN_IF_ERROR(storage::ResolveDestination(context_.storage->roots(), job->destination).status());
   job->volume = name;
@@ -157,7 +157,7 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
   if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
   // From here on nobody else can take or discard it.
   bool committing = false;
-  const absl::Status begun = ExceptionToStatus([&]() -> absl::Status {
+  const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
     OCTAVO_RETURN_IF_ERROR(context_.volumes->BeginCommit(name, asked).status());
     committing = true;
     pool_.Post([this, job] { Run(job); });
@@ -176,8 +176,8 @@ absl::StatusOr<std::shared_ptr<Handle>> Committer::Commit(const std::string& nam
   return handle;
 }
 
-absl::Status Committer::Check(const CommitOptions& options) const {
-  VolumeStatus unknown;
+absl::Status Committer::Check(const model::CommitOptions& options) const {
+  model::VolumeStatus unknown;
   unknown.title = "title";
   OCTAVO_ASSIGN_OR_RETURN(const std::string destination, ExpandDestination(options.destination, unknown));
   if (absl::StrContains(options.destination, "{")) return storage::ResolveDestination(context_.storage->roots(), destination).status();
@@ -209,7 +209,7 @@ absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(const std::st
   return found;
 }
 
-std::shared_ptr<Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks) {
+std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks) {
   std::lock_guard lock(job->callback_mutex);
   if (job->outcome.has_value()) {  // it has come to its end since
     if (callbacks.on_done) pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
@@ -223,7 +223,7 @@ std::shared_ptr<Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitC
 void Committer::Run(const std::shared_ptr<Job>& job) {
   std::unique_ptr<storage::SpillCursor> cursor;  // the bytes are not on the device: they are read as they are needed
   auto pinned = context_.volumes->OpenAnyTier(job->volume, &cursor);
-  const auto outcome = ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
+  const auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->cancel) return Cancelled();
     OCTAVO_RETURN_IF_ERROR(pinned.status());
     return Write(*job, *pinned, cursor.get());
@@ -255,10 +255,10 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
 }
 
 absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor) {
-  const VolumeStatus& volume = pinned.status;
+  const model::VolumeStatus& volume = pinned.status;
   const auto home = context_.device_of(pinned.device);
   Device* const device = home.first;
-  const std::shared_ptr<FramePool>& pool = home.second;
+  const std::shared_ptr<memory::FramePool>& pool = home.second;
   const int64_t begun = context_.clock->Now().monotonic_ns;
   CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "preparing"};
   job.Tell(progress, *context_.clock, /*force=*/true);  // before the first touch of a storage that may be slow
@@ -281,7 +281,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
     if (cursor != nullptr) return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
-    return CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot, volume, y * plane_bytes, count * plane_bytes);
+    return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot, volume, y * plane_bytes, count * plane_bytes);
   };
   const auto tell = [&](const char* stage, bool force) {
     progress.stage = stage;
@@ -323,11 +323,11 @@ void Committer::CancelAll() {
   for (const auto& job : jobs_) job->cancel = true;
 }
 
-void Committer::AddTo(Stats* stats) {
+void Committer::AddTo(model::Stats* stats) {
   MutexLock lock(mutex_);
   stats->commit_seconds = seconds_;
   stats->commit_bytes = bytes_;
   stats->commit_errors = errors_;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

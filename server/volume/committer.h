@@ -23,12 +23,12 @@
 #include "server/volume/commit_callbacks.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// {scan} {index} {index:05} {title} {date} replaced; other braces and empty results are refused (InvalidArgument,
 /// "options.destination"). Characters of the title that are no good in file names become '_'. {date}: UTC of acquisition,
 /// 20261121T093000Z.
-absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const VolumeStatus& volume);
+absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const model::VolumeStatus& volume);
 
 /// Writes held volumes to storage: device → page-locked slabs → encoders → disk, the copy of a slab overlapping the writing
 /// of the one before. Several commits at once. Thread-safe.
@@ -39,21 +39,21 @@ class Committer {
     VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
     /// Device and pool of a device index.
-    std::function<std::pair<Device*, std::shared_ptr<FramePool>>(int device)> device_of;
+    std::function<std::pair<Device*, std::shared_ptr<memory::FramePool>>(int device)> device_of;
     /// What the file must say of the volume.
-    std::function<storage::VolumeMeta(const VolumeStatus&)> meta_of;
+    std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
   };
   Committer(Context context, int threads);
   ~Committer();
 
   /// As Engine::CommitVolume; `asked`: by a client (VolumeStore::BeginCommit).
-  absl::StatusOr<std::shared_ptr<Handle>> Commit(const std::string& name, const CommitOptions& options, const std::string& request_id,
+  absl::StatusOr<std::shared_ptr<base::Handle>> Commit(const std::string& name, const model::CommitOptions& options, const std::string& request_id,
                                                  CommitCallbacks callbacks, const ClientVerb* asked = nullptr);
-  absl::Status Check(const CommitOptions& options) const;  // as Engine::CheckCommit
+  absl::Status Check(const model::CommitOptions& options) const;  // as Engine::CheckCommit
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
   void CancelAll();
-  void AddTo(Stats* stats);
+  void AddTo(model::Stats* stats);
 
  private:
   struct Job;
@@ -61,7 +61,7 @@ class Committer {
   /// The job that this request began, if it did, ended or not; else null, and `otherwise` is listed if it is given. AlreadyExists
   /// (IDEMPOTENCY_MISMATCH) if the request was about another volume.
   absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise);
-  std::shared_ptr<Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
+  std::shared_ptr<base::Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job);
   absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor);
 
@@ -74,10 +74,10 @@ class Committer {
     int64_t at_ns = 0;
   };
   std::map<std::string, Done> done_ ABSL_GUARDED_BY(mutex_);  // by request_id, for ten minutes
-  Histogram seconds_ ABSL_GUARDED_BY(mutex_);
+  model::Histogram seconds_ ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> errors_ ABSL_GUARDED_BY(mutex_);
-  WorkerPool pool_;  // last: its threads use the rest
+  base::WorkerPool pool_;  // last: its threads use the rest
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -7,9 +7,9 @@
 #include "server/model/frame.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// Copies a whole volume into page-locked memory of `pool`; waits for it.
-absl::StatusOr<Bytes> CopyVolumeToHost(Device& device, StreamRef stream, FramePool& pool, const PinnedVolume& pinned);
+absl::StatusOr<model::Bytes> CopyVolumeToHost(Device& device, StreamRef stream, memory::FramePool& pool, const PinnedVolume& pinned);
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

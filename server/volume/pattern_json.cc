@@ -10,11 +10,11 @@
 #include "server/pattern/plan.h"
 #include "server/storage/io/json_members.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
-constexpr PatternKind kKinds[] = {PatternKind::kRaster, PatternKind::kRepeatedRaster, PatternKind::kRadial,  PatternKind::kRepeatedRadial,
-                                  PatternKind::kSpiral, PatternKind::kLissajous,      PatternKind::kFreeform};
+constexpr pattern::PatternKind kKinds[] = {pattern::PatternKind::kRaster, pattern::PatternKind::kRepeatedRaster, pattern::PatternKind::kRadial,  pattern::PatternKind::kRepeatedRadial,
+                                  pattern::PatternKind::kSpiral, pattern::PatternKind::kLissajous,      pattern::PatternKind::kFreeform};
 
 template <class E>
 absl::Status ReadEnum(const nlohmann::json& json, const char* name, E most, E* out) {
@@ -27,7 +27,7 @@ absl::Status ReadEnum(const nlohmann::json& json, const char* name, E most, E* o
 
 }  // namespace
 
-nlohmann::json PatternJson(const Pattern& p) {
+nlohmann::json PatternJson(const pattern::Pattern& p) {
   nlohmann::json json = {{"kind", Name(p.kind)},
                          {"ascans_per_bscan", p.ascans_per_bscan},
                          {"bscans_per_volume", p.bscans_per_volume},
@@ -41,18 +41,18 @@ nlohmann::json PatternJson(const Pattern& p) {
   json["sampling"] = static_cast<int>(p.spiral_sampling);
   json["cycles"] = {p.cycles_x, p.cycles_y};
   json["phase_deg"] = {p.phase_x_deg, p.phase_y_deg};
-  if (p.kind == PatternKind::kFreeform) {
+  if (p.kind == pattern::PatternKind::kFreeform) {
     json["x_mm"] = p.points_x_mm;
     json["y_mm"] = p.points_y_mm;
   }
   return json;
 }
 
-absl::StatusOr<Pattern> PatternFromJson(const nlohmann::json& json) {
-  Pattern p;
+absl::StatusOr<pattern::Pattern> PatternFromJson(const nlohmann::json& json) {
+  pattern::Pattern p;
   std::string kind;
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "kind", &kind));
-  const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds), [&](PatternKind k) { return kind == Name(k); });
+  const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds), [&](pattern::PatternKind k) { return kind == Name(k); });
   if (found == std::end(kKinds)) return absl::DataLossError(absl::StrCat("kind is '", kind, "'"));
   p.kind = *found;
   double extent[2], offset[2], radius[2], angle[2], phase[2];
@@ -65,16 +65,16 @@ absl::StatusOr<Pattern> PatternFromJson(const nlohmann::json& json) {
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "rotation_deg", &p.rotation_deg));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "radius_mm", &radius));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "angle_deg", &angle));
-  OCTAVO_RETURN_IF_ERROR(ReadEnum(json, "sampling", SpiralSampling::kLinear, &p.spiral_sampling));
+  OCTAVO_RETURN_IF_ERROR(ReadEnum(json, "sampling", pattern::SpiralSampling::kLinear, &p.spiral_sampling));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "cycles", &cycles));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "phase_deg", &phase));
   if (p.repeated()) {
     OCTAVO_ASSIGN_OR_RETURN(const nlohmann::json* const repeat, storage::Member(json, "", "repeat"));
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(*repeat, "count", &p.repeat_count, "repeat"));
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(*repeat, "period", &p.repeat_period, "repeat"));
-    OCTAVO_RETURN_IF_ERROR(ReadEnum(*repeat, "strategy", RepeatStrategy::kAverage, &p.repeat_strategy));
+    OCTAVO_RETURN_IF_ERROR(ReadEnum(*repeat, "strategy", pattern::RepeatStrategy::kAverage, &p.repeat_strategy));
   }
-  if (p.kind == PatternKind::kFreeform) {
+  if (p.kind == pattern::PatternKind::kFreeform) {
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "x_mm", &p.points_x_mm));
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "y_mm", &p.points_y_mm));
   }
@@ -84,9 +84,9 @@ absl::StatusOr<Pattern> PatternFromJson(const nlohmann::json& json) {
   p.angle_begin_deg = angle[0], p.angle_end_deg = angle[1];
   p.cycles_x = cycles[0], p.cycles_y = cycles[1];
   p.phase_x_deg = phase[0], p.phase_y_deg = phase[1];
-  if (const absl::Status status = ResolvePattern(p, 0); !status.ok()) return absl::DataLossError(status.message());
+  if (const absl::Status status = pattern::ResolvePattern(p, 0); !status.ok()) return absl::DataLossError(status.message());
   p.plan = nullptr;  // large, and what is done with recovered volumes needs none
   return p;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -5,11 +5,11 @@
 
 #include "server/pattern/pattern.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// Where the A-scans of a volume lie, for a later process. How the scanner got there (flyback, warp, limits) is not in it.
-nlohmann::json PatternJson(const Pattern& pattern);
+nlohmann::json PatternJson(const pattern::Pattern& pattern);
 /// The pattern as PatternJson told it, resolved. DataLoss names the member that is missing or makes no pattern.
-absl::StatusOr<Pattern> PatternFromJson(const nlohmann::json& json);
+absl::StatusOr<pattern::Pattern> PatternFromJson(const nlohmann::json& json);
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -6,19 +6,19 @@
 #include "server/model/volume_states.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
 /// Whether a LIVE scan may overwrite it. Not while it is being moved: who asked for that wants it, and its slot would not become free
 /// before the move is through.
-bool IsTheRings(const VolumeStatus& status) { return status.state == VolumeState::kHeld && !status.kept && status.moving.empty(); }
+bool IsTheRings(const model::VolumeStatus& status) { return status.state == model::VolumeState::kHeld && !status.kept && status.moving.empty(); }
 
 }  // namespace
 
-absl::StatusOr<VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t limit) {
+absl::StatusOr<model::VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t limit) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (!IsComplete(it->status.state)) {
+  if (!model::IsComplete(it->status.state)) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes can be kept")),
         {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
@@ -35,7 +35,7 @@ absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
   int64_t kept = 0;
   for (const Record& record : records_) {
     // What was derived, or has left its slot, has memory of its own, beside the scan's slots.
-    kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw && record.status.kept && InMemory(record.status.state) &&
+    kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw && record.status.kept && model::InMemory(record.status.state) &&
             record.InSlot();
   }
   if (kept < limit) return absl::OkStatus();
@@ -49,7 +49,7 @@ absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
 absl::Status VolumeStore::Lend(const std::string& name, int64_t limit) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (it->status.state != VolumeState::kHeld) {
+  if (it->status.state != model::VolumeState::kHeld) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes can be lent")),
                     {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
   }
@@ -65,10 +65,10 @@ void VolumeStore::TakeBack(const std::string& name, bool ring) {
   MutexLock lock(mutex_);
   const auto it = Find(name);
   if (!it.ok() || (*it)->loans == 0 || --(*it)->loans > 0 || !(*it)->lent) return;
-  const VolumeStatus& status = (*it)->status;
+  const model::VolumeStatus& status = (*it)->status;
   (*it)->lent = false;
   // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
-  if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() && status.tier == Tier::kDevice) (*it)->status.kept = false;
+  if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() && status.tier == model::Tier::kDevice) (*it)->status.kept = false;
 }
 
 bool VolumeStore::RingOver(const Record& record) const {
@@ -76,10 +76,10 @@ bool VolumeStore::RingOver(const Record& record) const {
   return scan != scans_.end() && scan->second.ring_over;
 }
 
-absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring, const ClientVerb* asked) {
+absl::StatusOr<model::VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring, const ClientVerb* asked) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (!IsComplete(it->status.state)) {
+  if (!model::IsComplete(it->status.state)) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes have a mark")),
         {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
@@ -90,7 +90,7 @@ absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool r
   it->warned = false;
   it->status.marked = false;
   // A slot of the ring, unless it has memory of its own; of who has it on loan, until it is given back.
-  if (ring && !RingOver(*it) && it->status.derived_from.empty() && it->status.tier == Tier::kDevice) {
+  if (ring && !RingOver(*it) && it->status.derived_from.empty() && it->status.tier == model::Tier::kDevice) {
     it->lent = it->loans > 0;
     it->status.kept = it->lent;
   }
@@ -98,7 +98,7 @@ absl::StatusOr<VolumeStatus> VolumeStore::Unmark(const std::string& name, bool r
 }
 
 bool VolumeStore::OverwriteOldest(const std::string& scan) {
-  VolumeStatus status;
+  model::VolumeStatus status;
   Memory gone;
   {
     MutexLock lock(mutex_);
@@ -114,13 +114,13 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
 }
 
 VolumeStore::Memory VolumeStore::Overwrite(Record& record) {
-  Memory gone = Leave(record, VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
+  Memory gone = Leave(record, model::VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
   ++TotalsOf(record).overwritten;
   return gone;
 }
 
 void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
-  std::vector<VolumeStatus> overwritten;
+  std::vector<model::VolumeStatus> overwritten;
   std::vector<Memory> leaving;
   {
     // Counted and given up under one lock: one that is held in between is one less to give up.
@@ -136,15 +136,15 @@ void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
     }
   }
   for (size_t i = 0; i < leaving.size(); ++i) LetGo(overwritten[i].name, std::move(leaving[i]));
-  for (const VolumeStatus& status : overwritten) Changed(status);
+  for (const model::VolumeStatus& status : overwritten) Changed(status);
 }
 
 void VolumeStore::KeepAll(const std::string& scan) {
   MutexLock lock(mutex_);
   scans_[scan].ring_over = true;
   for (Record& record : records_) {
-    if (record.status.scan == scan && InMemory(record.status.state)) record.status.kept = true;
+    if (record.status.scan == scan && model::InMemory(record.status.state)) record.status.kept = true;
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -14,9 +14,9 @@
 #include "server/volume/pattern_json.h"
 #include "server/volume/volume_metadata.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
-nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& meta) {
+nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeMeta& meta) {
   storage::VolumeMeta all = meta;
   if (volume.all_missing != nullptr) all.missing_ranges = *volume.all_missing;
   nlohmann::json about = {{"meta", storage::MetaJson(all)},
@@ -33,20 +33,20 @@ nlohmann::json AboutOf(const VolumeStatus& volume, const storage::VolumeMeta& me
   if (volume.expected_frames > 0) {
     about["frames"] = {{"missing", volume.missing_frames}, {"expected", volume.expected_frames}, {"first_ranges", volume.missing_frame_ranges}};
   }
-  const Pattern* const pattern = PatternOf(volume);
+  const pattern::Pattern* const pattern = PatternOf(volume);
   if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
   return about;
 }
 
-absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
+absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   if (!about.is_object() || !about.contains("meta")) return absl::DataLossError("it has no metadata");
   OCTAVO_ASSIGN_OR_RETURN(storage::VolumeMeta meta, storage::MetaFromJson(about["meta"]));
-  VolumeStatus volume;
+  model::VolumeStatus volume;
   int value = 0;
   double display[2];
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "value", &value));
-  if (value < 0 || value > static_cast<int>(ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
-  volume.value = static_cast<ValueKind>(value);
+  if (value < 0 || value > static_cast<int>(model::ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
+  volume.value = static_cast<model::ValueKind>(value);
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "quantity", &volume.quantity));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "derived_from", &volume.derived_from));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "operations", &volume.operations));
@@ -100,7 +100,7 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   if (about.contains("pattern")) {  // tomograms have none, and older files tell none; without one the voxels are as good
     auto pattern = PatternFromJson(about["pattern"]);
     if (pattern.ok() && pattern->rows() == volume.shape[0] && pattern->ascans_per_bscan == volume.shape[1]) {
-      volume.recovered_pattern = std::make_shared<const Pattern>(*std::move(pattern));
+      volume.recovered_pattern = std::make_shared<const pattern::Pattern>(*std::move(pattern));
     }
   }
   const auto& missing = meta.missing_ranges;
@@ -110,4 +110,4 @@ absl::StatusOr<VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
   return volume;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -2,7 +2,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 absl::Status ReadBox(storage::SpillCursor& cursor, const int64_t shape[3], int64_t element_bytes, const Box3& box, void* out) {
   const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
@@ -18,4 +18,4 @@ absl::Status ReadBox(storage::SpillCursor& cursor, const int64_t shape[3], int64
   return absl::OkStatus();
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

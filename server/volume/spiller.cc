@@ -19,7 +19,7 @@
 #include "server/model/resolved_scan.h"
 #include "server/volume/spill_metadata.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
 constexpr int64_t kPiece = 8 << 20;  // a multiple of 8: digests of parts add up
@@ -47,7 +47,7 @@ class MemoryCursor final : public storage::SpillCursor {
 class Spiller::HostVolume final : public SpilledVolume {
  public:
   HostVolume(std::shared_ptr<void> memory, int64_t bytes) : bytes_(bytes), memory_(std::move(memory)) {}
-  Tier tier() const override { return Tier::kHost; }
+  model::Tier tier() const override { return model::Tier::kHost; }
   int64_t bytes() const override { return bytes_; }
   absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return std::make_unique<MemoryCursor>(memory_); }
   void Remove() const override {}  // goes with its last reader
@@ -60,7 +60,7 @@ class Spiller::HostVolume final : public SpilledVolume {
 class Spiller::DiskVolume final : public SpilledVolume {
  public:
   explicit DiskVolume(std::shared_ptr<storage::SpillFile> file) : file_(std::move(file)) {}
-  Tier tier() const override { return Tier::kDisk; }
+  model::Tier tier() const override { return model::Tier::kDisk; }
   int64_t bytes() const override { return file_->bytes(); }
   absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return file_->Open(); }
   void Remove() const override { file_->Remove(); }
@@ -76,7 +76,7 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
     Digest(static_cast<const char*>(data), bytes);
     return writer_->Append(data, bytes);
   }
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(VolumeStatus* volume) override {
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(model::VolumeStatus* volume) override {
     volume->digest = absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
     writer_->SetAbout(AboutOf(*volume, spiller_.context_.meta_of(*volume)));
     OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());
@@ -112,24 +112,24 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
 
 Spiller::Spiller(Context context, int threads) : context_(std::move(context)), pool_("oct-spill", threads) {
   for (int d = 0; d < context_.devices; ++d) {
-    host_pools_.push_back(std::make_shared<FramePool>(context_.device_of(d).first, context_.host_bytes, FramePool::Sizes::kExact));
+    host_pools_.push_back(std::make_shared<memory::FramePool>(context_.device_of(d).first, context_.host_bytes, memory::FramePool::Sizes::kExact));
   }
 }
 
 Spiller::~Spiller() = default;
 
-absl::Status Spiller::CheckTier(Tier tier) const {
-  const bool off = tier == Tier::kHost ? context_.host_bytes == 0 : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
-  if (tier == Tier::kDevice) return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
+absl::Status Spiller::CheckTier(model::Tier tier) const {
+  const bool off = tier == model::Tier::kHost ? context_.host_bytes == 0 : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
+  if (tier == model::Tier::kDevice) return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
   if (!off) return absl::OkStatus();
-  const char* key = tier == Tier::kHost ? "spill.host_bytes" : "spill.disk_bytes";
+  const char* key = tier == model::Tier::kHost ? "spill.host_bytes" : "spill.disk_bytes";
   return WithInfo(absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key, " of the server's configuration is 0")),
                   {.reason = "SPILL_OFF", .field = "", .numbers = {{"key", key}}});
 }
 
-int64_t Spiller::FreeOf(Tier tier) const {
+int64_t Spiller::FreeOf(model::Tier tier) const {
   if (!CheckTier(tier).ok()) return 0;
-  if (tier == Tier::kHost) return std::max<int64_t>(0, context_.host_bytes - *host_used_);
+  if (tier == model::Tier::kHost) return std::max<int64_t>(0, context_.host_bytes - *host_used_);
   return std::max<int64_t>(0, std::min(context_.folder->quota_bytes() - context_.folder->used_bytes(), context_.folder->disk_free_bytes()));
 }
 
@@ -155,7 +155,7 @@ absl::Status Spiller::ForEachPiece(const PinnedVolume& pinned, const std::functi
   }
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&, device = device](int64_t at, int which) {
-    return CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot, pinned.status, at, std::min(kPiece, bytes - at));
+    return memory::CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot, pinned.status, at, std::min(kPiece, bytes - at));
   };
   const bool two = memory[1] != nullptr;
   OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
@@ -204,7 +204,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(const P
 }
 
 absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const PinnedVolume& pinned) {
-  const VolumeStatus& volume = pinned.status;
+  const model::VolumeStatus& volume = pinned.status;
   const std::string id = volume.name.substr(volume.name.find('/') + 1);
   OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
   uint64_t digest = 0;
@@ -217,18 +217,18 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const P
   return std::make_shared<const DiskVolume>(std::move(file));
 }
 
-absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(const VolumeStatus& volume) {
-  OCTAVO_RETURN_IF_ERROR(CheckTier(Tier::kDisk));
+absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(const model::VolumeStatus& volume) {
+  OCTAVO_RETURN_IF_ERROR(CheckTier(model::Tier::kDisk));
   const std::string id = volume.name.substr(volume.name.find('/') + 1);
   OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
   return std::make_unique<StoringOnDisk>(*this, std::move(writer));
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned, Tier tier) {
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned, model::Tier tier) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto moved = ExceptionToStatus([&] { return tier == Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
+  auto moved = base::ExceptionToStatus([&] { return tier == model::Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
   MutexLock lock(mutex_);
-  TierUse& totals = totals_[tier];
+  model::TierUse& totals = totals_[tier];
   if (moved.ok()) {
     totals.spilled_bytes += pinned.status.bytes;
     spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
@@ -240,7 +240,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedV
   return moved;
 }
 
-absl::Status Spiller::RunSpill(PinnedVolume pinned, Tier tier) {
+absl::Status Spiller::RunSpill(PinnedVolume pinned, model::Tier tier) {
   auto moved = Move(pinned, tier);
   absl::Status status = moved.status();
   pinned.slot = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
@@ -256,7 +256,7 @@ absl::Status Spiller::RunSpill(PinnedVolume pinned, Tier tier) {
   return status;
 }
 
-bool Spiller::Request(const std::string& scan, Tier tier) {
+bool Spiller::Request(const std::string& scan, model::Tier tier) {
   if (!CheckTier(tier).ok()) return false;
   {
     MutexLock lock(mutex_);
@@ -269,7 +269,7 @@ bool Spiller::Request(const std::string& scan, Tier tier) {
     return false;
   }
   const std::string name = pinned->status.name;
-  const absl::Status posted = ExceptionToStatus([&] {
+  const absl::Status posted = base::ExceptionToStatus([&] {
     pool_.Post([this, scan, tier, pinned = *std::move(pinned)]() mutable {
       const absl::Cleanup over = [&] {
         MutexLock lock(mutex_);
@@ -302,18 +302,18 @@ void Spiller::ForgetScan(const std::string& scan) {
   failures_.erase(scan);
 }
 
-void Spiller::Spill(const std::string& name, Tier tier, Done done, const ClientVerb* asked) {
+void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const ClientVerb* asked) {
   auto pinned = [&]() -> absl::StatusOr<PinnedVolume> {
     OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
-    OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus status, context_.volumes->Get(name));
-    if (status.state == VolumeState::kHeld && status.tier == tier) return PinnedVolume{.status = status};
+    OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus status, context_.volumes->Get(name));
+    if (status.state == model::VolumeState::kHeld && status.tier == tier) return PinnedVolume{.status = status};
     return context_.volumes->BeginSpill(name, asked);
   }();
   if (!pinned.ok()) return done(pinned.status());
   if (pinned->slot == nullptr && pinned->spilled == nullptr) return done(pinned->status);  // it is there
-  const absl::Status posted = ExceptionToStatus([&] {
+  const absl::Status posted = base::ExceptionToStatus([&] {
     pool_.Post([this, name, tier, done, pinned = *std::move(pinned)]() mutable {
-      done(ExceptionToStatus([&]() -> absl::StatusOr<VolumeStatus> {
+      done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
         OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(pinned), tier));
         OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume now, context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
         return now.status;
@@ -326,18 +326,18 @@ void Spiller::Spill(const std::string& name, Tier tier, Done done, const ClientV
   done(posted);
 }
 
-absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVolume& pinned) {
-  const VolumeStatus& volume = pinned.status;
+absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const PinnedVolume& pinned) {
+  const model::VolumeStatus& volume = pinned.status;
   const auto [device, frames] = context_.device_of(pinned.device);
   const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
   OCTAVO_ASSIGN_OR_RETURN(const auto charges,
                           context_.ledger->Reserve(pinned.device, volume.scan, volume.title,
                                                    {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
-  ChargeHolder held(context_.ledger, charges);  // before the slot: its memory is freed first
-  const auto pool = std::make_shared<SlotPool>(context_.ledger);
-  auto slot = std::make_unique<VolumeSlot>();
+  memory::ChargeHolder held(context_.ledger, charges);  // before the slot: its memory is freed first
+  const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
+  auto slot = std::make_unique<memory::VolumeSlot>();
   slot->charge = charges[0];
-  absl::Status moved = ExceptionToStatus([&, device = device]() -> absl::Status {
+  absl::Status moved = base::ExceptionToStatus([&, device = device]() -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
@@ -358,7 +358,7 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
   OCTAVO_RETURN_IF_ERROR(moved);
   pool->Add(std::move(slot));
   (void)held.Keep();  // the slot's charge ends with the slot
-  std::shared_ptr<VolumeSlot> taken = pool->TryTake();
+  std::shared_ptr<memory::VolumeSlot> taken = pool->TryTake();
   pool->Close();
   return taken;
 }
@@ -366,9 +366,9 @@ absl::StatusOr<std::shared_ptr<VolumeSlot>> Spiller::MoveToDevice(const PinnedVo
 void Spiller::Relocate(const std::string& name, std::function<void(const absl::Status&)> done) {
   auto pinned = context_.volumes->BeginRelocate(name);
   if (!pinned.ok()) return done(pinned.status());
-  const absl::Status posted = ExceptionToStatus([&] {
+  const absl::Status posted = base::ExceptionToStatus([&] {
     return pool_.Post([this, name, done, pinned = *std::move(pinned)]() mutable {
-      auto moved = ExceptionToStatus([&] { return MoveToDevice(pinned); });
+      auto moved = base::ExceptionToStatus([&] { return MoveToDevice(pinned); });
       absl::Status status = moved.status();
       pinned.slot = nullptr;
       if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok()) status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
@@ -381,18 +381,18 @@ void Spiller::Relocate(const std::string& name, std::function<void(const absl::S
   done(posted);
 }
 
-absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
+absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->BeginRestore(name));
   if (pinned.spilled == nullptr) return pinned.status;  // it is there
-  const Tier tier = pinned.spilled->tier();
+  const model::Tier tier = pinned.spilled->tier();
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto slot = ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<VolumeSlot>> {
+  auto slot = base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> {
     auto moved = MoveToDevice(pinned);
     const auto& origin = pinned.status.origin;
-    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr && Spills(origin->spec.retention.on_full)) {
+    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr && model::Spills(origin->spec.retention.on_full)) {
       // Its client said that volumes may be moved to make room: the oldest of the same scan goes in its stead.
       auto other = context_.volumes->BeginSpillOldest(pinned.status.scan);
-      if (other.ok() && RunSpill(*std::move(other), TierOf(origin->spec.retention.on_full)).ok()) return MoveToDevice(pinned);
+      if (other.ok() && RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok()) return MoveToDevice(pinned);
     }
     return moved;
   });
@@ -409,7 +409,7 @@ absl::StatusOr<VolumeStatus> Spiller::RestoreNow(const std::string& name) {
 }
 
 void Spiller::Restore(const std::string& name, Done done) {
-  pool_.Post([this, name, done = std::move(done)] { done(ExceptionToStatus([&] { return RestoreNow(name); })); });
+  pool_.Post([this, name, done = std::move(done)] { done(base::ExceptionToStatus([&] { return RestoreNow(name); })); });
 }
 
 std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Found> found) {
@@ -427,18 +427,18 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
   return report;
 }
 
-std::vector<TierUse> Spiller::Uses() {
-  std::vector<TierUse> uses;
-  std::map<Tier, int64_t> volumes;
-  for (const VolumeStatus& volume : context_.volumes->List({.in_memory = true})) {
-    if (volume.state == VolumeState::kHeld || volume.state == VolumeState::kCommitting) ++volumes[volume.tier];
+std::vector<model::TierUse> Spiller::Uses() {
+  std::vector<model::TierUse> uses;
+  std::map<model::Tier, int64_t> volumes;
+  for (const model::VolumeStatus& volume : context_.volumes->List({.in_memory = true})) {
+    if (volume.state == model::VolumeState::kHeld || volume.state == model::VolumeState::kCommitting) ++volumes[volume.tier];
   }
   MutexLock lock(mutex_);
-  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
-    TierUse use = totals_[tier];
+  for (const model::Tier tier : {model::Tier::kHost, model::Tier::kDisk}) {
+    model::TierUse use = totals_[tier];
     use.tier = tier;
     use.volumes = volumes[tier];
-    if (tier == Tier::kHost) {
+    if (tier == model::Tier::kHost) {
       use.quota_bytes = context_.host_bytes;
       use.used_bytes = *host_used_;
     } else if (context_.folder != nullptr) {
@@ -452,11 +452,11 @@ std::vector<TierUse> Spiller::Uses() {
   return uses;
 }
 
-void Spiller::AddTo(Stats* stats) {
+void Spiller::AddTo(model::Stats* stats) {
   stats->tiers = Uses();
   MutexLock lock(mutex_);
   for (const auto& [tier, histogram] : spill_seconds_) stats->spill_seconds[Name(tier)].Merge(histogram);
   for (const auto& [tier, histogram] : restore_seconds_) stats->restore_seconds[Name(tier)].Merge(histogram);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -7,7 +7,7 @@
 
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>& gone) {
   Due due;
@@ -19,13 +19,13 @@ VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>
     std::map<std::string, bool> known;  // each session is asked about once
     for (auto next = records_.begin(); next != records_.end();) {
       Record& record = *next++;  // it may leave
-      VolumeStatus& status = record.status;
-      if (status.state != VolumeState::kHeld) continue;
+      model::VolumeStatus& status = record.status;
+      if (status.state != model::VolumeState::kHeld) continue;
       if (status.ttl_seconds > 0 && !status.marked && status.moving.empty()) {
         const double left = status.ttl_seconds - static_cast<double>(clock_->Now().monotonic_ns - record.living_ns) * 1e-9;
         if (left <= 0 && !leased(status.name)) {
           leaving.push_back(
-              Leave(record, VolumeState::kDiscarded, absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
+              Leave(record, model::VolumeState::kDiscarded, absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
           ++TotalsOf(record).expired;
           due.expired.push_back(StatusOf(record));
           continue;
@@ -46,7 +46,7 @@ VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>
     }
   }
   for (size_t i = 0; i < leaving.size(); ++i) LetGo(due.expired[i].name, std::move(leaving[i]));
-  for (const VolumeStatus& status : due.expired) Changed(status);
+  for (const model::VolumeStatus& status : due.expired) Changed(status);
   return due;
 }
 
@@ -62,4 +62,4 @@ void VolumeStore::Adopt(const std::string& session) {
   }
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

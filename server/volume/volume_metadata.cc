@@ -6,13 +6,13 @@
 #include "server/model/resolved_scan.h"
 #include "server/pattern/plan.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
 using nlohmann::json;
 
-json SourceJson(const ScanSpec& spec) {
-  if (const auto* sim = std::get_if<SimulatedSource>(&spec.source)) {
+json SourceJson(const model::ScanSpec& spec) {
+  if (const auto* sim = std::get_if<model::SimulatedSource>(&spec.source)) {
     return {{"kind", "simulated"},
             {"seed", sim->seed},
             {"centre_wavelength_nm", sim->centre_wavelength_nm},
@@ -22,7 +22,7 @@ json SourceJson(const ScanSpec& spec) {
             {"dispersion_a3", sim->dispersion_a3},
             {"adc_bits", sim->adc_bits}};
   }
-  if (const auto* replay = std::get_if<ReplaySource>(&spec.source)) {
+  if (const auto* replay = std::get_if<model::ReplaySource>(&spec.source)) {
     return {{"kind", "replay"},
             {"path", replay->path},
             {"rate_hz", replay->rate_hz},
@@ -30,9 +30,9 @@ json SourceJson(const ScanSpec& spec) {
             {"header_bytes", replay->header_bytes},
             {"allow_partial", replay->allow_partial}};
   }
-  if (std::holds_alternative<PushSource>(spec.source)) return {{"kind", "push"}};
-  if (std::holds_alternative<RingSource>(spec.source)) return {{"kind", "ring"}};
-  if (const auto* camera = std::get_if<CameraSource>(&spec.source)) {
+  if (std::holds_alternative<model::PushSource>(spec.source)) return {{"kind", "push"}};
+  if (std::holds_alternative<model::RingSource>(spec.source)) return {{"kind", "ring"}};
+  if (const auto* camera = std::get_if<model::CameraSource>(&spec.source)) {
     return {{"kind", "camera"},
             {"id", camera->id},
             {"pixel_format", camera->pixel_format},
@@ -46,7 +46,7 @@ json SourceJson(const ScanSpec& spec) {
   return {{"kind", "none"}};
 }
 
-json PatternJson(const Pattern& p) {
+json PatternJson(const pattern::Pattern& p) {
   json out = {{"kind", Name(p.kind)},
               {"ascans_per_bscan", p.ascans_per_bscan},
               {"bscans_per_volume", p.bscans_per_volume},
@@ -61,27 +61,27 @@ json PatternJson(const Pattern& p) {
   if (p.repeated()) {
     out["repeat_count"] = p.repeat_count;
     out["repeat_period"] = p.repeat_period;
-    out["repeat_strategy"] = p.averaged() ? "average" : p.repeat_strategy == RepeatStrategy::kOrder ? "order" : "pack";
+    out["repeat_strategy"] = p.averaged() ? "average" : p.repeat_strategy == pattern::RepeatStrategy::kOrder ? "order" : "pack";
   }
-  const bool radial = p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial;
-  if (radial || p.kind == PatternKind::kSpiral) out["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};
+  const bool radial = p.kind == pattern::PatternKind::kRadial || p.kind == pattern::PatternKind::kRepeatedRadial;
+  if (radial || p.kind == pattern::PatternKind::kSpiral) out["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};
   if (radial) out["angle_deg"] = {p.angle_begin_deg, p.angle_end_deg};
-  if (p.kind == PatternKind::kSpiral) out["sampling"] = p.spiral_sampling == SpiralSampling::kLinear ? "linear" : "angular";
-  if (p.kind == PatternKind::kLissajous) {
+  if (p.kind == pattern::PatternKind::kSpiral) out["sampling"] = p.spiral_sampling == pattern::SpiralSampling::kLinear ? "linear" : "angular";
+  if (p.kind == pattern::PatternKind::kLissajous) {
     out["cycles"] = {p.cycles_x, p.cycles_y};
     out["phase_deg"] = {p.phase_x_deg, p.phase_y_deg};
   }
-  if (p.kind == PatternKind::kFreeform) {
+  if (p.kind == pattern::PatternKind::kFreeform) {
     out["x_mm"] = p.points_x_mm;
     out["y_mm"] = p.points_y_mm;
   }
-  if (p.warp == WarpKind::kAngular) out["angular_warp_mm_per_deg"] = p.warp_mm_per_deg;
-  if (p.warp == WarpKind::kTelecentric)
+  if (p.warp == pattern::WarpKind::kAngular) out["angular_warp_mm_per_deg"] = p.warp_mm_per_deg;
+  if (p.warp == pattern::WarpKind::kTelecentric)
     out["telecentric_warp"] = {{"galvo_lens_spacing_mm", p.warp_lens_spacing_mm}, {"scale_rad_per_deg", p.warp_rad_per_deg}};
   return out;
 }
 
-json AcquisitionJson(const ScanSpec& spec) {
+json AcquisitionJson(const model::ScanSpec& spec) {
   return {{"source", SourceJson(spec)},
           {"samples_per_record", spec.acquisition.samples_per_record},
           {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
@@ -96,7 +96,7 @@ json AcquisitionJson(const ScanSpec& spec) {
 }
 
 // The tables themselves, not only how they were asked for: the file must suffice to repeat the processing.
-json ProcessingJson(const ResolvedScan& scan) {
+json ProcessingJson(const model::ResolvedScan& scan) {
   const SpectralConfig& c = scan.chain;
   static constexpr const char* kBackground[] = {"none", "static", "rolling", "bscan"};
   static constexpr const char* kInterpolation[] = {"none", "linear", "cubic", "lanczos"};
@@ -124,11 +124,11 @@ json ProcessingJson(const ResolvedScan& scan) {
 
 }  // namespace
 
-const Pattern* PatternOf(const VolumeStatus& volume) {
+const pattern::Pattern* PatternOf(const model::VolumeStatus& volume) {
   return volume.origin != nullptr ? &volume.origin->spec.pattern : volume.recovered_pattern.get();
 }
 
-storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& software, const std::string& device_model) {
+storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string& software, const std::string& device_model) {
   static constexpr const char* kValue[] = {"db", "db", "magnitude", "power", "real", "complex"};
   storage::VolumeMeta meta;
   meta.volume_name = volume.name;
@@ -156,7 +156,7 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   meta.software = software;
   meta.digest = volume.digest;
   if (volume.origin != nullptr) {
-    const ScanSpec& spec = volume.origin->spec;
+    const model::ScanSpec& spec = volume.origin->spec;
     meta.display_lo = volume.origin->display_lo;
     meta.display_hi = volume.origin->display_hi;
     meta.subject_id = spec.subject.id;
@@ -195,4 +195,4 @@ storage::VolumeMeta MetaOf(const VolumeStatus& volume, const std::string& softwa
   return meta;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

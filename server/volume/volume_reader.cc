@@ -9,12 +9,12 @@
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
 class Reader final : public VolumeReader, public std::enable_shared_from_this<Reader> {
  public:
-  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<FramePool> pool, WorkerPool* workers,
+  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers,
          std::unique_ptr<storage::SpillCursor> cursor)
       : pinned_(std::move(pinned)),
         box_(box),
@@ -31,20 +31,20 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     if (ahead_.owner != nullptr) (void)event_.Synchronize();  // its memory is still being written
   }
 
-  const VolumeStatus& volume() const override { return pinned_.status; }
+  const model::VolumeStatus& volume() const override { return pinned_.status; }
   const std::vector<int64_t>& shape() const override { return shape_; }
   int64_t total_bytes() const override { return shape_[0] * shape_[1] * shape_[2] * element_bytes_; }
 
-  void Next(int64_t max_bytes, std::function<void(absl::StatusOr<Bytes>)> done) override {
-    workers_->Post([self = shared_from_this(), max_bytes, done = std::move(done)] { done(ExceptionToStatus([&] { return self->Read(max_bytes); })); });
+  void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) override {
+    workers_->Post([self = shared_from_this(), max_bytes, done = std::move(done)] { done(base::ExceptionToStatus([&] { return self->Read(max_bytes); })); });
   }
 
  private:
-  absl::StatusOr<Bytes> Read(int64_t max_bytes) {
+  absl::StatusOr<model::Bytes> Read(int64_t max_bytes) {
     if (ahead_.owner == nullptr) OCTAVO_RETURN_IF_ERROR(StartCopy(max_bytes));
-    if (ahead_.owner == nullptr) return Bytes{};
+    if (ahead_.owner == nullptr) return model::Bytes{};
     OCTAVO_RETURN_IF_ERROR(event_.Synchronize());
-    Bytes piece = std::exchange(ahead_, Bytes{});
+    model::Bytes piece = std::exchange(ahead_, model::Bytes{});
     if (absl::Status next = StartCopy(max_bytes); !next.ok() && !absl::IsResourceExhausted(next)) return next;
     return piece;
   }
@@ -62,7 +62,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
       piece = {.start = {box_.start[0] + next_y_, box_.start[1] + next_x_, box_.start[2]}, .count = {1, rows, box_.count[2]}};
     }
     const int64_t bytes = piece.count[0] * piece.count[1] * row_bytes;
-    auto memory = pool_->Get(bytes, FramePool::Use::kClient);
+    auto memory = pool_->Get(bytes, memory::FramePool::Use::kClient);
     if (memory == nullptr) {
       return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many readers at once; try again"),
                       {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
@@ -70,7 +70,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     if (cursor_ != nullptr) {
       OCTAVO_RETURN_IF_ERROR(ReadBox(*cursor_, pinned_.status.shape, element_bytes_, piece, memory.get()));
     } else {
-      OCTAVO_RETURN_IF_ERROR(CopyVolumeBox(*device_, stream_, memory.get(), *pinned_.slot, pinned_.status, piece));
+      OCTAVO_RETURN_IF_ERROR(memory::CopyVolumeBox(*device_, stream_, memory.get(), *pinned_.slot, pinned_.status, piece));
       OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
     }
     if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {
@@ -90,19 +90,19 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
   Device* const device_;
   const StreamRef stream_;
   Event event_;
-  const std::shared_ptr<FramePool> pool_;
-  WorkerPool* const workers_;
+  const std::shared_ptr<memory::FramePool> pool_;
+  base::WorkerPool* const workers_;
   const std::unique_ptr<storage::SpillCursor> cursor_;  // null: the bytes are on the device
   const int64_t element_bytes_;
   int64_t next_y_ = 0, next_x_ = 0;
-  Bytes ahead_;
+  model::Bytes ahead_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinned, std::unique_ptr<storage::SpillCursor> cursor,
                                                                const std::vector<int64_t>& start, const std::vector<int64_t>& count, Device* device,
-                                                               StreamRef stream, std::shared_ptr<FramePool> pool, WorkerPool* workers) {
+                                                               StreamRef stream, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers) {
   Box3 box;
   for (const auto& [name, values] : {std::pair{"start", &start}, std::pair{"count", &count}}) {
     if (!values->empty() && values->size() != 3) {
@@ -125,4 +125,4 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinn
   return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event), std::move(pool), workers, std::move(cursor));
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -12,24 +12,24 @@
 #include "server/base/exception_to_status.h"
 #include "server/model/volume_states.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
 constexpr size_t kMostTombstones = 10'000;
 
-bool Allowed(VolumeState from, VolumeState to) {
+bool Allowed(model::VolumeState from, model::VolumeState to) {
   switch (from) {
-    case VolumeState::kAcquiring: return to == VolumeState::kHeld || to == VolumeState::kFailed;
-    case VolumeState::kHeld: return to == VolumeState::kCommitting || to == VolumeState::kDiscarded;
-    case VolumeState::kCommitting: return to == VolumeState::kCommitted || to == VolumeState::kHeld;
+    case model::VolumeState::kAcquiring: return to == model::VolumeState::kHeld || to == model::VolumeState::kFailed;
+    case model::VolumeState::kHeld: return to == model::VolumeState::kCommitting || to == model::VolumeState::kDiscarded;
+    case model::VolumeState::kCommitting: return to == model::VolumeState::kCommitted || to == model::VolumeState::kHeld;
     default: return false;
   }
 }
 
 }  // namespace
 
-absl::Status CheckTransition(const std::string& volume, VolumeState from, VolumeState to) {
+absl::Status CheckTransition(const std::string& volume, model::VolumeState from, model::VolumeState to) {
   if (Allowed(from, to)) return absl::OkStatus();
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
                   {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
@@ -45,9 +45,9 @@ absl::StatusOr<VolumeStore::Records::iterator> VolumeStore::Find(const std::stri
   return it->second;
 }
 
-VolumeStatus VolumeStore::StatusOf(const Record& record) const {
-  VolumeStatus status = record.status;
-  if (record.sealed_ns > 0 && InMemory(status.state)) {
+model::VolumeStatus VolumeStore::StatusOf(const Record& record) const {
+  model::VolumeStatus status = record.status;
+  if (record.sealed_ns > 0 && model::InMemory(status.state)) {
     const int64_t now = clock_->Now().monotonic_ns;
     status.held_seconds = static_cast<double>(now - record.sealed_ns) * 1e-9;
     if (status.ttl_seconds > 0 && !status.marked) {
@@ -57,11 +57,11 @@ VolumeStatus VolumeStore::StatusOf(const Record& record) const {
   return status;
 }
 
-void VolumeStore::Changed(const VolumeStatus& status) noexcept {
+void VolumeStore::Changed(const model::VolumeStatus& status) noexcept {
   try {
     on_change_(status);
   } catch (...) {
-    Log(LogLevel::kError, "a change of a volume was not told to all", {{"error", StatusOfException().ToString()}});
+    Log(LogLevel::kError, "a change of a volume was not told to all", {{"error", base::StatusOfException().ToString()}});
   }
 }
 
@@ -77,17 +77,17 @@ void VolumeStore::LetGo(const std::string& name, Memory memory) noexcept {
   try {
     if (memory.slot != nullptr && protections_.left != nullptr) protections_.left(name, memory.slot->charge);
   } catch (...) {
-    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left", {{"volume", name}, {"error", StatusOfException().ToString()}});
+    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left", {{"volume", name}, {"error", base::StatusOfException().ToString()}});
   }
   memory.slot.reset();
   if (memory.spilled != nullptr) memory.spilled->Remove();
 }
 
-PinnedVolume VolumeStore::PinOf(const Record& record, VolumeStatus status) {
+PinnedVolume VolumeStore::PinOf(const Record& record, model::VolumeStatus status) {
   return {.status = std::move(status), .slot = record.slot, .device = record.device, .spilled = record.spilled};
 }
 
-VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) {
+VolumeStore::Memory VolumeStore::Leave(Record& record, model::VolumeState to, const std::string& reason, const char* finished) {
   record.status.held_seconds = StatusOf(record).held_seconds;
   record.status.state = to;
   record.status.reason = reason;
@@ -105,8 +105,8 @@ VolumeStore::Memory VolumeStore::Leave(Record& record, VolumeState to, const std
   return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
 }
 
-void VolumeStore::Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int device) {
-  status.state = VolumeState::kAcquiring;
+void VolumeStore::Add(model::VolumeStatus status, std::shared_ptr<memory::VolumeSlot> slot, int device) {
+  status.state = model::VolumeState::kAcquiring;
   {
     MutexLock lock(mutex_);
     Purge();
@@ -116,15 +116,15 @@ void VolumeStore::Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int
   Changed(status);
 }
 
-void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
-  VolumeStatus status;
+void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
+  model::VolumeStatus status;
   {
     MutexLock lock(mutex_);
     auto it = Find(final_status.name);
-    if (!it.ok() || !CheckTransition(final_status.name, (*it)->status.state, VolumeState::kHeld).ok()) return;
+    if (!it.ok() || !CheckTransition(final_status.name, (*it)->status.state, model::VolumeState::kHeld).ok()) return;
     Record& record = **it;
     record.status = final_status;
-    record.status.state = VolumeState::kHeld;
+    record.status.state = model::VolumeState::kHeld;
     record.status.kept = kept;
     record.sealed_ns = record.living_ns = clock_->Now().monotonic_ns;
     missing_ascans_ += final_status.missing_ascans;
@@ -135,26 +135,26 @@ void VolumeStore::Seal(const VolumeStatus& final_status, bool kept) {
 }
 
 void VolumeStore::Fail(const std::string& name, const std::string& reason) {
-  VolumeStatus status;
+  model::VolumeStatus status;
   Memory gone;
   {
     MutexLock lock(mutex_);
     auto it = Find(name);
-    if (!it.ok() || !CheckTransition(name, (*it)->status.state, VolumeState::kFailed).ok()) return;
-    gone = Leave(**it, VolumeState::kFailed, reason, "failed");
+    if (!it.ok() || !CheckTransition(name, (*it)->status.state, model::VolumeState::kFailed).ok()) return;
+    gone = Leave(**it, model::VolumeState::kFailed, reason, "failed");
     status = StatusOf(**it);
   }
   LetGo(status.name, std::move(gone));
   Changed(status);
 }
 
-absl::StatusOr<VolumeStatus> VolumeStore::Get(const std::string& name) {
+absl::StatusOr<model::VolumeStatus> VolumeStore::Get(const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   return StatusOf(*it);
 }
 
-std::vector<VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
+std::vector<model::VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   MutexLock lock(mutex_);
   Purge();
   std::vector<const Record*> all;
@@ -167,7 +167,7 @@ std::vector<VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   if (!query.in_memory) take(gone_);
   take(records_);
   std::sort(all.begin(), all.end(), [](const Record* a, const Record* b) { return a->number < b->number; });
-  std::vector<VolumeStatus> list;
+  std::vector<model::VolumeStatus> list;
   list.reserve(all.size());
   for (const Record* record : all) list.push_back(StatusOf(*record));
   return list;
@@ -193,12 +193,12 @@ absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
 absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  const VolumeState state = it->status.state;
-  if (state == VolumeState::kAcquiring) {
+  const model::VolumeState state = it->status.state;
+  if (state == model::VolumeState::kAcquiring) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is still being acquired; wait until it is HELD")),
                     {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(state)}}});
   }
-  if (!InMemory(state)) {
+  if (!model::InMemory(state)) {
     return WithInfo(
         absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ", it->status.reason,
                                          it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
@@ -239,11 +239,11 @@ absl::Status VolumeStore::CheckExports(const Record& record, const ClientVerb* a
   return protections_.unmapped(record.status.name);
 }
 
-absl::StatusOr<Lease> VolumeStore::AcquireLease(const LeaseRequest& request) {
+absl::StatusOr<session::Lease> VolumeStore::AcquireLease(const session::LeaseRequest& request) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(request.resource));
-  const VolumeStatus& status = it->status;
-  if (status.state != VolumeState::kHeld) {
+  const model::VolumeStatus& status = it->status;
+  if (status.state != model::VolumeState::kHeld) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state),
                                                                status.reason.empty() ? "" : absl::StrCat(" (", status.reason, ")"),
                                                                "; only HELD volumes can be leased")),
@@ -256,8 +256,8 @@ absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowe
   const std::string& name = pinned.status.name;
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const auto it, Find(name));
-  const VolumeStatus& status = it->status;
-  if (!IsComplete(status.state)) {
+  const model::VolumeStatus& status = it->status;
+  if (!model::IsComplete(status.state)) {
     return WithInfo(
         absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(status.state), status.reason.empty() ? "" : ", ", status.reason)),
         {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(status.state)}}});
@@ -274,16 +274,16 @@ absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowe
   return act();
 }
 
-absl::StatusOr<VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason, const ClientVerb* asked) {
-  VolumeStatus status;
+absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason, const ClientVerb* asked) {
+  model::VolumeStatus status;
   Memory gone;
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, VolumeState::kDiscarded));
+    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, model::VolumeState::kDiscarded));
     OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
     OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));
-    gone = Leave(*it, VolumeState::kDiscarded, reason, "discarded");
+    gone = Leave(*it, model::VolumeState::kDiscarded, reason, "discarded");
     ++TotalsOf(*it).discarded;
     status = StatusOf(*it);
   }
@@ -297,11 +297,11 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name, c
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, VolumeState::kCommitting));
+    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, model::VolumeState::kCommitting));
     OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
     pinned = PinOf(*it, StatusOf(*it));
-    for (VolumeStatus* status : {&it->status, &pinned.status}) {
-      status->state = VolumeState::kCommitting;
+    for (model::VolumeStatus* status : {&it->status, &pinned.status}) {
+      status->state = model::VolumeState::kCommitting;
       status->last_error.clear();
     }
   }
@@ -310,20 +310,20 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name, c
 }
 
 void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome) {
-  VolumeStatus status;
+  model::VolumeStatus status;
   Memory gone;
   {
     MutexLock lock(mutex_);
     auto found = Find(name);
-    if (!found.ok() || (*found)->status.state != VolumeState::kCommitting) return;
+    if (!found.ok() || (*found)->status.state != model::VolumeState::kCommitting) return;
     Record& record = **found;
     if (outcome.ok()) {
       record.status.has_commit = true;
       record.status.commit = *outcome;
       ++TotalsOf(record).committed;
-      gone = Leave(record, VolumeState::kCommitted, "", "committed");
+      gone = Leave(record, model::VolumeState::kCommitted, "", "committed");
     } else {
-      record.status.state = VolumeState::kHeld;
+      record.status.state = model::VolumeState::kHeld;
       record.status.kept = true;                      // somebody wanted it: LIVE must not overwrite it now
       record.living_ns = clock_->Now().monotonic_ns;  // nor its time to live end it in this moment
       record.warned = false;
@@ -342,9 +342,9 @@ VolumeStore::Counts VolumeStore::Count() {
   counts.finished = finished_;
   counts.missing_ascans = missing_ascans_;
   for (const Record& record : records_) {
-    if (!InMemory(record.status.state)) continue;
+    if (!model::InMemory(record.status.state)) continue;
     ++counts.by_state[Name(record.status.state)];
-    if (record.status.state != VolumeState::kAcquiring) ++counts.by_tier[Name(record.status.tier)];
+    if (record.status.state != model::VolumeState::kAcquiring) ++counts.by_tier[Name(record.status.tier)];
     counts.oldest_held_seconds = std::max(counts.oldest_held_seconds, StatusOf(record).held_seconds);
   }
   return counts;
@@ -359,8 +359,8 @@ VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
   for (const auto& [number, place] : records->second) {
     const Record& record = *place;
     counts.in_memory.push_back(record.status.name);
-    counts.held += record.status.state != VolumeState::kAcquiring && !record.status.is_raw;
-    counts.spilled += record.status.tier != Tier::kDevice;
+    counts.held += record.status.state != model::VolumeState::kAcquiring && !record.status.is_raw;
+    counts.spilled += record.status.tier != model::Tier::kDevice;
     counts.kept_slots += record.status.kept && !record.status.is_raw && record.InSlot();
   }
   return counts;
@@ -377,12 +377,12 @@ int64_t VolumeStore::MappedOf(const std::string& scan) {
   MutexLock lock(mutex_);
   const std::set<std::string> mapped = protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
   return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
-    return record.status.scan == scan && record.status.tier == Tier::kDevice && mapped.count(record.status.name) > 0;
+    return record.status.scan == scan && record.status.tier == model::Tier::kDevice && mapped.count(record.status.name) > 0;
   });
 }
 
 VolumeStore::ScanCounts& VolumeStore::TotalsOf(const Record& record) {
-  const VolumeStatus& status = record.status;
+  const model::VolumeStatus& status = record.status;
   return status.recovered || !absl::StartsWith(status.scan, "scans/") ? others_ : scans_[status.scan];
 }
 
@@ -391,4 +391,4 @@ void VolumeStore::ForgetScan(const std::string& scan) {
   scans_.erase(scan);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -51,16 +51,16 @@
 #include "server/session/lease.h"
 #include "server/volume/spilled_volume.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// OK if a volume may go from one state to the other; FailedPrecondition that names both otherwise.
 ///   acquiring → held | failed;  held → committing | discarded;  committing → committed | held
-absl::Status CheckTransition(const std::string& volume, VolumeState from, VolumeState to);
+absl::Status CheckTransition(const std::string& volume, model::VolumeState from, model::VolumeState to);
 
 /// A volume's memory while somebody reads it, and what was known of it then. Exactly one of slot and spilled is set.
 struct PinnedVolume {
-  VolumeStatus status;
-  std::shared_ptr<const VolumeSlot> slot;
+  model::VolumeStatus status;
+  std::shared_ptr<const memory::VolumeSlot> slot;
   int device = 0;
   std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device
 };
@@ -84,27 +84,27 @@ struct VolumeQuery {
 class VolumeStore {
  public:
   /// `on_change` is called after each change of state, from the thread that made it, without locks.
-  VolumeStore(Ledger* ledger, const Clock* clock, std::function<void(const VolumeStatus&)> on_change)
+  VolumeStore(memory::Ledger* ledger, const Clock* clock, std::function<void(const model::VolumeStatus&)> on_change)
       : ledger_(ledger), clock_(clock), on_change_(std::move(on_change)) {}
   /// What protects volumes beside their own state. Set once, before the first volume; asked under the store's lock.
   struct Protections {
-    LeaseTable* leases = nullptr;                              // null: there are none
+    session::LeaseTable* leases = nullptr;                              // null: there are none
     std::function<std::set<std::string>()> mapped;             // which volumes other processes map; null: none
     std::function<absl::Status(const std::string&)> unmapped;  // EXPORTED if other processes map the volume; null: none does
     // The volume is out of the memory of this charge, which is let go as soon as this returns, unless other processes map it. Called without locks.
-    std::function<void(const std::string& volume, Ledger::ChargeId)> left;
+    std::function<void(const std::string& volume, memory::Ledger::ChargeId)> left;
   };
   void SetProtections(Protections protections) { protections_ = std::move(protections); }
 
   /// A volume that begins to be acquired into `slot`. `status` carries name, scan, index, geometry.
-  void Add(VolumeStatus status, std::shared_ptr<VolumeSlot> slot, int device);
+  void Add(model::VolumeStatus status, std::shared_ptr<memory::VolumeSlot> slot, int device);
   /// acquiring → held. `final_status` carries times, completeness, digest. `kept`: counts as held by the client (not LIVE).
-  void Seal(const VolumeStatus& final_status, bool kept);
+  void Seal(const model::VolumeStatus& final_status, bool kept);
   /// acquiring → failed; memory is let go.
   void Fail(const std::string& name, const std::string& reason);
 
-  absl::StatusOr<VolumeStatus> Get(const std::string& name);
-  std::vector<VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
+  absl::StatusOr<model::VolumeStatus> Get(const std::string& name);
+  std::vector<model::VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
   /// Keeps the bytes readable on the device while the result lives. Held and committing volumes only. FailedPrecondition (SPILLED) if
   /// they are in another tier: whoever works on the device restores first (Spiller::RestoreNow); (STRIPED) if they lie on several devices.
   absl::StatusOr<PinnedVolume> Pin(const std::string& name);
@@ -115,12 +115,12 @@ class VolumeStore {
   absl::StatusOr<PinnedVolume> OpenAnyTier(const std::string& name, std::unique_ptr<storage::SpillCursor>* cursor);
   /// Marks a held volume: LIVE must not overwrite it, its time to live ends. ResourceExhausted (HOLD_SLOTS_FULL) if `limit` slots of its
   /// scan are kept already.
-  absl::StatusOr<VolumeStatus> Keep(const std::string& name, int64_t limit);
+  absl::StatusOr<model::VolumeStatus> Keep(const std::string& name, int64_t limit);
   /// Takes the mark back; `ring`: the scan is a LIVE one that still runs, and may overwrite it again. Time to live begins anew. Aborted (LEASED),
   /// FailedPrecondition (EXPORTED) where `asked` is given.
-  absl::StatusOr<VolumeStatus> Unmark(const std::string& name, bool ring, const ClientVerb* asked = nullptr);
+  absl::StatusOr<model::VolumeStatus> Unmark(const std::string& name, bool ring, const ClientVerb* asked = nullptr);
   /// A shared lease of a held volume. FailedPrecondition (VOLUME_STATE, SEALED), NotFound.
-  absl::StatusOr<Lease> AcquireLease(const LeaseRequest& request);
+  absl::StatusOr<session::Lease> AcquireLease(const session::LeaseRequest& request);
   /// Runs `act`, which makes an export of a volume's memory, if that is still its memory and may be exported; `borrowed`: the volume was lent for
   /// it. FailedPrecondition (MOVING, EXPORT_NOT_HELD), NotFound (NO_VOLUME, VOLUME_GONE).
   absl::Status WhileMappable(const PinnedVolume& pinned, bool borrowed, const std::function<absl::Status()>& act);
@@ -129,7 +129,7 @@ class VolumeStore {
   /// The end of one Lend; with the last one the ring may overwrite it again, unless it was kept otherwise. `ring`: as for Unmark.
   void TakeBack(const std::string& name, bool ring);
   /// `asked`: by a client. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
-  absl::StatusOr<VolumeStatus> Discard(const std::string& name, const std::string& reason, const ClientVerb* asked = nullptr);
+  absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, const std::string& reason, const ClientVerb* asked = nullptr);
   /// `asked`: by a client. Aborted (LEASED), FailedPrecondition (VOLUME_STATE).
   absl::StatusOr<PinnedVolume> BeginCommit(const std::string& name, const ClientVerb* asked = nullptr);
   /// committing → committed (memory is let go) or back to held with the error.
@@ -152,22 +152,22 @@ class VolumeStore {
   /// removed.
   void EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled);
   absl::StatusOr<PinnedVolume> BeginRestore(const std::string& name);
-  void EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device);
+  void EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot, int device);
   /// The bytes are to be copied into another slot, because somebody keeps this one. FailedPrecondition (VOLUME_STATE, MOVING, SPILLED).
   absl::StatusOr<PinnedVolume> BeginRelocate(const std::string& name);
   /// They are there now, and the old slot is let go; or it failed and all stays. False if it failed or the volume went meanwhile.
-  bool EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot);
+  bool EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot);
   /// A volume that an earlier process left behind: held.
-  void AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
+  void AddRecovered(model::VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
 
   /// A volume that was made into another tier than the device: held, kept.
-  void AddStored(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
+  void AddStored(model::VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled);
 
   // -- what time and clients' ends do to volumes
   struct Due {
-    std::vector<VolumeStatus> warned;   // will expire within their warning time; told once
-    std::vector<VolumeStatus> expired;  // discarded
-    std::vector<VolumeStatus> orphans;  // held volumes of sessions that are gone, without leases; told once
+    std::vector<model::VolumeStatus> warned;   // will expire within their warning time; told once
+    std::vector<model::VolumeStatus> expired;  // discarded
+    std::vector<model::VolumeStatus> orphans;  // held volumes of sessions that are gone, without leases; told once
   };
   /// `gone`: whether a session has expired.
   Due Tick(const std::function<bool(const std::string& session)>& gone);
@@ -200,8 +200,8 @@ class VolumeStore {
  private:
   struct Record {
     uint64_t number = 0;  // in the order they came
-    VolumeStatus status;
-    std::shared_ptr<VolumeSlot> slot;
+    model::VolumeStatus status;
+    std::shared_ptr<memory::VolumeSlot> slot;
     int device = 0;
     int64_t sealed_ns = 0, gone_ns = 0;
     int64_t living_ns = 0;  // since when the time to live counts
@@ -212,21 +212,21 @@ class VolumeStore {
     bool lent = false;      // kept because of them
     bool restored = false;  // into memory of its own: none of its scan's slots
     /// Whether it takes one of its scan's slots.
-    bool InSlot() const { return !restored && status.derived_from.empty() && status.tier == Tier::kDevice; }
+    bool InSlot() const { return !restored && status.derived_from.empty() && status.tier == model::Tier::kDevice; }
   };
   /// What a volume leaves behind, to be let go of outside the lock.
   struct Memory {
-    std::shared_ptr<VolumeSlot> slot;
+    std::shared_ptr<memory::VolumeSlot> slot;
     std::shared_ptr<const SpilledVolume> spilled;
   };
   using Records = std::list<Record>;  // oldest first; of those that left memory, the one that left first
   absl::StatusOr<Records::iterator> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  VolumeStatus StatusOf(const Record& record) const;
-  static PinnedVolume PinOf(const Record& record, VolumeStatus status);
+  model::VolumeStatus StatusOf(const Record& record) const;
+  static PinnedVolume PinOf(const Record& record, model::VolumeStatus status);
   absl::StatusOr<PinnedVolume> BeginSpillOf(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The end of what a Begin… began: `made` takes the place of the volume's memory, which is let go. An empty one: it failed. `ended`
   /// completes the record of a volume that is still there. Its status if it has moved; memory made for one that went meanwhile is let go.
-  std::optional<VolumeStatus> EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended);
+  std::optional<model::VolumeStatus> EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended);
   /// LEASED (ADOPTED), EXPORTED if a verb must not be done now.
   absl::Status CheckLeases(const Record& record, const ClientVerb* asked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckExports(const Record& record, const ClientVerb* asked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -234,20 +234,20 @@ class VolumeStore {
   /// HOLD_SLOTS_FULL if `limit` slots of the record's scan are kept.
   absl::Status CheckHoldSlots(const Record& record, int64_t limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The record leaves memory; what is returned must be let go of outside the lock.
-  Memory Leave(Record& record, VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Memory Leave(Record& record, model::VolumeState to, const std::string& reason, const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Leave, of a volume of a LIVE scan's ring.
   Memory Overwrite(Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// What these tell, `left` and `on_change`, may throw: that is no error of the change, which is made.
   void LetGo(const std::string& name, Memory memory) noexcept;
-  void Changed(const VolumeStatus& status) noexcept;
+  void Changed(const model::VolumeStatus& status) noexcept;
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Where what becomes of the record is counted for its scan. Of jobs, and of what an earlier process left, no totals are kept: nobody
   /// would ever forget them.
   ScanCounts& TotalsOf(const Record& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Ledger* const ledger_;
+  memory::Ledger* const ledger_;
   const Clock* const clock_;
-  const std::function<void(const VolumeStatus&)> on_change_;
+  const std::function<void(const model::VolumeStatus&)> on_change_;
   Mutex mutex_;
   // Those in memory, and apart from them (so that nothing on the way of a volume walks through them) those that left it.
   Records records_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
@@ -261,4 +261,4 @@ class VolumeStore {
   Protections protections_;
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

@@ -13,11 +13,11 @@
 #include "server/model/volume_states.h"
 #include "server/volume/volume_store.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
-  VolumeStatus& status = record.status;
-  if (!IsComplete(status.state)) {
+  model::VolumeStatus& status = record.status;
+  if (!model::IsComplete(status.state)) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD and COMMITTING volumes can be moved")),
         {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
@@ -43,8 +43,8 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& sc
   MutexLock lock(mutex_);
   const std::set<std::string> mapped = protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
   for (Record& record : records_) {
-    const VolumeStatus& status = record.status;
-    if (status.scan != scan || status.state != VolumeState::kHeld || status.tier != Tier::kDevice || !status.kept || !status.moving.empty() ||
+    const model::VolumeStatus& status = record.status;
+    if (status.scan != scan || status.state != model::VolumeState::kHeld || status.tier != model::Tier::kDevice || !status.kept || !status.moving.empty() ||
         !status.derived_from.empty() || mapped.count(status.name) > 0) {
       continue;
     }
@@ -55,19 +55,19 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& sc
   return absl::NotFoundError(absl::StrCat(scan, " holds no volume on the device that could be moved"));
 }
 
-std::optional<VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended) {
-  std::optional<VolumeStatus> moved;
+std::optional<model::VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended) {
+  std::optional<model::VolumeStatus> moved;
   {
     MutexLock lock(mutex_);
     auto found = Find(name);
     if (found.ok()) (*found)->status.moving.clear();
-    if (found.ok() && IsComplete((*found)->status.state)) {
+    if (found.ok() && model::IsComplete((*found)->status.state)) {
       Record& record = **found;
       const bool failed = made.slot == nullptr && made.spilled == nullptr;
       if (!failed) {
         std::swap(record.slot, made.slot);
         std::swap(record.spilled, made.spilled);
-        record.status.tier = record.slot != nullptr ? Tier::kDevice : record.spilled->tier();
+        record.status.tier = record.slot != nullptr ? model::Tier::kDevice : record.spilled->tier();
         if (record.slot != nullptr) ledger_->Hold(record.slot->charge, name);
       }
       ended(record);
@@ -99,12 +99,12 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) 
   return pinned;
 }
 
-void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot, int device) {
+void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot, int device) {
   const bool made = slot.ok();
   const auto moved = EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [&](Record& record) {
     if (!made) return;
     record.device = device;
-    record.status.device = DeviceName(device);
+    record.status.device = base::DeviceName(device);
     record.restored = true;
   });
   if (moved.has_value()) Changed(*moved);
@@ -122,17 +122,17 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name)
   return pinned;
 }
 
-bool VolumeStore::EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<VolumeSlot>> slot) {
+bool VolumeStore::EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot) {
   return EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [](Record&) {}).has_value();
 }
 
-void VolumeStore::AddRecovered(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
+void VolumeStore::AddRecovered(model::VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
   status.recovered = true;
   AddStored(std::move(status), std::move(spilled));
 }
 
-void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
-  status.state = VolumeState::kHeld;
+void VolumeStore::AddStored(model::VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
+  status.state = model::VolumeState::kHeld;
   status.tier = spilled->tier();
   status.kept = true;
   int device = 0;
@@ -153,4 +153,4 @@ void VolumeStore::AddStored(VolumeStatus status, std::shared_ptr<const SpilledVo
   Changed(status);
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

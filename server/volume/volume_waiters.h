@@ -16,16 +16,16 @@
 #include "gpu/base/status.h"
 #include "server/model/status_types.h"
 
-namespace octavo::engine {
+namespace octavo::volume {
 
 /// Who waits for volumes to be complete. Thread-safe; callbacks run without locks, on the thread that brought the news.
 class VolumeWaiters {
  public:
-  using Done = std::function<void(absl::StatusOr<VolumeStatus>)>;
+  using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
 
   /// `done` is called once: at once if `get` says that the volume is not being acquired. An error of `get` is returned instead. It need not
   /// be called when `over` (may be null; short, under the lock) says that nobody waits for it any more.
-  absl::Status Add(const std::string& name, const std::function<absl::StatusOr<VolumeStatus>(const std::string&)>& get, Done done,
+  absl::Status Add(const std::string& name, const std::function<absl::StatusOr<model::VolumeStatus>(const std::string&)>& get, Done done,
                    std::function<bool()> over = nullptr) {
     OCTAVO_RETURN_IF_ERROR(get(name).status());
     std::vector<Wait> gone;  // let go of without the lock
@@ -43,8 +43,8 @@ class VolumeWaiters {
     return absl::OkStatus();
   }
 
-  void Tell(const VolumeStatus& volume) {
-    if (volume.state == VolumeState::kAcquiring) return;
+  void Tell(const model::VolumeStatus& volume) {
+    if (volume.state == model::VolumeState::kAcquiring) return;
     std::vector<Wait> told;
     {
       MutexLock lock(mutex_);
@@ -54,7 +54,7 @@ class VolumeWaiters {
       waiting_.erase(it);
     }
     for (const auto& [done, over] : told) {
-      if (volume.state == VolumeState::kFailed) {
+      if (volume.state == model::VolumeState::kFailed) {
         done(WithInfo(absl::DataLossError(absl::StrCat(volume.name, " failed: ", volume.reason)),
                       {.reason = "VOLUME_FAILED", .field = "name", .numbers = {}}));
       } else {
@@ -72,4 +72,4 @@ class VolumeWaiters {
   std::map<std::string, std::vector<Wait>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::volume

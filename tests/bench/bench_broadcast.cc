@@ -11,6 +11,7 @@
 #include "server/buffer/buffer_store.h"
 #include "server/buffer/replica_broadcast.h"
 #include "tests/bench/bench_support.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::bench {
 namespace {

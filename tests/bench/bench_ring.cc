@@ -22,6 +22,7 @@
 #include "gpu/backend/open_devices.h"
 #include "server/source/ring_port.h"
 #include "tests/bench/bench_support.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::bench {
 namespace {

@@ -37,6 +37,7 @@
 #include "server/storage/commit/commit_store.h"
 #include "server/volume/committer.h"
 #include "server/volume/volume_store.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

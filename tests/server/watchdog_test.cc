@@ -10,6 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/support/rooms.h"
+
 namespace octavo {
 namespace {
 

@@ -9,6 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include "tests/support/rooms.h"
+
 namespace octavo::engine::testing {
 
 class Racers {

@@ -9,7 +9,7 @@
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/cuda/cufft_library.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 using math::Accumulator;
@@ -333,4 +333,4 @@ std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHe
   return std::make_unique<CudaArrayOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

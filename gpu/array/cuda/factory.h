@@ -10,11 +10,11 @@
 #include "gpu/device/cuda/cuda_status.h"
 
 // CUDA's operators of this family.
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

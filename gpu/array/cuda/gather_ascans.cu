@@ -6,7 +6,7 @@
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/gather_ascans.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 template <typename T>
@@ -62,4 +62,4 @@ std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<De
   return std::make_unique<CudaResampleOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

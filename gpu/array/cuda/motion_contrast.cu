@@ -5,7 +5,7 @@
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/motion_contrast.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 struct VarianceOf {
@@ -147,4 +147,4 @@ std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<Device
   return std::make_unique<CudaRepeatOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -7,7 +7,7 @@
 #include "gpu/math/projection.h"
 #include "gpu/math/sharpness.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 using math::MaxOf;
@@ -151,4 +151,4 @@ std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<Devi
   return std::make_unique<CudaProjectOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

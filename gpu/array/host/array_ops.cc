@@ -17,7 +17,7 @@
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/device/host/host_stream.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 using math::Accumulator;
@@ -267,4 +267,4 @@ class HostArrayOps final : public ArrayOps {
 
 std::unique_ptr<ArrayOps> MakeHostArrayOps() { return std::make_unique<HostArrayOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -8,11 +8,11 @@
 #include "gpu/array/project.h"
 
 // The host's operators of this family.
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 std::unique_ptr<ProjectOps> MakeHostProjectOps();
 std::unique_ptr<ResampleOps> MakeHostResampleOps();
 std::unique_ptr<RepeatOps> MakeHostRepeatOps();
 std::unique_ptr<ArrayOps> MakeHostArrayOps();
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -10,7 +10,7 @@
 #include "gpu/device/host/host_stream.h"
 #include "gpu/math/gather_ascans.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 template <typename T>
@@ -43,4 +43,4 @@ class HostResampleOps final : public ResampleOps {
 
 std::unique_ptr<ResampleOps> MakeHostResampleOps() { return std::make_unique<HostResampleOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

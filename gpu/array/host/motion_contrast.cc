@@ -10,7 +10,7 @@
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 class HostRepeatOps final : public RepeatOps {
@@ -108,4 +108,4 @@ class HostRepeatOps final : public RepeatOps {
 
 std::unique_ptr<RepeatOps> MakeHostRepeatOps() { return std::make_unique<HostRepeatOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

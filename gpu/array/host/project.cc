@@ -13,7 +13,7 @@
 #include "gpu/math/projection.h"
 #include "gpu/math/sharpness.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 using math::MaxOf;
@@ -125,4 +125,4 @@ class HostProjectOps final : public ProjectOps {
 
 std::unique_ptr<ProjectOps> MakeHostProjectOps() { return std::make_unique<HostProjectOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -21,7 +21,7 @@
 #include "gpu/spectral/cuda/factory.h"
 #include "gpu/tomography/cuda/factory.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 /// Device memory from a pool of our own. Giving back is stream-ordered, so it never waits for a running kernel, as cudaFree
@@ -368,4 +368,4 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenCudaDevices(int first_i
   return devices;
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -37,7 +37,7 @@
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
@@ -251,4 +251,4 @@ class HostDevice final : public Device, public ExportableMemory {
 
 std::unique_ptr<Device> MakeHostDevice(int index, int shares) { return std::make_unique<HostDevice>(index, shares); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -4,7 +4,7 @@
 
 #include "gpu/base/status.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 absl::Status DeviceHealth::Lost() {
   MutexLock lock(mutex);
@@ -37,4 +37,4 @@ absl::Status ToStatus(cufftResult result, const char* call, const char* file, in
   return absl::InternalError(text);
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

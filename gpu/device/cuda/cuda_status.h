@@ -10,7 +10,7 @@
 
 #include "gpu/base/mutex.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Whether a device may still be used; shared by everything made on it. Sticky errors end it.
 struct DeviceHealth {
@@ -33,7 +33,7 @@ struct DeviceHealth {
 absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line, DeviceHealth* health);
 absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line, DeviceHealth* health);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda
 
 // Returns from the enclosing function if the CUDA or cuFFT call fails.
 #define OCTAVO_CUDA(health, call)                                                                                                            \

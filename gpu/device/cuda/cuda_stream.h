@@ -6,7 +6,7 @@
 #include "gpu/device/cuda/cuda_status.h"
 #include "gpu/device/stream.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Makes `ordinal` the calling thread's device while it lives.
 class DeviceGuard {
@@ -81,4 +81,4 @@ class CudaStream final : public StreamBase {
 
 inline cudaStream_t AsCuda(StreamRef stream) { return static_cast<CudaStream*>(stream.base())->get(); }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 absl::StatusOr<CufftLibrary> Load() {
@@ -33,4 +33,4 @@ absl::StatusOr<const CufftLibrary*> LoadCufft() {
   return &*library;
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// cuFFT, loaded when the first plan is made: a program built with CUDA still starts on machines without the library (280 MB).
 struct CufftLibrary {
@@ -21,4 +21,4 @@ struct CufftLibrary {
 /// FailedPrecondition if the library or a function of it is not there. Loaded once; never unloaded.
 absl::StatusOr<const CufftLibrary*> LoadCufft();
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

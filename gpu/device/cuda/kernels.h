@@ -7,7 +7,7 @@
 
 #include "gpu/device/cuda/cuda_status.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// memory.cu. Launches only; the caller reads the last error.
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern);
@@ -18,4 +18,4 @@ void LaunchStamp(cudaStream_t stream, int64_t* out);
 /// *out must be zero before.
 void LaunchDigest(cudaStream_t stream, const void* src, int64_t bytes, uint64_t* out);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -4,7 +4,7 @@
 #include "gpu/device/cuda/kernels.h"
 #include "gpu/math/digest.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 __global__ void FillKernel(unsigned char* dst, int64_t bytes, uint32_t pattern) {
@@ -78,4 +78,4 @@ void LaunchDigestOfPart(cudaStream_t stream, const void* src, int64_t bytes, int
 void LaunchDelay(cudaStream_t stream, int64_t ns) { DelayKernel<<<1, 1, 0, stream>>>(ns); }
 void LaunchStamp(cudaStream_t stream, int64_t* out) { StampKernel<<<1, 1, 0, stream>>>(out); }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -8,7 +8,7 @@
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/status.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 // The version whose form of the entry points the headers below declare.
@@ -140,4 +140,4 @@ void VirtualMemory::Release(void* data, int64_t bytes) {
   (void)driver_.free(address, static_cast<size_t>(bytes));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

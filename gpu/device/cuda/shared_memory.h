@@ -13,7 +13,7 @@
 #include "gpu/device/buffer.h"
 #include "gpu/device/exportable_memory.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Physical memory of one device with a descriptor each (the driver's virtual memory management). Unmapping waits for no kernel
 /// (measured: 40 us while one ran). Thread-safe.
@@ -58,4 +58,4 @@ class VirtualMemory final : public MemorySource {
   std::map<const void*, Block> blocks_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

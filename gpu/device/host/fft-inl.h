@@ -14,7 +14,7 @@
 #include "gpu/device/host/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 // The transform of 4, in place.
 HWY_INLINE void Quarter(C& a, C& b, C& c, C& e) {
@@ -171,7 +171,7 @@ inline Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int
   return {back.im, back.re};
 }
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

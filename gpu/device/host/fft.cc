@@ -10,7 +10,7 @@
 #include "gpu/device/host/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
   const auto count = static_cast<size_t>(plan.n * Lanes()), rows = static_cast<size_t>(plan.rows * Lanes());
@@ -32,11 +32,11 @@ void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
 int64_t TileWidth() { return Lanes(); }
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 HWY_EXPORT(TileWidth);
 HWY_EXPORT(Fft);
@@ -48,5 +48,5 @@ const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 int64_t FftScratchRows(const FftPlan& plan) { return plan.convolution ? 4 * plan.rows : 2 * plan.rows; }
 void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch) { HWY_DYNAMIC_DISPATCH(Fft)(plan, re, im, scratch); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host
 #endif

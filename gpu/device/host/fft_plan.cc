@@ -6,7 +6,7 @@
 
 #include "gpu/device/fft_length.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 using Complex = std::complex<double>;
@@ -92,4 +92,4 @@ FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs) {
   return plan;
 }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

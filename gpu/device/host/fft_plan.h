@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 /// Inverse transform X[k] = Σ x[j] exp(+2πi jk/n), not scaled, of any length. Lengths 2^a 3^b 5^c: mixed-radix Stockham passes.
 /// Others: as a convolution (Bluestein 1970) of the first fast length that has room for the inputs and outputs asked for,
@@ -31,4 +31,4 @@ struct FftPlan {
 FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs);
 inline FftPlan MakeFftPlan(int64_t n) { return MakeFftPlan(n, n, 0, n); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <utility>
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 absl::StatusOr<bool> HostEvent::Query() {
   MutexLock lock(state_->mutex);
@@ -102,4 +102,4 @@ absl::Status HostStream::Synchronize() {
   return event.Synchronize();
 }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

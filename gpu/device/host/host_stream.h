@@ -16,7 +16,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/stream.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 /// A piece of enqueued work, stored in place so that enqueueing allocates nothing.
 class Task {
@@ -132,4 +132,4 @@ class HostStream final : public StreamBase {
 
 inline HostStream& AsHost(StreamRef stream) { return static_cast<HostStream&>(*stream.base()); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

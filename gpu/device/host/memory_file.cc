@@ -18,7 +18,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryFiles>& source, int64_t bytes) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
   const auto none = [&](const char* what) {
@@ -72,4 +72,4 @@ void MemoryFiles::Release(void* data, int64_t bytes) {
   ::munmap(data, static_cast<size_t>(bytes));
 }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -10,7 +10,7 @@
 #include "gpu/device/buffer.h"
 #include "gpu/device/exportable_memory.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 /// Memory in files without a name (memfd_create), which this process writes and others can only read. Thread-safe.
 class MemoryFiles final : public MemorySource {
@@ -31,4 +31,4 @@ class MemoryFiles final : public MemorySource {
   std::map<const void*, File> files_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

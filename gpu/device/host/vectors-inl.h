@@ -12,7 +12,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
@@ -76,7 +76,7 @@ HWY_INLINE void Transpose(VI* v) {
 }
 #endif
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "gpu/spectral/cuda/spectral_steps.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 // Mean of each run's raw records, in parts: partials [run, part, sample]. `finite` [record]: which of the records count; null: all.
 template <typename T>
@@ -32,4 +32,4 @@ static __global__ void RunMeanKernel(Tables t, const double* partials, int64_t p
   background[blockIdx.y * samples + j] = math::MeanOfRecords(sum, static_cast<double>(count), t.average);
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -7,9 +7,9 @@
 #include "gpu/spectral/spectral.h"
 
 // CUDA's operators of this family.
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// `device` gives memory for plans; must outlive the ops.
 std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

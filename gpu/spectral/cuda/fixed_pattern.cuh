@@ -4,7 +4,7 @@
 
 #include "gpu/spectral/cuda/spectral_steps.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 // Of each depth of each segment of each run: the sum, and for quiet segments the variance. [run, segment, depth]
 template <bool kReal>
@@ -53,4 +53,4 @@ static __global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segm
   pattern[blockIdx.y * depth + z] = make_float2(sum.x * share, sum.y * share);
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

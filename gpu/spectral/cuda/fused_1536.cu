@@ -1,5 +1,5 @@
 #include "gpu/spectral/cuda/fused_kernel.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 const FusedLength kFused1536 = fused::LengthOf<16, 6>();
 }

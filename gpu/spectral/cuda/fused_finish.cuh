@@ -12,7 +12,7 @@
 #include "gpu/spectral/cuda/fused_stage.cuh"
 #include "gpu/spectral/cuda/fused_tables.h"
 
-namespace octavo::cuda::fused {
+namespace octavo::inline gpu::cuda::fused {
 
 // math::RasterAscan without 64-bit divisions where the numbers allow it.
 __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t record) {
@@ -211,4 +211,4 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   }
 }
 
-}  // namespace octavo::cuda::fused
+}  // namespace octavo::inline gpu::cuda::fused

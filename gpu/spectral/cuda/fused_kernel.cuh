@@ -13,7 +13,7 @@
 #include "gpu/spectral/cuda/fused_tables.h"
 #include "gpu/spectral/cuda/register_fft.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 // What bounds the kernel is the issue slots and the L1 and shared-memory pipe (128 bytes a clock and SM), about equally; device
 // memory is far from it. Hence: two A-scans at once share what is loaded of the tables up to the window; interpolation weights are
@@ -309,4 +309,4 @@ constexpr FusedLength LengthOf() {
 }
 
 }  // namespace fused
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

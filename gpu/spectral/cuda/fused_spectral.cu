@@ -7,7 +7,7 @@
 #include "gpu/spectral/cuda/fused_spectral.h"
 #include "gpu/spectral/cuda/fused_tables.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 /// The length that is fused, or null.
@@ -244,4 +244,4 @@ absl::StatusOr<std::unique_ptr<FusedChain>> FusedChain::Create(const SpectralCon
   return chain;
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -13,7 +13,7 @@
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Steps 1 to 7 in one kernel: a group of threads takes two A-scans from raw samples in shared memory to placed output, with 16 or
 /// 32 points a thread and one exchange through shared memory between the two halves of the transform (fused_kernel.cuh).
@@ -35,4 +35,4 @@ class FusedChain {
                                const SpectralTarget& target) = 0;
 };
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -8,7 +8,7 @@
 #include "gpu/math/raw.h"
 #include "gpu/spectral/cuda/fused_tables.h"
 
-namespace octavo::cuda::fused {
+namespace octavo::inline gpu::cuda::fused {
 
 constexpr float kMagic = 8388608.0f;  // 2^23: below it a number's integer part is in the low bits
 constexpr uint32_t kMagicBits = 0x4B000000u;
@@ -139,4 +139,4 @@ __device__ __forceinline__ void StageAny(const FusedTables& t, const uint8_t* a,
   }
 }
 
-}  // namespace octavo::cuda::fused
+}  // namespace octavo::inline gpu::cuda::fused

@@ -8,7 +8,7 @@
 #include "gpu/math/spectral.h"
 #include "gpu/spectral/spectral.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// How raw samples lie in memory, as far as they are fused.
 enum class RawKind : uint8_t { kU8, kU16, kI16, kLowFirst12, kHighFirst12 };
@@ -56,4 +56,4 @@ struct FusedLength {
 // fused_LENGTH.cu, a file each, so that they compile side by side.
 extern const FusedLength kFused512, kFused1024, kFused1536, kFused2048, kFused3072, kFused4096;
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

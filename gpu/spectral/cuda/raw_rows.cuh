@@ -9,7 +9,7 @@
 #include "gpu/math/raw.h"
 #include "gpu/spectral/spectral.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Stands for packed samples of 12 bits where a raw type is wanted.
 struct Packed12 {};
@@ -75,4 +75,4 @@ __device__ __forceinline__ EightSamples<T> ReadEight(const RawRows& rows, const 
   }
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -6,7 +6,7 @@
 
 // Transforms of 16 and 32 complex numbers that live in a thread's registers, by decimation in time with a twiddle and a butterfly
 // in six fused operations. All indices are constants after unrolling.
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// cos(2π k / 64), exact to float for any k.
 __host__ __device__ constexpr float CosOf64(int k) {
@@ -102,4 +102,4 @@ __device__ __forceinline__ void TransformFrom(float2 (&x)[R], Twiddle twiddle) {
   });
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

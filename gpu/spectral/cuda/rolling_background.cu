@@ -6,7 +6,7 @@
 #include "gpu/spectral/cuda/raw_rows.cuh"
 #include "gpu/spectral/cuda/rolling_background.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int64_t kPartRows = 64, kMostPartRows = 16384, kMostParts = 1024;  // raw records of a part, parts of a group as far as that goes
@@ -272,4 +272,4 @@ absl::Status RollingBackground::Mean(cudaStream_t stream, std::span<const MeanOf
   });
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -13,7 +13,7 @@
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Sums of pieces in parts that many blocks take, and means of those sums. Every sum is made in one order, which depends on how many
 /// records there are and nothing else. One stream at a time.
@@ -42,4 +42,4 @@ void LaunchFinite(cudaStream_t stream, const SpectralConfig& config, const void*
 /// Enqueues adding to `count` how many are not.
 void LaunchCountNonFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw, int64_t records, uint64_t* count);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -17,7 +17,7 @@
 #include "gpu/spectral/cuda/rolling_background.h"
 #include "gpu/spectral/cuda/spectral_steps.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int kColumnThreads = 128;
@@ -386,4 +386,4 @@ std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, st
   return std::make_unique<CudaSpectralOps>(ordinal, device, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -12,7 +12,7 @@
 #include "gpu/spectral/cuda/raw_rows.cuh"
 #include "gpu/spectral/spectral.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 inline constexpr int kPrepareThreads = 256, kFinishThreads = 128;
 
@@ -242,4 +242,4 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
   if (target.aip != nullptr) target.aip[ascan] = sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -19,7 +19,7 @@
 #include "gpu/spectral/host/spectral_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 // Depth samples out of the transform's rows.
 template <bool kHalf>
@@ -291,7 +291,7 @@ void FinishAs(const TileTables& t, const Fetch& fetch, int64_t records, const La
   }
 }
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

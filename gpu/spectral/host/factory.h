@@ -5,8 +5,8 @@
 #include "gpu/spectral/spectral.h"
 
 // The host's operators of this family.
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 std::unique_ptr<SpectralOps> MakeHostSpectralOps();
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

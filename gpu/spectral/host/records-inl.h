@@ -16,7 +16,7 @@
 #include "gpu/spectral/host/spectral_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 // The samples of neighbouring words, which hold one to four of them: `store(j, values)` takes each.
 template <typename T, class F>
@@ -233,7 +233,7 @@ void FirstPass(const TileTables& t, const float* HWY_RESTRICT x, Rows out) {
   }
 }
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

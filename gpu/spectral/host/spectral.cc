@@ -22,7 +22,7 @@
 #include "gpu/spectral/host/factory.h"
 #include "gpu/spectral/host/spectral_kernels.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 struct Freer {
@@ -487,4 +487,4 @@ class HostSpectralOps final : public SpectralOps {
 
 std::unique_ptr<SpectralOps> MakeHostSpectralOps() { return std::make_unique<HostSpectralOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -16,7 +16,7 @@
 #include "gpu/spectral/host/spectral_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 // Copies of the end samples around them: clamped taps read those, not branches.
 constexpr int64_t kRowsBefore = 3, kRowsAfter = 4;
@@ -129,11 +129,11 @@ void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, 
   }
 }
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 HWY_EXPORT(Tile);
 HWY_EXPORT(SpectraOfTile);
@@ -163,5 +163,5 @@ void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, in
   HWY_DYNAMIC_DISPATCH(Sum)(tables, spectra, begin, end, first, last, mean_re, mean_im, re, im);
 }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host
 #endif

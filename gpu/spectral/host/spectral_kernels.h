@@ -11,7 +11,7 @@
 
 // The SIMD part of the host chain: a tile of as many records as a vector has lanes goes through all steps at once, one
 // A-scan per lane, so that every step is contiguous vector work and nothing leaves the cache in between.
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 /// Everything a tile needs, resolved to numbers.
 struct TileTables {
@@ -75,4 +75,4 @@ void FinishTile(const TileTables& tables, const float* spectra, const float* pat
 void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
                const float* mean_im, float* re, float* im);
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

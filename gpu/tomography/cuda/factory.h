@@ -8,10 +8,10 @@
 #include "gpu/tomography/reconstruct_kernels.h"
 
 // CUDA's operators of this family.
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<PrepareOps> MakeCudaPrepareOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 template <int kLanes>
 struct LaneValue;
@@ -27,4 +27,4 @@ __device__ __forceinline__ void AddScaled(float4& sum, float w, const float4& v)
 __device__ __forceinline__ float Scaled(float v, float s) { return v * s; }
 __device__ __forceinline__ float4 Scaled(const float4& v, float s) { return make_float4(v.x * s, v.y * s, v.z * s, v.w * s); }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -12,7 +12,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/cuda/cuda_stream.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 inline constexpr int kRowThreads = 256;
 
@@ -103,4 +103,4 @@ class TomoLauncher {
   const std::shared_ptr<DeviceHealth> health_;
 };
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

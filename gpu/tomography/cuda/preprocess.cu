@@ -6,7 +6,7 @@
 #include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/launch.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int kRun = 32;  // rows that a sliding window passes
@@ -168,4 +168,4 @@ std::unique_ptr<PrepareOps> MakeCudaPrepareOps(int ordinal, std::shared_ptr<Devi
   return std::make_unique<CudaPrepareOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -3,7 +3,7 @@
 #include "gpu/tomography/cuda/lanes.cuh"
 #include "gpu/tomography/cuda/projectors.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 using math::kRayMargin;
@@ -229,4 +229,4 @@ void LaunchFilterRows(cudaStream_t stream, const RayView& v, const RowFilter& fi
   }
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

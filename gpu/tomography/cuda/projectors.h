@@ -6,7 +6,7 @@
 
 #include "gpu/tomography/reconstruct_kernels.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 
 /// Slices side by side in a group: one 16-byte load serves all of them.
 inline constexpr int64_t kCudaLanes = 4;
@@ -15,4 +15,4 @@ void LaunchForward(cudaStream_t stream, const RayView& view, const AngleRange& r
 void LaunchBack(cudaStream_t stream, const RayView& view, const AngleRange& range, const float* sinogram, float* image);
 void LaunchFilterRows(cudaStream_t stream, const RayView& view, const RowFilter& filter, const float* in, float* out);
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -7,7 +7,7 @@
 #include "gpu/tomography/cuda/launch.cuh"
 #include "gpu/tomography/cuda/projectors.h"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 using math::kRayMargin;
@@ -281,4 +281,4 @@ std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_pt
   return std::make_unique<CudaTomographyOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -6,7 +6,7 @@
 #include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/launch.cuh"
 
-namespace octavo::cuda {
+namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int kRun = 128;  // detectors that a sliding window passes
@@ -285,4 +285,4 @@ std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal, std::shared_ptr<De
   return std::make_unique<CudaSinogramOps>(ordinal, std::move(health));
 }
 
-}  // namespace octavo::cuda
+}  // namespace octavo::inline gpu::cuda

@@ -6,10 +6,10 @@
 #include "gpu/tomography/reconstruct_kernels.h"
 
 // The host's operators of this family.
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 std::unique_ptr<TomographyOps> MakeHostTomographyOps();
 std::unique_ptr<PrepareOps> MakeHostPrepareOps();
 std::unique_ptr<SinogramOps> MakeHostSinogramOps();
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -10,7 +10,7 @@
 #include "gpu/tomography/host/factory.h"
 #include "gpu/tomography/preprocess_ops.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 constexpr int64_t kRun = 256;  // columns that a sliding window passes
@@ -375,4 +375,4 @@ class HostSinogramOps final : public SinogramOps {
 std::unique_ptr<PrepareOps> MakeHostPrepareOps() { return std::make_unique<HostPrepareOps>(); }
 std::unique_ptr<SinogramOps> MakeHostSinogramOps() { return std::make_unique<HostSinogramOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -11,7 +11,7 @@
 #include "gpu/tomography/host/reconstruct_kernels.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 using math::kRayMargin;
@@ -337,4 +337,4 @@ class HostTomographyOps final : public TomographyOps {
 
 std::unique_ptr<TomographyOps> MakeHostTomographyOps() { return std::make_unique<HostTomographyOps>(); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

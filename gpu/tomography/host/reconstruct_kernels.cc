@@ -11,7 +11,7 @@
 #include "gpu/tomography/host/reconstruct_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace octavo::host::HWY_NAMESPACE {
+namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 using math::RayInterpolation;
@@ -266,11 +266,11 @@ void FilterAny(const RayView& v, const RowFilter& filter, const float* in, float
   v.lanes == 1 ? Filter<1>(v, filter, in, out) : Filter<kHostLanes>(v, filter, in, out);
 }
 
-}  // namespace octavo::host::HWY_NAMESPACE
+}  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 HWY_EXPORT(ForwardAny);
 HWY_EXPORT(BackAny);
@@ -284,5 +284,5 @@ void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, i
 }
 void FilterRow(const RayView& view, const RowFilter& filter, const float* in, float* out) { HWY_DYNAMIC_DISPATCH(FilterAny)(view, filter, in, out); }
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host
 #endif

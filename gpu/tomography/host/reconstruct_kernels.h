@@ -5,7 +5,7 @@
 #include "gpu/tomography/reconstruct_kernels.h"
 
 // The inner loops of the projectors, compiled once per SIMD target. Groups have 1 or kHostLanes lanes.
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 
 inline constexpr int64_t kHostLanes = 16;
 /// Rays, or pixels of a row, that go side by side; angles and rows that a block takes in turn while its part of the input is near.
@@ -21,4 +21,4 @@ void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, i
 /// One row of detectors through the filter; `in` and `out` start at bin 0.
 void FilterRow(const RayView& view, const RowFilter& filter, const float* in, float* out);
 
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -49,7 +49,7 @@ std::vector<Bound> MakeBounds() {
       Text("Subject.id", kPath),
       Text("Subject.site", kPath),
       Text("Subject.note", kPath),
-      Many("Simulated.layers", engine::SimulatedSource::kMostLayers),
+      Many("Simulated.layers", model::SimulatedSource::kMostLayers),
       Text("ReplayFile.path", kPath),
       Text("Camera.id", kTitle),
       Text("Camera.pixel_format", kTitle),

@@ -12,8 +12,8 @@
 
 namespace octavo::rpc {
 
-engine::Caller CallerOf(const grpc::CallbackServerContext& context) {
-  engine::Caller caller;
+model::Caller CallerOf(const grpc::CallbackServerContext& context) {
+  model::Caller caller;
   const auto& metadata = context.client_metadata();
   if (auto it = metadata.find("octavo-client"); it != metadata.end())
     caller.client = std::string(it->second.data(), std::min<size_t>(it->second.size(), 128));
@@ -21,14 +21,14 @@ engine::Caller CallerOf(const grpc::CallbackServerContext& context) {
   return caller;
 }
 
-absl::StatusOr<engine::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in) {
+absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   if (!v1::CreateBufferRequest::Fill_IsValid(in.fill()))
     return InvalidField("fill", absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
   v1::CreateBufferRequest body = in;
   body.clear_request_id();
-  return engine::BufferSpec{.scalar = v1::Scalar_IsValid(in.type().scalar()) ? static_cast<Scalar>(in.type().scalar()) : static_cast<Scalar>(255),
+  return model::BufferSpec{.scalar = v1::Scalar_IsValid(in.type().scalar()) ? static_cast<Scalar>(in.type().scalar()) : static_cast<Scalar>(255),
                             .lanes = in.type().lanes(),
                             .shape = {in.shape().begin(), in.shape().end()},
                             .devices = {in.placement().devices().begin(), in.placement().devices().end()},
@@ -40,11 +40,11 @@ absl::StatusOr<engine::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& i
                             .request_digest = absl::StrCat("create:", body.SerializeAsString())};
 }
 
-absl::StatusOr<engine::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
+absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
   const bool one = in.target().target_case() == v1::BufferTarget::kReplica;
   if (in.target().target_case() == v1::BufferTarget::kAll && !in.target().all())
     return InvalidField("header.target.all", "is false; leave it out or name a replica");
-  return engine::BufferWriteSpec{.name = in.name(),
+  return model::BufferWriteSpec{.name = in.name(),
                                  .all = !one,
                                  .replica = one ? in.target().replica() : 0,
                                  .byte_offset = in.byte_offset(),
@@ -60,8 +60,8 @@ absl::StatusOr<engine::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferR
                                  .if_version = in.if_version()};
 }
 
-engine::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
-  using Which = engine::BufferReadSpec::Which;
+model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
+  using Which = model::BufferReadSpec::Which;
   const auto& selector = in.selector();
   const Which which = selector.which_case() == v1::ReadBufferRequest::Selector::kReplica                         ? Which::kReplica
                       : selector.which_case() == v1::ReadBufferRequest::Selector::kStacked && selector.stacked() ? Which::kStacked
@@ -78,12 +78,12 @@ engine::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
           .lease_fence = in.lease_fence()};
 }
 
-absl::StatusOr<engine::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in) {
+absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   v1::ApplyOpRequest body = in;
   body.clear_request_id();
-  engine::BufferApplySpec out{.input = in.input(),
+  model::BufferApplySpec out{.input = in.input(),
                               .output = in.output(),
                               .labels = {in.labels().begin(), in.labels().end()},
                               .ttl_seconds = in.ttl_seconds(),
@@ -109,7 +109,7 @@ absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) 
   return backends;
 }
 
-void EncodeExportTicket(const engine::ExportTicket& in, v1::ExportTicket* out) {
+void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportTicket* out) {
   out->set_nonce(in.ticket.nonce);
   out->set_socket_path(in.ticket.path);
   out->set_expires_seconds(in.ticket.expires_seconds);
@@ -126,7 +126,7 @@ void EncodeExportTicket(const engine::ExportTicket& in, v1::ExportTicket* out) {
   out->set_generation(in.status.generation);
 }
 
-void EncodeExport(const engine::ExportStatus& in, v1::ExportStatus* out) {
+void EncodeExport(const exports::ExportStatus& in, v1::ExportStatus* out) {
   out->set_name(in.name);
   out->set_of(in.of);
   out->set_replica(in.replica);
@@ -148,7 +148,7 @@ void EncodeElementType(const ArrayType& type, v1::ElementType* out) {
   out->set_lanes(static_cast<uint32_t>(type.lanes));
 }
 
-void EncodeBuffer(const engine::BufferStatus& in, v1::Buffer* out) {
+void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_name(in.name);
   EncodeElementType(in.type, out->mutable_type());
   for (const int64_t d : in.type.dims) out->add_shape(d);

@@ -11,17 +11,17 @@
 namespace octavo::rpc {
 
 /// Who calls: metadata `octavo-client` (at most 128 characters are kept) and `octavo-owner-key`.
-engine::Caller CallerOf(const grpc::CallbackServerContext& context);
+model::Caller CallerOf(const grpc::CallbackServerContext& context);
 
-absl::StatusOr<engine::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
-absl::StatusOr<engine::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& header);
-engine::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
-absl::StatusOr<engine::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
+absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
+absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& header);
+model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
+absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
 /// Names of the backends whose memory the client can map.
 absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& request);
-void EncodeExportTicket(const engine::ExportTicket& ticket, v1::ExportTicket* out);
-void EncodeExport(const engine::ExportStatus& status, v1::ExportStatus* out);
+void EncodeExportTicket(const exports::ExportTicket& ticket, v1::ExportTicket* out);
+void EncodeExport(const exports::ExportStatus& status, v1::ExportStatus* out);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
-void EncodeBuffer(const engine::BufferStatus& status, v1::Buffer* out);
+void EncodeBuffer(const model::BufferStatus& status, v1::Buffer* out);
 
 }  // namespace octavo::rpc

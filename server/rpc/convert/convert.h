@@ -25,60 +25,60 @@ namespace octavo::rpc {
 
 // types.cc
 void EncodeTime(const TimePoint& time, v1::Time* out);
-void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionReport* out);
-void EncodeScanEvent(const engine::ScanEvent& event, v1::ScanEvent* out);
-void EncodeSourceStatus(const engine::SourceCounts& counts, v1::SourceStatus* out);
-void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out);
+void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out);
+void EncodeScanEvent(const model::ScanEvent& event, v1::ScanEvent* out);
+void EncodeSourceStatus(const model::SourceCounts& counts, v1::SourceStatus* out);
+void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out);
 void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
-void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out);
+void EncodeMemory(const model::MemoryStatus& memory, v1::Memory* out);
 absl::Status CheckFinite(const char* field, double value);
 absl::Status CheckEnum(const char* field, int value, bool valid);  // `valid`: what E_IsValid says of it
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
 
 // scan.cc
-absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
-void EncodeScanSpec(const engine::ScanSpec& spec, v1::ScanSpec* out);
-absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& processing);
-void EncodeProcessing(const engine::Processing& processing, v1::Processing* out);
-void EncodeScan(const engine::ScanStatus& scan, v1::Scan* out);
-v1::RawType EncodeRawType(const engine::Acquisition& acquisition);
+absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
+void EncodeScanSpec(const model::ScanSpec& spec, v1::ScanSpec* out);
+absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& processing);
+void EncodeProcessing(const model::Processing& processing, v1::Processing* out);
+void EncodeScan(const model::ScanStatus& scan, v1::Scan* out);
+v1::RawType EncodeRawType(const model::Acquisition& acquisition);
 
 // pattern.cc
-absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& pattern);
-void EncodePattern(const engine::Pattern& pattern, v1::Pattern* out);
+absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& pattern);
+void EncodePattern(const pattern::Pattern& pattern, v1::Pattern* out);
 /// At most kMostWaveformSamples from first_sample on; OutOfRange behind the end.
-absl::Status EncodeWaveform(const engine::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out);
+absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out);
 constexpr int64_t kMostWaveformSamples = 1 << 17;
 
 // volume.cc
 /// `field` is what errors call the options: "options", "retention.auto_commit".
-absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options, const std::string& field);
-void EncodeCommitOptions(const engine::CommitOptions& options, v1::CommitOptions* out);
+absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options, const std::string& field);
+void EncodeCommitOptions(const model::CommitOptions& options, v1::CommitOptions* out);
 void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
-absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
-void EncodeVolume(const engine::VolumeStatus& volume, v1::Volume* out);
+absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
+void EncodeVolume(const model::VolumeStatus& volume, v1::Volume* out);
 
 // job.cc
 /// `client`: the group of jobs that name none.
-absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& spec, const std::string& client);
-void EncodeJobSpec(const engine::JobSpec& spec, v1::JobSpec* out);
+absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& spec, const std::string& client);
+void EncodeJobSpec(const model::JobSpec& spec, v1::JobSpec* out);
 /// `brief`: without history and log.
-void EncodeJob(const engine::JobStatus& job, bool brief, v1::Job* out);
+void EncodeJob(const job::JobStatus& job, bool brief, v1::Job* out);
 
 // frame.cc
 struct SubscribeOptions {
-  engine::SubscribeSpec spec;
+  model::SubscribeSpec spec;
   v1::Encoding encoding = v1::RAW;
-  std::optional<ImageOptions> image;  // nothing = frames as they are
+  std::optional<picture::ImageOptions> image;  // nothing = frames as they are
   int64_t chunk_bytes = 0;
 };
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& request);
 absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes);
-absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& options, v1::Encoding encoding);
+absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& options, v1::Encoding encoding);
 /// Everything but encoding, offset, total, crc and data.
-void EncodeFrameHeader(const engine::Frame& frame, uint64_t dropped_before, v1::Frame* out);
+void EncodeFrameHeader(const model::Frame& frame, uint64_t dropped_before, v1::Frame* out);
 /// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the frame's.
-void EncodePictureHeader(const Picture& picture, v1::Frame* out);
+void EncodePictureHeader(const picture::Picture& picture, v1::Frame* out);
 
 }  // namespace octavo::rpc

@@ -17,11 +17,11 @@ absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
   return chunk_bytes;
 }
 
-absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::Encoding encoding) {
-  ImageOptions out;
-  out.encoding = encoding == v1::JPEG  ? ImageOptions::Encoding::kJpeg
-                 : encoding == v1::PNG ? ImageOptions::Encoding::kPng
-                                       : ImageOptions::Encoding::kRaw;
+absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::Encoding encoding) {
+  picture::ImageOptions out;
+  out.encoding = encoding == v1::JPEG  ? picture::ImageOptions::Encoding::kJpeg
+                 : encoding == v1::PNG ? picture::ImageOptions::Encoding::kPng
+                                       : picture::ImageOptions::Encoding::kRaw;
   const auto for_files = [&](const char* field) { return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG"); };
   if (encoding == v1::RAW) {
     if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
@@ -33,17 +33,17 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
   if (!v1::ColourMap_IsValid(in.colour_map())) {
     return InvalidField("image.colour_map", absl::StrCat("has the unknown value ", static_cast<int>(in.colour_map())));
   }
-  out.colour_map = in.colour_map() == v1::COLOUR_MAP_UNSPECIFIED ? ColourMap::kGray : static_cast<ColourMap>(in.colour_map());
+  out.colour_map = in.colour_map() == v1::COLOUR_MAP_UNSPECIFIED ? picture::ColourMap::kGray : static_cast<picture::ColourMap>(in.colour_map());
   if (in.has_levels() && in.has_percentiles()) return InvalidField("image.levels", "and image.percentiles are both given; allowed one of them");
   if (in.display_levels() && (in.has_levels() || in.has_percentiles())) {
     return InvalidField("image.display_levels", "is given with image.levels or image.percentiles; allowed one of them");
   }
   if (!in.display_levels()) {
-    out.contrast = ImageOptions::Contrast::kPercentiles;
-    std::tie(out.lo, out.hi) = std::pair(ImageOptions::kDarkPercentile, ImageOptions::kBrightPercentile);
+    out.contrast = picture::ImageOptions::Contrast::kPercentiles;
+    std::tie(out.lo, out.hi) = std::pair(picture::ImageOptions::kDarkPercentile, picture::ImageOptions::kBrightPercentile);
   }
   if (in.has_levels()) {
-    out.contrast = ImageOptions::Contrast::kLevels;
+    out.contrast = picture::ImageOptions::Contrast::kLevels;
     std::tie(out.lo, out.hi) = std::pair(in.levels().lo(), in.levels().hi());
     OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.lo", static_cast<double>(out.lo)));
     OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.hi", static_cast<double>(out.hi)));
@@ -59,8 +59,8 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
     }
   }
   const auto side = [](const char* field, uint32_t given, int64_t* most) -> absl::Status {
-    if (given > ImageOptions::kMostPixels)
-      return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ", ImageOptions::kMostPixels));
+    if (given > picture::ImageOptions::kMostPixels)
+      return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ", picture::ImageOptions::kMostPixels));
     if (given > 0) *most = given;
     return absl::OkStatus();
   };
@@ -77,7 +77,7 @@ absl::StatusOr<ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::
 
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in) {
   SubscribeOptions out;
-  engine::SubscribeSpec& spec = out.spec;
+  model::SubscribeSpec& spec = out.spec;
   spec.scan = in.scan();
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   spec.labels.insert(in.labels().begin(), in.labels().end());
@@ -86,16 +86,16 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     if (!v1::Product_IsValid(product) || product == v1::PRODUCT_UNSPECIFIED) {
       return InvalidField("products", absl::StrCat("has the unknown value ", product));
     }
-    spec.products.push_back(static_cast<engine::Product>(product));
+    spec.products.push_back(static_cast<model::Product>(product));
     images |= product != v1::VOLUME && product != v1::EVENT;
   }
   if (spec.products.empty()) {
-    spec.products.push_back(engine::Product::kMip);
+    spec.products.push_back(model::Product::kMip);
     images = true;
   }
   if (!v1::Axis_IsValid(in.axis())) return InvalidField("axis", absl::StrCat("has the unknown value ", static_cast<int>(in.axis())));
   spec.axis_given = in.axis() != v1::AXIS_UNSPECIFIED;
-  if (spec.axis_given) spec.axis = static_cast<engine::FrameAxis>(in.axis());
+  if (spec.axis_given) spec.axis = static_cast<model::FrameAxis>(in.axis());
   if (in.index_set() || in.index() > 0) spec.plane_index = in.index();
   if (spec.plane_index < -1) return InvalidField("index", absl::StrCat("is ", in.index(), "; allowed >= -1"));
   if (!v1::Encoding_IsValid(in.encoding())) return InvalidField("encoding", absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
@@ -108,16 +108,16 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
   }
   if (!v1::Delivery_IsValid(in.delivery())) return InvalidField("delivery", absl::StrCat("has the unknown value ", static_cast<int>(in.delivery())));
-  spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED ? static_cast<engine::Delivery>(in.delivery())
-                  : images                                  ? engine::Delivery::kLatest
-                                                            : engine::Delivery::kLossless;
+  spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED ? static_cast<model::Delivery>(in.delivery())
+                  : images                                  ? model::Delivery::kLatest
+                                                            : model::Delivery::kLossless;
   if (in.queue_length() > 1024) return InvalidField("queue_length", absl::StrCat("is ", in.queue_length(), "; allowed 0 to 1024"));
-  const bool volumes = std::find(spec.products.begin(), spec.products.end(), engine::Product::kVolume) != spec.products.end();
-  const bool events_only = std::all_of(spec.products.begin(), spec.products.end(), [](auto product) { return product == engine::Product::kEvent; });
+  const bool volumes = std::find(spec.products.begin(), spec.products.end(), model::Product::kVolume) != spec.products.end();
+  const bool events_only = std::all_of(spec.products.begin(), spec.products.end(), [](auto product) { return product == model::Product::kEvent; });
   spec.queue_length = in.queue_length() != 0 ? in.queue_length() : volumes ? 2 : events_only ? 256 : 16;
   OCTAVO_RETURN_IF_ERROR(CheckFinite("max_rate_hz", in.max_rate_hz()));
   spec.max_rate_hz = in.max_rate_hz();
-  if (spec.max_rate_hz > 0 && spec.delivery == engine::Delivery::kLossless) {
+  if (spec.max_rate_hz > 0 && spec.delivery == model::Delivery::kLossless) {
     return InvalidField("max_rate_hz", absl::StrCat("is ", in.max_rate_hz(), "; allowed 0 with delivery LOSSLESS, which leaves nothing out"));
   }
   spec.resume = in.resume();
@@ -127,7 +127,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   return out;
 }
 
-void EncodeFrameHeader(const engine::Frame& in, uint64_t dropped_before, v1::Frame* out) {
+void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Frame* out) {
   out->set_scan(in.scan);
   out->set_volume(in.volume);
   out->set_volume_index(in.volume_index);
@@ -154,10 +154,10 @@ void EncodeFrameHeader(const engine::Frame& in, uint64_t dropped_before, v1::Fra
     stages->set_sealed_ns(in.stages.sealed_ns);
   }
   out->set_event(in.event.text);
-  if (in.product == engine::Product::kEvent) EncodeScanEvent(in.event, out->mutable_scan_event());
+  if (in.product == model::Product::kEvent) EncodeScanEvent(in.event, out->mutable_scan_event());
 }
 
-void EncodePictureHeader(const Picture& in, v1::Frame* out) {
+void EncodePictureHeader(const picture::Picture& in, v1::Frame* out) {
   out->mutable_shape()->Assign(in.shape.begin(), in.shape.end());
   out->set_dtype(static_cast<v1::DType>(in.dtype));
   out->mutable_axes()->Assign(in.axes.begin(), in.axes.end());

@@ -13,25 +13,25 @@ namespace octavo::rpc {
 namespace {
 
 // Errors of the processing name where it stands in the request.
-absl::StatusOr<engine::Processing> DecodeProcessingOf(const char* work, const v1::Processing& in) {
+absl::StatusOr<model::Processing> DecodeProcessingOf(const char* work, const v1::Processing& in) {
   auto out = DecodeProcessing(in);
   if (out.ok()) return out;
-  return engine::AtField(absl::StrCat(work, "."), out.status());
+  return base::AtField(absl::StrCat(work, "."), out.status());
 }
 
-absl::StatusOr<engine::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
-  engine::ReprocessSpec out{.volume = in.volume(), .processing = {}};
+absl::StatusOr<model::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
+  model::ReprocessSpec out{.volume = in.volume(), .processing = {}};
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("reprocess", in.processing()));
   return out;
 }
 
-absl::StatusOr<engine::DispersionAutofocusSpec> Decode(const v1::DispersionAutofocusJob& in) {
+absl::StatusOr<model::DispersionAutofocusSpec> Decode(const v1::DispersionAutofocusJob& in) {
   for (const auto& [field, value] :
        {std::pair{"dispersion_autofocus.a2_begin", in.a2_begin()}, std::pair{"dispersion_autofocus.a2_end", in.a2_end()},
         std::pair{"dispersion_autofocus.a3_begin", in.a3_begin()}, std::pair{"dispersion_autofocus.a3_end", in.a3_end()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   }
-  engine::DispersionAutofocusSpec out{.volume = in.volume(),
+  model::DispersionAutofocusSpec out{.volume = in.volume(),
                                       .processing = {},
                                       .processing_given = in.has_processing(),
                                       .a2_begin = in.a2_begin(),
@@ -47,9 +47,9 @@ absl::StatusOr<engine::DispersionAutofocusSpec> Decode(const v1::DispersionAutof
   return out;
 }
 
-absl::StatusOr<engine::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
+absl::StatusOr<model::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("k_calibration.edge", in.edge()));
-  engine::KCalibrationSpec out{.volume = in.volume(),
+  model::KCalibrationSpec out{.volume = in.volume(),
                                .first_record = in.first_record(),
                                .records = in.records(),
                                .processing = {},
@@ -61,12 +61,12 @@ absl::StatusOr<engine::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
   return out;
 }
 
-void Encode(const engine::ReprocessSpec& in, v1::JobSpec* out) {
+void Encode(const model::ReprocessSpec& in, v1::JobSpec* out) {
   out->mutable_reprocess()->set_volume(in.volume);
   EncodeProcessing(in.processing, out->mutable_reprocess()->mutable_processing());
 }
 
-void Encode(const engine::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
+void Encode(const model::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
   auto* out = spec->mutable_dispersion_autofocus();
   out->set_volume(in.volume);
   if (in.processing_given) EncodeProcessing(in.processing, out->mutable_processing());
@@ -81,7 +81,7 @@ void Encode(const engine::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
   out->set_reprocess(in.reprocess);
 }
 
-void Encode(const engine::KCalibrationSpec& in, v1::JobSpec* spec) {
+void Encode(const model::KCalibrationSpec& in, v1::JobSpec* spec) {
   auto* out = spec->mutable_k_calibration();
   out->set_volume(in.volume);
   out->set_first_record(static_cast<uint32_t>(in.first_record));
@@ -92,11 +92,11 @@ void Encode(const engine::KCalibrationSpec& in, v1::JobSpec* spec) {
   out->set_edge(in.edge);
 }
 
-void Encode(const engine::TomographySpec& in, v1::JobSpec* out) { EncodeTomography(in, out->mutable_tomography()); }
+void Encode(const model::TomographySpec& in, v1::JobSpec* out) { EncodeTomography(in, out->mutable_tomography()); }
 
 void Encode(std::monostate, v1::JobSpec*) {}
 
-void EncodeFinding(const engine::DispersionEstimate& in, v1::Job* job) {
+void EncodeFinding(const model::DispersionEstimate& in, v1::Job* job) {
   auto* out = job->mutable_dispersion();
   out->set_a2(in.a2);
   out->set_a3(in.a3);
@@ -105,7 +105,7 @@ void EncodeFinding(const engine::DispersionEstimate& in, v1::Job* job) {
   out->set_evaluations(static_cast<uint32_t>(in.evaluations));
 }
 
-void EncodeFinding(const engine::KLinearisationEstimate& in, v1::Job* job) {
+void EncodeFinding(const model::KLinearisationEstimate& in, v1::Job* job) {
   auto* out = job->mutable_k_linearisation();
   out->mutable_index()->Add(in.index.begin(), in.index.end());
   out->mutable_polynomial()->Add(in.polynomial.begin(), in.polynomial.end());
@@ -114,13 +114,13 @@ void EncodeFinding(const engine::KLinearisationEstimate& in, v1::Job* job) {
   out->set_nonlinearity_samples(in.nonlinearity_samples);
 }
 
-void EncodeFinding(const engine::TomographyReport& in, v1::Job* job) { EncodeTomographyReport(in, job->mutable_tomography()); }
+void EncodeFinding(const model::TomographyReport& in, v1::Job* job) { EncodeTomographyReport(in, job->mutable_tomography()); }
 
 void EncodeFinding(std::monostate, v1::Job*) {}
 
 }  // namespace
 
-absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
+absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
@@ -130,7 +130,7 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
     return InvalidField("ttl_seconds", absl::StrCat("is ", ttl, "; allowed 0 (never) or 1 to 31536000"));
   }
   if (in.group().size() > 128) return InvalidField("group", absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
-  engine::JobSpec out;
+  model::JobSpec out;
   out.request_id = in.request_id();
   v1::JobSpec body = in;
   body.clear_request_id();
@@ -139,7 +139,7 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();
   out.device = in.device();
-  out.orphan = static_cast<engine::Orphan>(in.orphan());
+  out.orphan = static_cast<model::Orphan>(in.orphan());
   out.ttl_seconds = in.ttl_seconds();
   out.group = in.group().empty() ? client : in.group();
   switch (in.work_case()) {
@@ -164,7 +164,7 @@ absl::StatusOr<engine::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::
   return out;
 }
 
-void EncodeJobSpec(const engine::JobSpec& in, v1::JobSpec* out) {
+void EncodeJobSpec(const model::JobSpec& in, v1::JobSpec* out) {
   out->set_request_id(in.request_id);
   out->set_title(in.title);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
@@ -176,7 +176,7 @@ void EncodeJobSpec(const engine::JobSpec& in, v1::JobSpec* out) {
   std::visit([out](const auto& work) { Encode(work, out); }, in.work);
 }
 
-void EncodeJob(const engine::JobStatus& in, bool brief, v1::Job* out) {
+void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_name(in.name);
   EncodeJobSpec(in.spec, out->mutable_spec());
   out->set_session(in.spec.session);

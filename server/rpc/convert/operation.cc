@@ -114,8 +114,8 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       at, "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, slab, percentile, histogram, fft, resize, flip, transpose");
 }
 
-absl::StatusOr<engine::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in, const std::string& at) {
-  engine::OpSpec out;
+absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in, const std::string& at) {
+  model::OpSpec out;
   OCTAVO_ASSIGN_OR_RETURN(out.op, DecodeArrayOperation(in, at, nullptr, [&](double begin_um, double end_um) {
                             out.begin_um = begin_um;
                             out.end_um = end_um;
@@ -125,10 +125,10 @@ absl::StatusOr<engine::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& i
   return out;
 }
 
-absl::StatusOr<std::shared_ptr<const engine::DerivedVolumeRecipes>> DecodeChains(const google::protobuf::RepeatedPtrField<v1::VolumeChain>& in) {
-  if (in.empty()) return std::shared_ptr<const engine::DerivedVolumeRecipes>();
+absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(const google::protobuf::RepeatedPtrField<v1::VolumeChain>& in) {
+  if (in.empty()) return std::shared_ptr<const model::DerivedVolumeRecipes>();
   if (in.size() > 4) return InvalidField("chains", absl::StrCat("has ", in.size(), " entries; allowed 4"));
-  auto out = std::make_shared<engine::DerivedVolumeRecipes>();
+  auto out = std::make_shared<model::DerivedVolumeRecipes>();
   for (int i = 0; i < in.size(); ++i) {
     const std::string at = absl::StrCat("chains[", i, "]");
     const std::string& name = in[i].name();
@@ -138,12 +138,12 @@ absl::StatusOr<std::shared_ptr<const engine::DerivedVolumeRecipes>> DecodeChains
     for (const auto& other : out->chains) {
       if (other.name == name) return InvalidField(absl::StrCat(at, ".name"), absl::StrCat("is '", name, "' a second time"));
     }
-    engine::DerivedVolumeRecipe chain{.name = name, .operations = {}};
+    model::DerivedVolumeRecipe chain{.name = name, .operations = {}};
     if (in[i].operations().empty() || in[i].operations_size() > 8) {
       return InvalidField(absl::StrCat(at, ".operations"), absl::StrCat("has ", in[i].operations_size(), " operations; allowed 1 to 8"));
     }
     for (int j = 0; j < in[i].operations_size(); ++j) {
-      OCTAVO_ASSIGN_OR_RETURN(engine::OpSpec operation, DecodeVolumeOperation(in[i].operations(j), absl::StrCat(at, ".operations[", j, "]")));
+      OCTAVO_ASSIGN_OR_RETURN(model::OpSpec operation, DecodeVolumeOperation(in[i].operations(j), absl::StrCat(at, ".operations[", j, "]")));
       chain.operations.push_back(std::move(operation));
     }
     out->chains.push_back(std::move(chain));
@@ -152,7 +152,7 @@ absl::StatusOr<std::shared_ptr<const engine::DerivedVolumeRecipes>> DecodeChains
   return out;
 }
 
-void EncodeChains(const engine::DerivedVolumeRecipes* in, google::protobuf::RepeatedPtrField<v1::VolumeChain>* out) {
+void EncodeChains(const model::DerivedVolumeRecipes* in, google::protobuf::RepeatedPtrField<v1::VolumeChain>* out) {
   if (in == nullptr) return;
   for (const std::string& chain : in->encoded) (void)out->Add()->ParseFromString(chain);
 }

@@ -25,10 +25,10 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& operation, con
                                              const SlabInUm& slab_in_um);
 
 /// The same for a volume: no second arrays, slabs may be in um.
-absl::StatusOr<engine::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& operation, const std::string& at);
+absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& operation, const std::string& at);
 
 /// ScanSpec.chains; null if there are none.
-absl::StatusOr<std::shared_ptr<const engine::DerivedVolumeRecipes>> DecodeChains(const google::protobuf::RepeatedPtrField<v1::VolumeChain>& chains);
-void EncodeChains(const engine::DerivedVolumeRecipes* chains, google::protobuf::RepeatedPtrField<v1::VolumeChain>* out);
+absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(const google::protobuf::RepeatedPtrField<v1::VolumeChain>& chains);
+void EncodeChains(const model::DerivedVolumeRecipes* chains, google::protobuf::RepeatedPtrField<v1::VolumeChain>* out);
 
 }  // namespace octavo::rpc

@@ -8,9 +8,9 @@
 namespace octavo::rpc {
 namespace {
 
-using engine::PatternKind;
+using pattern::PatternKind;
 
-absl::Status DecodeRaster(const v1::Raster& in, const std::string& at, engine::Pattern* out) {
+absl::Status DecodeRaster(const v1::Raster& in, const std::string& at, pattern::Pattern* out) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite((at + "extent_x_mm").c_str(), in.extent_x_mm()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite((at + "extent_y_mm").c_str(), in.extent_y_mm()));
   out->ascans_per_bscan = in.ascans_per_bscan();
@@ -25,7 +25,7 @@ absl::Status DecodeRaster(const v1::Raster& in, const std::string& at, engine::P
   return absl::OkStatus();
 }
 
-void EncodeRaster(const engine::Pattern& in, v1::Raster* out) {
+void EncodeRaster(const pattern::Pattern& in, v1::Raster* out) {
   out->set_ascans_per_bscan(static_cast<uint32_t>(in.ascans_per_bscan));
   out->set_bscans_per_volume(static_cast<uint32_t>(in.bscans_per_volume));
   out->set_volumes(static_cast<uint32_t>(in.volumes));
@@ -37,7 +37,7 @@ void EncodeRaster(const engine::Pattern& in, v1::Raster* out) {
   out->set_extent_y_mm(in.extent_y_mm);
 }
 
-void DecodeRadial(const v1::Radial& in, engine::Pattern* out) {
+void DecodeRadial(const v1::Radial& in, pattern::Pattern* out) {
   out->ascans_per_bscan = in.ascans_per_bscan();
   out->bscans_per_volume = in.bscans_per_volume();
   out->volumes = in.volumes();
@@ -51,7 +51,7 @@ void DecodeRadial(const v1::Radial& in, engine::Pattern* out) {
   out->volume_flyback_records = in.volume_flyback_records();
 }
 
-void EncodeRadial(const engine::Pattern& in, v1::Radial* out) {
+void EncodeRadial(const pattern::Pattern& in, v1::Radial* out) {
   out->set_ascans_per_bscan(static_cast<uint32_t>(in.ascans_per_bscan));
   out->set_bscans_per_volume(static_cast<uint32_t>(in.bscans_per_volume));
   out->set_volumes(static_cast<uint32_t>(in.volumes));
@@ -65,49 +65,49 @@ void EncodeRadial(const engine::Pattern& in, v1::Radial* out) {
   out->set_volume_flyback_records(static_cast<uint32_t>(in.volume_flyback_records));
 }
 
-absl::Status DecodeRepeat(const v1::Repeat& in, const std::string& at, engine::Pattern* out) {
+absl::Status DecodeRepeat(const v1::Repeat& in, const std::string& at, pattern::Pattern* out) {
   if (!v1::Repeat::Strategy_IsValid(in.strategy())) {
     return InvalidField(at + "strategy", absl::StrCat("has the unknown value ", static_cast<int>(in.strategy())));
   }
   out->repeat_count = in.count();
   out->repeat_period = in.period();
-  out->repeat_strategy = static_cast<engine::RepeatStrategy>(in.strategy());
+  out->repeat_strategy = static_cast<pattern::RepeatStrategy>(in.strategy());
   return absl::OkStatus();
 }
 
-void EncodeRepeat(const engine::Pattern& in, v1::Repeat* out) {
+void EncodeRepeat(const pattern::Pattern& in, v1::Repeat* out) {
   out->set_count(static_cast<uint32_t>(in.repeat_count));
   out->set_period(static_cast<uint32_t>(in.repeat_period));
   out->set_strategy(static_cast<v1::Repeat::Strategy>(in.repeat_strategy));
 }
 
-engine::AxisLimits DecodeAxis(const v1::Scanner::Axis& in) {
+pattern::AxisLimits DecodeAxis(const v1::Scanner::Axis& in) {
   return {.position_min = in.position_min(), .position_max = in.position_max(), .velocity = in.velocity(), .acceleration = in.acceleration()};
 }
 
-void EncodeAxis(const engine::AxisLimits& in, v1::Scanner::Axis* out) {
+void EncodeAxis(const pattern::AxisLimits& in, v1::Scanner::Axis* out) {
   out->set_position_min(in.position_min);
   out->set_position_max(in.position_max);
   out->set_velocity(in.velocity);
   out->set_acceleration(in.acceleration);
 }
 
-absl::Status DecodeCommon(const v1::Pattern& in, engine::Pattern* out) {
+absl::Status DecodeCommon(const v1::Pattern& in, pattern::Pattern* out) {
   out->offset_x_mm = in.offset_x_mm();
   out->offset_y_mm = in.offset_y_mm();
   out->rotation_deg = in.rotation_deg();
   if (in.has_angular_warp()) {
-    out->warp = engine::WarpKind::kAngular;
+    out->warp = pattern::WarpKind::kAngular;
     out->warp_mm_per_deg = in.angular_warp().factor();
   } else if (in.has_telecentric_warp()) {
-    out->warp = engine::WarpKind::kTelecentric;
+    out->warp = pattern::WarpKind::kTelecentric;
     out->warp_lens_spacing_mm = in.telecentric_warp().galvo_lens_spacing_mm();
     out->warp_rad_per_deg = in.telecentric_warp().scale_rad_per_deg();
   }
   if (!v1::FlybackPolicy_IsValid(in.flyback())) {
     return InvalidField("pattern.flyback", absl::StrCat("has the unknown value ", static_cast<int>(in.flyback())));
   }
-  out->flyback = static_cast<engine::FlybackPolicy>(in.flyback());
+  out->flyback = static_cast<pattern::FlybackPolicy>(in.flyback());
   if (in.has_scanner()) {
     out->has_limits = true;
     out->limits[0] = DecodeAxis(in.scanner().x());
@@ -118,24 +118,24 @@ absl::Status DecodeCommon(const v1::Pattern& in, engine::Pattern* out) {
 
 }  // namespace
 
-absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
-  engine::Pattern out;
+absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& in) {
+  pattern::Pattern out;
   switch (in.pattern_case()) {
     case v1::Pattern::kRaster:
-      out.kind = PatternKind::kRaster;
+      out.kind = pattern::PatternKind::kRaster;
       OCTAVO_RETURN_IF_ERROR(DecodeRaster(in.raster(), "pattern.raster.", &out));
       break;
     case v1::Pattern::kRepeatedRaster:
-      out.kind = PatternKind::kRepeatedRaster;
+      out.kind = pattern::PatternKind::kRepeatedRaster;
       OCTAVO_RETURN_IF_ERROR(DecodeRaster(in.repeated_raster().raster(), "pattern.repeated_raster.raster.", &out));
       OCTAVO_RETURN_IF_ERROR(DecodeRepeat(in.repeated_raster().repeat(), "pattern.repeated_raster.repeat.", &out));
       break;
     case v1::Pattern::kRadial:
-      out.kind = PatternKind::kRadial;
+      out.kind = pattern::PatternKind::kRadial;
       DecodeRadial(in.radial(), &out);
       break;
     case v1::Pattern::kRepeatedRadial:
-      out.kind = PatternKind::kRepeatedRadial;
+      out.kind = pattern::PatternKind::kRepeatedRadial;
       DecodeRadial(in.repeated_radial().radial(), &out);
       OCTAVO_RETURN_IF_ERROR(DecodeRepeat(in.repeated_radial().repeat(), "pattern.repeated_radial.repeat.", &out));
       break;
@@ -144,20 +144,20 @@ absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
       if (!v1::Spiral::Sampling_IsValid(spiral.sampling())) {
         return InvalidField("pattern.spiral.sampling", absl::StrCat("has the unknown value ", static_cast<int>(spiral.sampling())));
       }
-      out.kind = PatternKind::kSpiral;
+      out.kind = pattern::PatternKind::kSpiral;
       out.ascans_per_bscan = spiral.ascans_per_ring();
       out.bscans_per_volume = spiral.rings();
       out.volumes = spiral.volumes();
       out.volume_flyback_records = spiral.volume_flyback_records();
       out.radius_begin_mm = spiral.inner_radius_mm();
       out.radius_end_mm = spiral.outer_radius_mm();
-      out.spiral_sampling = static_cast<engine::SpiralSampling>(spiral.sampling());
+      out.spiral_sampling = static_cast<pattern::SpiralSampling>(spiral.sampling());
       out.bidirectional_volumes = spiral.bidirectional_volumes();
       break;
     }
     case v1::Pattern::kLissajous: {
       const auto& figure = in.lissajous();
-      out.kind = PatternKind::kLissajous;
+      out.kind = pattern::PatternKind::kLissajous;
       out.ascans_per_bscan = figure.ascans_per_row();
       out.bscans_per_volume = figure.rows();
       out.volumes = figure.volumes();
@@ -172,7 +172,7 @@ absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
     }
     case v1::Pattern::kFreeform: {
       const auto& form = in.freeform();
-      out.kind = PatternKind::kFreeform;
+      out.kind = pattern::PatternKind::kFreeform;
       out.points_x_mm.assign(form.x_mm().begin(), form.x_mm().end());
       out.points_y_mm.assign(form.y_mm().begin(), form.y_mm().end());
       out.ascans_per_bscan = form.ascans_per_bscan();
@@ -190,19 +190,19 @@ absl::StatusOr<engine::Pattern> DecodePattern(const v1::Pattern& in) {
   return out;
 }
 
-void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
+void EncodePattern(const pattern::Pattern& in, v1::Pattern* out) {
   switch (in.kind) {
-    case PatternKind::kRaster: EncodeRaster(in, out->mutable_raster()); break;
-    case PatternKind::kRepeatedRaster:
+    case pattern::PatternKind::kRaster: EncodeRaster(in, out->mutable_raster()); break;
+    case pattern::PatternKind::kRepeatedRaster:
       EncodeRaster(in, out->mutable_repeated_raster()->mutable_raster());
       EncodeRepeat(in, out->mutable_repeated_raster()->mutable_repeat());
       break;
-    case PatternKind::kRadial: EncodeRadial(in, out->mutable_radial()); break;
-    case PatternKind::kRepeatedRadial:
+    case pattern::PatternKind::kRadial: EncodeRadial(in, out->mutable_radial()); break;
+    case pattern::PatternKind::kRepeatedRadial:
       EncodeRadial(in, out->mutable_repeated_radial()->mutable_radial());
       EncodeRepeat(in, out->mutable_repeated_radial()->mutable_repeat());
       break;
-    case PatternKind::kSpiral: {
+    case pattern::PatternKind::kSpiral: {
       auto* spiral = out->mutable_spiral();
       spiral->set_ascans_per_ring(static_cast<uint32_t>(in.ascans_per_bscan));
       spiral->set_rings(static_cast<uint32_t>(in.bscans_per_volume));
@@ -214,7 +214,7 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
       spiral->set_bidirectional_volumes(in.bidirectional_volumes);
       break;
     }
-    case PatternKind::kLissajous: {
+    case pattern::PatternKind::kLissajous: {
       auto* figure = out->mutable_lissajous();
       figure->set_ascans_per_row(static_cast<uint32_t>(in.ascans_per_bscan));
       figure->set_rows(static_cast<uint32_t>(in.bscans_per_volume));
@@ -228,7 +228,7 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
       figure->set_phase_y_deg(in.phase_y_deg);
       break;
     }
-    case PatternKind::kFreeform: {
+    case pattern::PatternKind::kFreeform: {
       auto* form = out->mutable_freeform();
       form->mutable_x_mm()->Add(in.points_x_mm.begin(), in.points_x_mm.end());
       form->mutable_y_mm()->Add(in.points_y_mm.begin(), in.points_y_mm.end());
@@ -244,8 +244,8 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
   out->set_offset_x_mm(in.offset_x_mm);
   out->set_offset_y_mm(in.offset_y_mm);
   out->set_rotation_deg(in.rotation_deg);
-  if (in.warp == engine::WarpKind::kAngular) out->mutable_angular_warp()->set_factor(in.warp_mm_per_deg);
-  if (in.warp == engine::WarpKind::kTelecentric) {
+  if (in.warp == pattern::WarpKind::kAngular) out->mutable_angular_warp()->set_factor(in.warp_mm_per_deg);
+  if (in.warp == pattern::WarpKind::kTelecentric) {
     out->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(in.warp_lens_spacing_mm);
     out->mutable_telecentric_warp()->set_scale_rad_per_deg(in.warp_rad_per_deg);
   }
@@ -256,7 +256,7 @@ void EncodePattern(const engine::Pattern& in, v1::Pattern* out) {
   }
 }
 
-absl::Status EncodeWaveform(const engine::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out) {
+absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out) {
   const auto total = static_cast<int64_t>(wave.x.size());
   if (first_sample >= total) {
     return WithInfo(absl::OutOfRangeError(absl::StrCat("first_sample is ", first_sample, "; the waveforms have ", total, " samples")),

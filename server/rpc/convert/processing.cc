@@ -8,36 +8,36 @@
 
 namespace octavo::rpc {
 
-absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
-  engine::Processing out;
+absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
+  model::Processing out;
   const auto& background = in.background();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.background.mode", background.mode(), v1::Processing::Background::Mode_IsValid(background.mode())));
-  out.background = static_cast<engine::BackgroundMode>(background.mode());
+  out.background = static_cast<model::BackgroundMode>(background.mode());
   out.background_spectrum.assign(background.spectrum().begin(), background.spectrum().end());
   out.background_window_records = background.window_records();
   out.background_group_records = background.group_records();
   const auto& k = in.k_linearisation();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.k_linearisation.interpolation", k.interpolation(), v1::Interpolation_IsValid(k.interpolation())));
-  out.k_interpolation = static_cast<engine::KInterpolation>(k.interpolation());
+  out.k_interpolation = static_cast<model::KInterpolation>(k.interpolation());
   switch (k.positions_case()) {
     case v1::Processing::KLinearisation::kIndex:
-      out.k_mode = engine::KMode::kIndex;
+      out.k_mode = model::KMode::kIndex;
       out.k_index.assign(k.index().values().begin(), k.index().values().end());
       break;
     case v1::Processing::KLinearisation::kIndexF64:
-      out.k_mode = engine::KMode::kIndex;
+      out.k_mode = model::KMode::kIndex;
       out.k_index.assign(k.index_f64().values().begin(), k.index_f64().values().end());
       break;
     case v1::Processing::KLinearisation::kPolynomial:
-      out.k_mode = engine::KMode::kPolynomial;
+      out.k_mode = model::KMode::kPolynomial;
       out.k_polynomial.assign(k.polynomial().values().begin(), k.polynomial().values().end());
       break;
     case v1::Processing::KLinearisation::kWavelengthNm:
-      out.k_mode = engine::KMode::kWavelength;
+      out.k_mode = model::KMode::kWavelength;
       out.k_wavelength_nm.assign(k.wavelength_nm().values().begin(), k.wavelength_nm().values().end());
       break;
-    case v1::Processing::KLinearisation::kNone: out.k_mode = engine::KMode::kNone; break;
-    case v1::Processing::KLinearisation::kFromSource: out.k_mode = engine::KMode::kFromSource; break;
+    case v1::Processing::KLinearisation::kNone: out.k_mode = model::KMode::kNone; break;
+    case v1::Processing::KLinearisation::kFromSource: out.k_mode = model::KMode::kFromSource; break;
     case v1::Processing::KLinearisation::POSITIONS_NOT_SET: break;
   }
   OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.window", in.window(), v1::WindowKind_IsValid(in.window())));
@@ -50,7 +50,7 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   out.first_bin = in.first_bin();
   out.depth = in.depth();
   OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.value", in.value(), v1::Value_IsValid(in.value())));
-  out.value = static_cast<engine::ValueKind>(in.value());
+  out.value = static_cast<model::ValueKind>(in.value());
   out.has_levels = in.has_levels();
   if (in.has_levels()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("processing.levels.lo", in.levels().lo()));
@@ -71,7 +71,7 @@ absl::StatusOr<engine::Processing> DecodeProcessing(const v1::Processing& in) {
   out.refractive_index = in.refractive_index();
   OCTAVO_RETURN_IF_ERROR(
       CheckEnum("processing.fixed_pattern_noise", in.fixed_pattern_noise(), v1::Processing::FixedPatternNoise_IsValid(in.fixed_pattern_noise())));
-  out.fixed_pattern_noise = static_cast<engine::FixedPatternNoise>(in.fixed_pattern_noise());
+  out.fixed_pattern_noise = static_cast<model::FixedPatternNoise>(in.fixed_pattern_noise());
   return out;
 }
 
@@ -89,7 +89,7 @@ void EncodeIndex(const std::vector<double>& index, v1::Processing::KLinearisatio
 
 }  // namespace
 
-void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
+void EncodeProcessing(const model::Processing& in, v1::Processing* out) {
   auto* background = out->mutable_background();
   background->set_mode(static_cast<v1::Processing::Background::Mode>(in.background));
   background->mutable_spectrum()->Add(in.background_spectrum.begin(), in.background_spectrum.end());
@@ -98,12 +98,12 @@ void EncodeProcessing(const engine::Processing& in, v1::Processing* out) {
   auto* k = out->mutable_k_linearisation();
   k->set_interpolation(static_cast<v1::Interpolation>(in.k_interpolation));
   switch (in.k_mode) {
-    case engine::KMode::kDefault: break;
-    case engine::KMode::kNone: k->set_none(true); break;
-    case engine::KMode::kFromSource: k->set_from_source(true); break;
-    case engine::KMode::kIndex: EncodeIndex(in.k_index, k); break;
-    case engine::KMode::kPolynomial: k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(), in.k_polynomial.end()); break;
-    case engine::KMode::kWavelength: k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end()); break;
+    case model::KMode::kDefault: break;
+    case model::KMode::kNone: k->set_none(true); break;
+    case model::KMode::kFromSource: k->set_from_source(true); break;
+    case model::KMode::kIndex: EncodeIndex(in.k_index, k); break;
+    case model::KMode::kPolynomial: k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(), in.k_polynomial.end()); break;
+    case model::KMode::kWavelength: k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end()); break;
   }
   out->set_window(static_cast<v1::WindowKind>(in.window));
   out->mutable_window_values()->Add(in.window_values.begin(), in.window_values.end());

@@ -28,8 +28,8 @@ std::string DigestOf(const v1::ScanSpec& spec) {
   return absl::StrCat(bytes.size(), ":", absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
 }
 
-absl::StatusOr<engine::SimulatedSource> DecodeSimulated(const v1::Simulated& in) {
-  engine::SimulatedSource out;
+absl::StatusOr<model::SimulatedSource> DecodeSimulated(const v1::Simulated& in) {
+  model::SimulatedSource out;
   const std::pair<const char*, double> numbers[] = {{"simulated.centre_wavelength_nm", in.centre_wavelength_nm()},
                                                     {"simulated.bandwidth_nm", in.bandwidth_nm()},
                                                     {"simulated.nonlinearity", in.nonlinearity()},
@@ -61,7 +61,7 @@ absl::StatusOr<engine::SimulatedSource> DecodeSimulated(const v1::Simulated& in)
   return out;
 }
 
-void EncodeSimulated(const engine::SimulatedSource& in, v1::Simulated* out) {
+void EncodeSimulated(const model::SimulatedSource& in, v1::Simulated* out) {
   out->set_seed(in.seed);
   out->set_centre_wavelength_nm(in.centre_wavelength_nm);
   out->set_bandwidth_nm(in.bandwidth_nm);
@@ -105,7 +105,7 @@ v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
   }
 }
 
-absl::StatusOr<engine::CameraSource> DecodeCamera(const v1::Camera& in) {
+absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
   for (const auto& [field, value] :
        {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()}, std::pair{"camera.frame_rate_hz", in.frame_rate_hz()},
         std::pair{"camera.frame_timeout_s", in.frame_timeout_s()}}) {
@@ -115,7 +115,7 @@ absl::StatusOr<engine::CameraSource> DecodeCamera(const v1::Camera& in) {
                                     std::pair{"camera.trigger_source", &in.trigger_source()}}) {
     if (text->size() > 256) return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 256"));
   }
-  return engine::CameraSource{.id = in.id(),
+  return model::CameraSource{.id = in.id(),
                               .pixel_format = in.pixel_format(),
                               .offset_x = in.offset_x(),
                               .offset_y = in.offset_y(),
@@ -129,7 +129,7 @@ absl::StatusOr<engine::CameraSource> DecodeCamera(const v1::Camera& in) {
                               .frame_timeout_s = in.frame_timeout_s()};
 }
 
-void EncodeCamera(const engine::CameraSource& in, v1::Camera* out) {
+void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
   out->set_id(in.id);
   out->set_pixel_format(in.pixel_format);
   out->set_offset_x(static_cast<uint32_t>(in.offset_x));
@@ -144,10 +144,10 @@ void EncodeCamera(const engine::CameraSource& in, v1::Camera* out) {
   out->set_frame_timeout_s(in.frame_timeout_s);
 }
 
-absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, engine::ScanSpec* out) {
+absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, model::ScanSpec* out) {
   if (in.has_queue() && in.queue().name().empty()) return InvalidField("queue.name", "is empty; allowed are 1 to 63 of a-z 0-9 _ . -");
   OCTAVO_RETURN_IF_ERROR(CheckEnum("queue.insert", in.queue().insert(), v1::Queue::Insert_IsValid(in.queue().insert())));
-  out->queue = {.name = in.queue().name(), .insert = static_cast<engine::QueueInsert>(in.queue().insert())};
+  out->queue = {.name = in.queue().name(), .insert = static_cast<model::QueueInsert>(in.queue().insert())};
   for (int i = 0; i < in.markers_size(); ++i) {
     const auto& marker = in.markers(i);
     if (!v1::Marker::At_IsValid(marker.at()) || marker.at() == v1::Marker::AT_UNSPECIFIED) {
@@ -155,28 +155,28 @@ absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, engine::ScanSpec* out
                           absl::StrCat("is ", static_cast<int>(marker.at()), "; allowed VOLUME_START, BSCAN_START, RECORD"));
     }
     out->markers.push_back(
-        {.name = marker.name(), .at = static_cast<engine::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
+        {.name = marker.name(), .at = static_cast<model::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
   }
   OCTAVO_ASSIGN_OR_RETURN(out->chains, DecodeChains(in.chains()));
   return absl::OkStatus();
 }
 
-absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
+absl::StatusOr<model::Retention> DecodeRetention(const v1::Retention& in) {
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.mode", in.mode(), v1::RetentionMode_IsValid(in.mode())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_full", in.on_full(), v1::OnFull_IsValid(in.on_full())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.disposition", in.disposition(), v1::Disposition_IsValid(in.disposition())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_tier_full", in.on_tier_full(), v1::OnFull_IsValid(in.on_tier_full())));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
-  engine::Retention out;
+  model::Retention out;
   out.keep_last = in.keep_last();
-  out.on_tier_full = static_cast<engine::OnFull>(in.on_tier_full());
+  out.on_tier_full = static_cast<model::OnFull>(in.on_tier_full());
   out.ttl_seconds = in.ttl_seconds();
   out.ttl_warning_seconds = in.ttl_warning_seconds();
-  out.orphan = static_cast<engine::Orphan>(in.orphan());
-  out.mode = static_cast<engine::RetentionMode>(in.mode());
+  out.orphan = static_cast<model::Orphan>(in.orphan());
+  out.mode = static_cast<model::RetentionMode>(in.mode());
   out.hold_slots = in.hold_slots();
-  out.on_full = static_cast<engine::OnFull>(in.on_full());
-  out.disposition = static_cast<engine::Disposition>(in.disposition());
+  out.on_full = static_cast<model::OnFull>(in.on_full());
+  out.disposition = static_cast<model::Disposition>(in.disposition());
   out.hold_raw = in.hold_raw();
   OCTAVO_ASSIGN_OR_RETURN(out.auto_commit, DecodeCommitOptions(in.auto_commit(), "retention.auto_commit"));
   return out;
@@ -184,10 +184,10 @@ absl::StatusOr<engine::Retention> DecodeRetention(const v1::Retention& in) {
 
 }  // namespace
 
-v1::RawType EncodeRawType(const engine::Acquisition& acquisition) { return RawTypeOf(acquisition.raw_type, acquisition.packing); }
+v1::RawType EncodeRawType(const model::Acquisition& acquisition) { return RawTypeOf(acquisition.raw_type, acquisition.packing); }
 
-absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
-  engine::ScanSpec out;
+absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
+  model::ScanSpec out;
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
@@ -204,16 +204,16 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
     OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeSimulated(in.simulated()));
   } else if (in.has_replay()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("replay.rate_hz", in.replay().rate_hz()));
-    out.source = engine::ReplaySource{.path = in.replay().path(),
+    out.source = model::ReplaySource{.path = in.replay().path(),
                                       .rate_hz = in.replay().rate_hz(),
                                       .loops = in.replay().loops(),
                                       .header_bytes = in.replay().header_bytes(),
                                       .allow_partial = in.replay().allow_partial()};
   } else if (in.has_push()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("push.idle_timeout_s", in.push().idle_timeout_s()));
-    out.source = engine::PushSource{.credit_blocks = in.push().credit_blocks(), .idle_timeout_s = in.push().idle_timeout_s()};
+    out.source = model::PushSource{.credit_blocks = in.push().credit_blocks(), .idle_timeout_s = in.push().idle_timeout_s()};
   } else if (in.has_ring()) {
-    out.source = engine::RingSource{.slots = in.ring().slots(),
+    out.source = model::RingSource{.slots = in.ring().slots(),
                                     .idle_timeout_s = in.ring().idle_timeout_s(),
                                     .restart_grace_s = in.ring().restart_grace_s(),
                                     .producer_waits = in.ring().producer_waits()};
@@ -255,36 +255,36 @@ absl::StatusOr<engine::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
                 .devices = {in.spread().devices().begin(), in.spread().devices().end()},
                 .striped = in.spread().striped()};
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
-  out.overrun = static_cast<engine::Overrun>(in.overrun());
+  out.overrun = static_cast<model::Overrun>(in.overrun());
   return out;
 }
 
-void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
+void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   out->set_request_id(in.request_id);
   out->set_title(in.title);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   out->mutable_subject()->set_id(in.subject.id);
   out->mutable_subject()->set_site(in.subject.site);
   out->mutable_subject()->set_note(in.subject.note);
-  if (const auto* simulated = std::get_if<engine::SimulatedSource>(&in.source)) EncodeSimulated(*simulated, out->mutable_simulated());
-  if (const auto* replay = std::get_if<engine::ReplaySource>(&in.source)) {
+  if (const auto* simulated = std::get_if<model::SimulatedSource>(&in.source)) EncodeSimulated(*simulated, out->mutable_simulated());
+  if (const auto* replay = std::get_if<model::ReplaySource>(&in.source)) {
     out->mutable_replay()->set_path(replay->path);
     out->mutable_replay()->set_rate_hz(replay->rate_hz);
     out->mutable_replay()->set_loops(replay->loops);
     out->mutable_replay()->set_header_bytes(replay->header_bytes);
     out->mutable_replay()->set_allow_partial(replay->allow_partial);
   }
-  if (const auto* push = std::get_if<engine::PushSource>(&in.source)) {
+  if (const auto* push = std::get_if<model::PushSource>(&in.source)) {
     out->mutable_push()->set_credit_blocks(static_cast<uint32_t>(push->credit_blocks));
     out->mutable_push()->set_idle_timeout_s(push->idle_timeout_s);
   }
-  if (const auto* ring = std::get_if<engine::RingSource>(&in.source)) {
+  if (const auto* ring = std::get_if<model::RingSource>(&in.source)) {
     out->mutable_ring()->set_slots(static_cast<uint32_t>(ring->slots));
     out->mutable_ring()->set_idle_timeout_s(ring->idle_timeout_s);
     out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
     out->mutable_ring()->set_producer_waits(ring->producer_waits);
   }
-  if (const auto* camera = std::get_if<engine::CameraSource>(&in.source)) EncodeCamera(*camera, out->mutable_camera());
+  if (const auto* camera = std::get_if<model::CameraSource>(&in.source)) EncodeCamera(*camera, out->mutable_camera());
   if (!in.queue.name.empty()) {
     out->mutable_queue()->set_name(in.queue.name);
     out->mutable_queue()->set_insert(static_cast<v1::Queue::Insert>(in.queue.insert));
@@ -336,7 +336,7 @@ void EncodeScanSpec(const engine::ScanSpec& in, v1::ScanSpec* out) {
   out->set_overrun(static_cast<v1::Overrun>(in.overrun));
 }
 
-void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
+void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_name(in.name);
   EncodeScanSpec(in.spec, out->mutable_spec());
   out->set_state(static_cast<v1::ScanState>(in.state));
@@ -379,7 +379,7 @@ void EncodeScan(const engine::ScanStatus& in, v1::Scan* out) {
   out->set_voxels(in.voxels);
   out->set_clipped_below(in.clipped_below);
   out->set_clipped_above(in.clipped_above);
-  out->set_waits_for(Utf8(engine::WaitsFor(in)));
+  out->set_waits_for(Utf8(model::WaitsFor(in)));
 }
 
 }  // namespace octavo::rpc

@@ -24,7 +24,7 @@ std::string Shortened(absl::string_view message) {
                            absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
 }
 
-grpc::Status Described(const absl::Status& status, const engine::AdmissionReport* report) {
+grpc::Status Described(const absl::Status& status, const model::AdmissionReport* report) {
   const ErrorInfo info = InfoOf(status);
   if (absl::IsInternal(status)) Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
   v1::ErrorDetail detail;
@@ -50,7 +50,7 @@ grpc::Status Described(const absl::Status& status, const engine::AdmissionReport
 
 }  // namespace
 
-grpc::Status ToGrpc(const absl::Status& status, const engine::AdmissionReport* report) noexcept {
+grpc::Status ToGrpc(const absl::Status& status, const model::AdmissionReport* report) noexcept {
   if (status.ok()) return {};
   try {
     return Described(status, report);

@@ -29,14 +29,14 @@ absl::Status CheckFinites(const char* message, std::initializer_list<std::pair<c
   return absl::OkStatus();
 }
 
-absl::StatusOr<engine::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
+absl::StatusOr<model::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
   static constexpr const char* kFormats[] = {"", "data_exchange", "nxtomo", "npy", "zarr"};
   if (in.path().empty()) return InvalidField("tomography.file.path", "is empty");
   if (!v1::ProjectionFormat_IsValid(in.format())) return Unknown("file.format", in.format());
   if (!v1::AngleUnit_IsValid(in.angle_unit())) return Unknown("file.angle_unit", in.angle_unit());
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.flat_positions", in.flat_positions()));
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.dark_positions", in.dark_positions()));
-  return engine::ProjectionFileSpec{.path = in.path(),
+  return model::ProjectionFileSpec{.path = in.path(),
                                     .options = {.format = kFormats[in.format()],
                                                 .projections = in.projections(),
                                                 .flats = in.flats(),
@@ -48,9 +48,9 @@ absl::StatusOr<engine::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) 
                                                 .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
 }
 
-absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
+absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinites("push", {{"pixel_size_um", in.pixel_size_um()}, {"idle_timeout_s", in.idle_timeout_s()}}));
-  engine::PushedProjectionsSpec out{.rows = in.rows(),
+  model::PushedProjectionsSpec out{.rows = in.rows(),
                                     .columns = in.columns(),
                                     .frames = in.frames(),
                                     .dtype = DType::kU16,
@@ -58,7 +58,7 @@ absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections
                                     .credit_messages = in.credit_messages(),
                                     .idle_timeout_s = in.idle_timeout_s()};
   OCTAVO_RETURN_IF_ERROR(CheckEnum("tomography.push.on_missing", in.on_missing(), v1::MissingFrames_IsValid(in.on_missing())));
-  out.on_missing = static_cast<engine::MissingFrames>(in.on_missing());
+  out.on_missing = static_cast<model::MissingFrames>(in.on_missing());
   switch (in.dtype()) {
     case v1::DTYPE_UNSPECIFIED:
     case v1::U16: break;
@@ -67,21 +67,21 @@ absl::StatusOr<engine::PushedProjectionsSpec> Decode(const v1::PushedProjections
     case v1::F32: out.dtype = DType::kF32; break;
     default: return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, U16, I16, F32"));
   }
-  if (auto status = engine::ProjectionPort::Check(out); !status.ok()) return engine::AtField("tomography.", status);
+  if (auto status = source::ProjectionPort::Check(out); !status.ok()) return base::AtField("tomography.", status);
   return out;
 }
 
-absl::StatusOr<engine::IndexRange> Decode(const char* field, const v1::IndexRange& in) {
+absl::StatusOr<model::IndexRange> Decode(const char* field, const v1::IndexRange& in) {
   if (in.end() != 0 && in.end() <= in.begin()) {
     return InvalidField(absl::StrCat("tomography.", field, ".end"),
                         absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
   }
-  return engine::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
+  return model::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
 }
 
-absl::StatusOr<engine::PreparationSpec> Decode(const v1::TomographyPreparation& in) {
+absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& in) {
   using P = v1::TomographyPreparation;
-  engine::PreparationSpec out;
+  model::PreparationSpec out;
   PrepareConfig& c = out.config;
   OCTAVO_RETURN_IF_ERROR(CheckFinites("preparation", {{"denominator_floor", in.denominator_floor()},
                                                       {"cutoff", in.cutoff()},
@@ -144,7 +144,7 @@ absl::StatusOr<engine::PreparationSpec> Decode(const v1::TomographyPreparation& 
   return out;
 }
 
-absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
+absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   using C = v1::RotationCenter;
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
   OCTAVO_RETURN_IF_ERROR(CheckFinites(
@@ -154,7 +154,7 @@ absl::StatusOr<engine::RotationCenterSpec> Decode(const v1::RotationCenter& in) 
   if (in.pixels_size() > 0 && in.method() != C::METHOD_UNSPECIFIED) {
     return InvalidField("tomography.center.method", "is given together with pixels; allowed is one of them");
   }
-  engine::RotationCenterSpec out;
+  model::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
   out.find = in.method() != C::METHOD_UNSPECIFIED;
   switch (in.method()) {
@@ -247,8 +247,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
 
 }  // namespace
 
-absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
-  engine::TomographySpec out;
+absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
+  model::TomographySpec out;
   switch (in.input_case()) {
     case v1::TomographyJob::kFile: {
       OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.file()));
@@ -256,7 +256,7 @@ absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob&
     }
     case v1::TomographyJob::kArrays: {
       if (in.arrays().projections().empty()) return InvalidField("tomography.arrays.projections", "is empty");
-      out.input = engine::ProjectionArraysSpec{.projections = in.arrays().projections(),
+      out.input = model::ProjectionArraysSpec{.projections = in.arrays().projections(),
                                                .flats = in.arrays().flats(),
                                                .darks = in.arrays().darks(),
                                                .sinogram_order = in.arrays().sinogram_order()};
@@ -285,7 +285,7 @@ absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob&
     if (t.step() <= 0) return InvalidField("tomography.try_centers.step", absl::StrCat("is ", t.step(), "; allowed is more than 0"));
     if (t.end() < t.begin()) return InvalidField("tomography.try_centers.end", absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
     if ((t.end() - t.begin()) / t.step() > 1023.5) return InvalidField("tomography.try_centers", "asks for more than 1024 axes; allowed 1 to 1024");
-    out.try_centers = engine::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
+    out.try_centers = model::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
     if (t.row_set()) out.try_centers->row = t.row();
   }
   out.initial_volume = in.initial_volume();
@@ -295,7 +295,7 @@ absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob&
   out.slices_per_batch = in.slices_per_batch();
   if (!v1::ResultPlace_IsValid(in.place()))
     return InvalidField("tomography.place", absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
-  out.place = static_cast<engine::ResultPlace>(in.place());
+  out.place = static_cast<model::ResultPlace>(in.place());
   OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.pixel_size_um", in.pixel_size_um()));
   if (in.pixel_size_um() < 0)
     return InvalidField("tomography.pixel_size_um", absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
@@ -307,9 +307,9 @@ absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob&
   return out;
 }
 
-void EncodeTomography(const engine::TomographySpec& in, v1::TomographyJob* out) { out->ParseFromString(in.encoded); }
+void EncodeTomography(const model::TomographySpec& in, v1::TomographyJob* out) { out->ParseFromString(in.encoded); }
 
-void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyReport* out) {
+void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyReport* out) {
   out->mutable_centers()->Add(in.centers.begin(), in.centers.end());
   out->set_center_method(in.center_method);
   out->set_batches(static_cast<uint32_t>(in.batches));

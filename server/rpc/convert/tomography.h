@@ -9,8 +9,8 @@
 namespace octavo::rpc {
 
 /// Errors name fields below "tomography.".
-absl::StatusOr<engine::TomographySpec> DecodeTomography(const v1::TomographyJob& in);
-void EncodeTomography(const engine::TomographySpec& in, v1::TomographyJob* out);
-void EncodeTomographyReport(const engine::TomographyReport& in, v1::TomographyReport* out);
+absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& in);
+void EncodeTomography(const model::TomographySpec& in, v1::TomographyJob* out);
+void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyReport* out);
 
 }  // namespace octavo::rpc

@@ -13,7 +13,7 @@ void EncodeTime(const TimePoint& time, v1::Time* out) {
   out->set_unix_ns(time.unix_ns);
 }
 
-void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionReport* out) {
+void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out) {
   out->set_admitted(report.admitted);
   out->set_device(report.device);
   out->set_wanted_bytes(report.wanted_bytes);
@@ -45,7 +45,7 @@ void EncodeAdmissionReport(const engine::AdmissionReport& report, v1::AdmissionR
   out->set_seconds_to_spill_full(report.seconds_to_spill_full);
 }
 
-void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* out) {
+void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out) {
   out->set_name(device.name);
   out->set_backend(device.backend);
   out->set_model(device.model);
@@ -66,7 +66,7 @@ void EncodeDeviceStatus(const engine::DeviceStatus& device, v1::DeviceStatus* ou
   out->set_peak_bytes(device.peak_bytes);
 }
 
-void EncodeMemory(const engine::MemoryStatus& memory, v1::Memory* out) {
+void EncodeMemory(const model::MemoryStatus& memory, v1::Memory* out) {
   for (const auto& device : memory.devices) EncodeDeviceStatus(device, out->add_devices());
   for (const auto& holder : memory.holders) {
     auto* item = out->add_holders();
@@ -126,7 +126,7 @@ absl::Status CheckRequestId(const std::string& id) {
   return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));
 }
 
-void EncodeScanEvent(const engine::ScanEvent& in, v1::ScanEvent* out) {
+void EncodeScanEvent(const model::ScanEvent& in, v1::ScanEvent* out) {
   out->set_kind(static_cast<v1::ScanEvent::Kind>(in.kind));
   out->set_number(in.number);
   out->set_text(Utf8(in.text));
@@ -137,7 +137,7 @@ void EncodeScanEvent(const engine::ScanEvent& in, v1::ScanEvent* out) {
   EncodeTime(in.time, out->mutable_time());
 }
 
-void EncodeSourceStatus(const engine::SourceCounts& in, v1::SourceStatus* out) {
+void EncodeSourceStatus(const model::SourceCounts& in, v1::SourceStatus* out) {
   out->set_records(in.records);
   out->set_gaps(in.gaps);
   out->set_lost_records(in.lost_records);

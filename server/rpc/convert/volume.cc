@@ -13,8 +13,8 @@
 
 namespace octavo::rpc {
 
-absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& in, const std::string& field) {
-  engine::CommitOptions out;
+absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& in, const std::string& field) {
+  model::CommitOptions out;
   if (in.destination().size() > 2048) {
     return InvalidField(absl::StrCat(field, ".destination"), absl::StrCat("has ", in.destination().size(), " characters; allowed 2048"));
   }
@@ -39,7 +39,7 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
   }
   out.destination = in.destination();
   const auto asked = in.format() == v1::FORMAT_UNSPECIFIED ? std::nullopt : std::optional(static_cast<storage::Format>(in.format()));
-  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, engine::FormatOfCommit(field, in.destination(), asked));
+  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, volume::FormatOfCommit(field, in.destination(), asked));
   out.writer.codec = static_cast<storage::Codec>(in.codec());
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();
@@ -66,7 +66,7 @@ absl::StatusOr<engine::CommitOptions> DecodeCommitOptions(const v1::CommitOption
   return out;
 }
 
-void EncodeCommitOptions(const engine::CommitOptions& in, v1::CommitOptions* out) {
+void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out) {
   out->set_destination(in.destination);
   out->set_format(static_cast<v1::Format>(in.writer.format));
   const auto given = [](const int64_t* v) { return std::any_of(v, v + 3, [](int64_t x) { return x != 0; }); };
@@ -92,8 +92,8 @@ void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out)
   out->set_raw_bytes(in.raw_bytes);
 }
 
-absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
-  engine::DeriveSpec out;
+absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
+  derive::DeriveSpec out;
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   out.name = in.name();
   out.request_id = in.request_id();
@@ -112,7 +112,7 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
               std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
           OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
         }
-        out.operations.emplace_back(engine::CartesianGrid{.rows = grid.rows(),
+        out.operations.emplace_back(pattern::CartesianGrid{.rows = grid.rows(),
                                                           .columns = grid.columns(),
                                                           .extent_x_mm = grid.extent_x_mm(),
                                                           .extent_y_mm = grid.extent_y_mm(),
@@ -123,7 +123,7 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
           return InvalidField(at + ".angiography.method", absl::StrCat("has the unknown value ", static_cast<int>(operation.angiography().method())));
         }
-        out.operations.emplace_back(engine::AngiographyOperation{.method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
+        out.operations.emplace_back(derive::AngiographyOperation{.method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
                                                                                ? MotionContrast::kSpeckleVariance
                                                                                : MotionContrast::kAmplitudeDecorrelation});
         break;
@@ -131,17 +131,17 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {
           return InvalidField(at + ".doppler.between", absl::StrCat("has the unknown value ", static_cast<int>(operation.doppler().between())));
         }
-        out.operations.emplace_back(engine::DopplerOperation{.between = static_cast<engine::DopplerBetween>(operation.doppler().between()),
+        out.operations.emplace_back(derive::DopplerOperation{.between = static_cast<derive::DopplerBetween>(operation.doppler().between()),
                                                              .half_window = operation.doppler().half_window()});
         break;
       case v1::Operation::kReprocess: {
         auto processing = DecodeProcessing(operation.reprocess().processing());
-        if (!processing.ok()) return engine::AtField(at + ".reprocess.", processing.status());
-        out.operations.emplace_back(engine::ReprocessOperation{.processing = *std::move(processing)});
+        if (!processing.ok()) return base::AtField(at + ".reprocess.", processing.status());
+        out.operations.emplace_back(derive::ReprocessOperation{.processing = *std::move(processing)});
         break;
       }
       case v1::Operation::kArray: {
-        OCTAVO_ASSIGN_OR_RETURN(engine::OpSpec array, DecodeVolumeOperation(operation.array(), at));
+        OCTAVO_ASSIGN_OR_RETURN(model::OpSpec array, DecodeVolumeOperation(operation.array(), at));
         out.operations.emplace_back(std::move(array));
         break;
       }
@@ -151,7 +151,7 @@ absl::StatusOr<engine::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
   return out;
 }
 
-void EncodeVolume(const engine::VolumeStatus& in, v1::Volume* out) {
+void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_name(in.name);
   out->set_scan(in.scan);
   out->set_index(in.index);

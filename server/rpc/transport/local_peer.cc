@@ -50,8 +50,8 @@ NotedPeer::~NotedPeer() {
   if (it->second.empty()) Noted().by_text.erase(it);
 }
 
-engine::ExportPeer LocalPeerOf(const std::string& peer) {
-  engine::ExportPeer out;
+exports::ExportPeer LocalPeerOf(const std::string& peer) {
+  exports::ExportPeer out;
   std::string text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%3A", ":"}, {"%5b", "["}, {"%5d", "]"}, {"%3a", ":"}});
   if (absl::StartsWith(text, "fd:")) {
     int fd = -1;

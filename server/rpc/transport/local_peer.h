@@ -9,7 +9,7 @@ namespace octavo::rpc {
 
 /// Whether a call comes from the same host, and from which user, by gRPC's text for its peer: "fd:23" (the Unix socket: the user by SO_PEERCRED),
 /// "unix:...", "ipv4:127.0.0.1:40000", "ipv6:[::1]:40000" or with its brackets and colons percent-coded (the user as a NotedPeer found it).
-engine::ExportPeer LocalPeerOf(const std::string& peer);
+exports::ExportPeer LocalPeerOf(const std::string& peer);
 
 /// Finds the user at the other end of a TCP connection over loopback, once, and keeps it by gRPC's text for the peer while the object lives. Texts
 /// tell the client's end only: if two connections to different addresses of the server share it and are of different users, calls of both are of

@@ -18,7 +18,7 @@ namespace octavo::rpc {
 /// A message on the wire as [serialised header][field `number`: bytes][payload by reference]: the payload is not copied into
 /// protobuf. `header` must not set that field, and the field must be the message's last.
 template <class Message>
-grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number, const engine::Bytes& payload, int64_t offset, int64_t size) {
+grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number, const model::Bytes& payload, int64_t offset, int64_t size) {
   std::string head = header.SerializeAsString();
   const auto varint = [&](uint64_t v) {
     for (; v >= 0x80; v >>= 7) head += static_cast<char>(v | 0x80);

@@ -60,7 +60,7 @@ grpc::Status PendingAnswer::Begin(grpc::Status status) {
   auto bytes = status.ok() ? static_cast<int64_t>(response_->ByteSizeLong()) : 0;
   if (bytes > kSmall) bytes += static_cast<int64_t>(response_->SpaceUsedLong());
   if (bytes > 0) {
-    const absl::Status taken = engine::ExceptionToStatus([&]() -> absl::Status {
+    const absl::Status taken = base::ExceptionToStatus([&]() -> absl::Status {
       int64_t waiting = 0;
       if (WaitingBytes::Get().Take(timer_->peer(), bytes, &waiting)) return absl::OkStatus();
       return WithInfo(absl::ResourceExhaustedError(

@@ -22,7 +22,7 @@ template <class Response>
 class PieceStream final : public std::enable_shared_from_this<PieceStream<Response>> {
  public:
   static constexpr uint32_t kDataField = 15;
-  using Done = std::function<void(absl::StatusOr<engine::Bytes>)>;
+  using Done = std::function<void(absl::StatusOr<model::Bytes>)>;
 
   /// `next` calls back once with the next piece, from any thread, at once or later. Nothing keeps the stream but what waits for a piece
   /// or for the wire; when the client has gone, it goes.
@@ -36,16 +36,16 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
 
  private:
   void Continue() {
-    next_([self = this->shared_from_this()](absl::StatusOr<engine::Bytes> piece) {
+    next_([self = this->shared_from_this()](absl::StatusOr<model::Bytes> piece) {
       if (auto writer = self->writer_.lock()) writer->Feed([&] { self->Send(std::move(piece), *writer); });
     });
   }
-  void Send(absl::StatusOr<engine::Bytes> piece, QueuedWriter<grpc::ByteBuffer>& writer) {
+  void Send(absl::StatusOr<model::Bytes> piece, QueuedWriter<grpc::ByteBuffer>& writer) {
     if (!piece.ok()) {
       writer.End(ToGrpc(piece.status()));
       return;
     }
-    crc_ = engine::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
+    crc_ = model::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
     Response header;
     header.set_offset(offset_);
     offset_ += static_cast<uint64_t>(piece->size);

@@ -44,7 +44,7 @@ inline void PassPoint(Method method, const char* where) {
 template <class Work>
 absl::Status Guarded(Work&& work) noexcept {
   const FailpointScope scope;
-  return engine::ExceptionToStatus(work);
+  return base::ExceptionToStatus(work);
 }
 
 /// A unary call that is answered once, with Answer. It deletes itself when gRPC is done with it.

@@ -9,7 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/io/files.h"
 
-namespace octavo::engine {
+namespace octavo::storage {
 
 using storage::IsInside;
 using storage::RealPath;
@@ -62,4 +62,4 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vec
                   {.reason = "NO_FILE", .field = field, .numbers = {}});
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::storage

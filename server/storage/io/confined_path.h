@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 
 // Paths that clients name, kept below the folders that the server's configuration allows.
-namespace octavo::engine {
+namespace octavo::storage {
 
 /// A path inside one of the roots, links resolved.
 struct ConfinedPath {
@@ -22,4 +22,4 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vec
 absl::Status OutsideRoots(const std::string& field, const std::string& path, const std::vector<std::string>& roots);
 absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what);
 
-}  // namespace octavo::engine
+}  // namespace octavo::storage

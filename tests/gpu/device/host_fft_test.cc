@@ -13,7 +13,7 @@
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/spectral/spectral_design.h"
 
-namespace octavo::host {
+namespace octavo::inline gpu::host {
 namespace {
 
 // Largest error of an output relative to the norm of the input, which every output is bounded by: passes round once each;
@@ -115,4 +115,4 @@ TEST(HostFftTest, PartOfAConvolution) {
 }
 
 }  // namespace
-}  // namespace octavo::host
+}  // namespace octavo::inline gpu::host

@@ -12,7 +12,7 @@
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
 
-namespace octavo::math {
+namespace octavo::inline gpu::math {
 namespace {
 
 // Value of a half by its definition.
@@ -112,4 +112,4 @@ TEST(DTypeTest, FillPatternsAreTheLowestIntegerOrNan) {
 }
 
 }  // namespace
-}  // namespace octavo::math
+}  // namespace octavo::inline gpu::math

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/status.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

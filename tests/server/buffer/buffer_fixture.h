@@ -19,6 +19,7 @@
 #include "tests/support/device/backend_param.h"
 #include "tests/support/device/forwarding_device.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {

@@ -7,6 +7,7 @@
 
 #include "server/model/checksum.h"
 #include "tests/server/buffer/buffer_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

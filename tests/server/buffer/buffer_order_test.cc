@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/server/buffer/buffer_fixture.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 
 namespace octavo::engine {

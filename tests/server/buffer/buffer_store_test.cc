@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/server/buffer/buffer_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

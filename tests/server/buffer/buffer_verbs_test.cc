@@ -11,6 +11,7 @@
 #include "server/buffer/buffer_errors.h"
 #include "tests/server/buffer/buffer_fixture.h"
 #include "tests/support/racers.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine::testing {
 namespace {

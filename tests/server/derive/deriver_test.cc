@@ -4,6 +4,7 @@
 
 #include "server/base/request_ids.h"
 #include "tests/server/engine/memory_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

@@ -15,6 +15,7 @@
 #include "gpu/spectral/spectral_design.h"
 #include "server/engine/device_benchmark_reference.h"
 #include "server/storage/commit/commit_store.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

@@ -16,6 +16,7 @@
 
 #include "server/buffer/buffer_store.h"
 #include "tests/server/engine/memory_fixture.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 
 namespace octavo::engine {

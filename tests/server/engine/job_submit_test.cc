@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "tests/server/engine/memory_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

@@ -22,6 +22,7 @@
 #include "server/engine/engine.h"
 #include "server/storage/commit/commit_store.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

@@ -7,6 +7,7 @@
 #include "server/exports/export_store.h"
 #include "server/handoff/fd_socket.h"
 #include "tests/server/engine/memory_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

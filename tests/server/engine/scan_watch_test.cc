@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

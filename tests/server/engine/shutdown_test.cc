@@ -7,6 +7,7 @@
 
 #include "server/model/volume_operation.h"
 #include "tests/server/engine/memory_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "tests/server/engine/memory_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

@@ -11,6 +11,7 @@
 #include "server/job/job_queue.h"
 #include "tests/support/device/backend_param.h"
 #include "tests/support/news.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {

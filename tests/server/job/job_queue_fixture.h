@@ -14,6 +14,7 @@
 #include "gpu/base/status.h"
 #include "server/job/job_queue.h"
 #include "tests/support/news.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 
 #include "tests/server/job/job_queue_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

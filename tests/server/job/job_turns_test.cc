@@ -9,6 +9,7 @@
 
 #include "tests/server/job/job_queue_fixture.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

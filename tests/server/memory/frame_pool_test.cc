@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/backend/open_devices.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

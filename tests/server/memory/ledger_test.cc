@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

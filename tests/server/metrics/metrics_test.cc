@@ -22,6 +22,7 @@
 #include "gpu/backend/open_devices.h"
 #include "gpu/base/unique_fd.h"
 #include "server/metrics/exporter.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

@@ -6,6 +6,7 @@
 #include "server/pattern/geometry.h"
 #include "server/pattern/plan.h"
 #include "server/scan/ascan_coverage.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

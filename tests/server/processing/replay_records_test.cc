@@ -13,6 +13,7 @@
 #include "server/processing/resolve_processing.h"
 #include "server/scan/resolve_scan.h"
 #include "tests/support/device/backend_param.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/scan/session_runner.h"
 #include "tests/support/seed.h"

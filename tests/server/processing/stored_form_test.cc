@@ -8,6 +8,7 @@
 #include "gpu/spectral/spectral_span.h"
 #include "server/processing/resolve_processing.h"
 #include "server/scan/resolve_scan.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/scan_specs.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"

@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/memory/frame_pool.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

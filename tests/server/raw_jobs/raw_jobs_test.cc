@@ -9,6 +9,7 @@
 #include "server/scan/resolve_scan.h"
 #include "server/source/simulated_model.h"
 #include "tests/server/job/job_fixture.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_runner.h"
 
 namespace octavo::engine {

@@ -24,6 +24,7 @@
 #include "gpu/device/device.h"
 #include "server/engine/engine.h"
 #include "server/rpc/rpc_server.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::rpc {

@@ -9,6 +9,7 @@
 #include "server/rpc/convert/status.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/transport/payload.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::rpc {

@@ -34,6 +34,7 @@
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
 #include "server/rpc/rpc_server.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 
 #include "server/rpc/convert/convert.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::rpc {

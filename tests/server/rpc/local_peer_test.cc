@@ -19,6 +19,7 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/rpc/transport/tcp_user.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::rpc {
 namespace {

@@ -8,6 +8,8 @@
 
 #include "octavo/v1/source.pb.h"
 
+#include "tests/support/rooms.h"
+
 namespace octavo::rpc {
 namespace {
 

@@ -8,6 +8,7 @@
 #include "server/pattern/plan.h"
 #include "server/scan/resolve_scan.h"
 #include "tests/support/device/backend_param.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_runner.h"
 #include "tests/support/status_matchers.h"
 

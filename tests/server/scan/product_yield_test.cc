@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/support/device/forwarding_device.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"
 

@@ -10,6 +10,7 @@
 
 #include "server/model/resolved_scan.h"
 #include "server/scan/resolve_scan.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/scan_specs.h"
 #include "tests/support/status_matchers.h"
 

@@ -7,6 +7,7 @@
 
 #include "server/model/resolved_scan.h"
 #include "server/processing/resolve_processing.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/scan_specs.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"

@@ -8,6 +8,7 @@
 #include "gpu/backend/open_devices.h"
 #include "server/source/ring_port.h"
 #include "tests/support/device/unruly_device.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"
 

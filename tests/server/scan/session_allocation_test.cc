@@ -1,6 +1,7 @@
 // A session allocates nothing per block: counted over every thread of the program while blocks go through it.
 
 #include "tests/support/allocation_counter.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 
 namespace octavo::engine {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"
 

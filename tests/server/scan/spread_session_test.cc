@@ -2,6 +2,7 @@
 // one of the devices is lost.
 
 #include "server/pattern/plan.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tests/support/device/unruly_device.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"
 

@@ -1,6 +1,7 @@
 #include "server/session/client_sessions.h"
 
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "server/source/camera.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

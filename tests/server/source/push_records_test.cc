@@ -12,6 +12,7 @@
 
 #include "gpu/base/status.h"
 #include "server/model/resolved_scan.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

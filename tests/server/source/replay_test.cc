@@ -15,6 +15,7 @@
 #include "server/scan/resolve_scan.h"
 #include "server/source/source.h"
 #include "server/storage/formats/npy_header.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

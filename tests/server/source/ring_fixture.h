@@ -14,6 +14,7 @@
 #include "client/cpp/include/octavo/octavo_ring.h"
 #include "server/source/ring_port.h"
 #include "tests/support/device/backend_param.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {

@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "tests/server/source/ring_fixture.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 namespace {

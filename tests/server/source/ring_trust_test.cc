@@ -12,6 +12,7 @@
 
 #include "gpu/base/status.h"
 #include "tests/server/source/ring_fixture.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 
 namespace octavo::engine {

@@ -15,6 +15,7 @@
 #include "server/scan/resolve_scan.h"
 #include "server/source/simulated_model.h"
 #include "tests/gpu/spectral/spectral_model.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

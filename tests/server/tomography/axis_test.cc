@@ -5,6 +5,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/support/rooms.h"
+
 namespace octavo::engine {
 namespace {
 

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/base/status.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "server/source/push_projections.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 

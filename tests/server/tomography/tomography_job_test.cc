@@ -15,6 +15,7 @@
 #include "server/job/job_queue.h"
 #include "server/source/push_projections.h"
 #include "tests/server/job/job_fixture.h"
+#include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/temp_folder.h"
 

@@ -5,6 +5,7 @@
 #include "gpu/base/status.h"
 #include "server/volume/volume_store.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

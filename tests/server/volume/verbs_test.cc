@@ -23,6 +23,7 @@
 #include "server/volume/volume_store.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/racers.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "tests/support/fake_clock.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

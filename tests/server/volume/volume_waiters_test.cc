@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {

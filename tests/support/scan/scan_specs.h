@@ -1,6 +1,7 @@
 #pragma once
 
 #include "server/model/scan_spec.h"
+#include "tests/support/rooms.h"
 
 namespace octavo::engine {
 

@@ -20,6 +20,7 @@
 #include "server/scan/resolve_scan.h"
 #include "server/scan/scan_session.h"
 #include "tests/support/device/backend_param.h"
+#include "tests/support/rooms.h"
 #include "tests/support/scan/session_runner.h"
 #include "tests/support/status_matchers.h"
 

@@ -10,6 +10,7 @@
 
 #include "server/scan/scan_session.h"
 #include "tests/support/news.h"
+#include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {
